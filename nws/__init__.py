@@ -1,1 +1,82 @@
-"""nws."""
+"""The Network Weather Service: what each host and each link will give next.
+
+A library that imports nothing of `apples`. In reading order:
+
+1. `nws.measurement`: the name of a series and one value of it; the resources and their units.
+2. `nws.sensor` and `nws.sensors`: what measures: CPU, memory, latency, bandwidth, replay.
+   `nws.linux` reads the kernel, `nws.tcp` is the far end of a link, `nws.share` turns run queues
+   into shares of a CPU and back.
+3. `nws.memory` and `nws.memories`: where measurements are kept.
+4. `nws.forecaster` and `nws.forecasters`: what forecasts, one number at a time, and the choice of
+   the one that has been wrong least (`nws.window` is what the medians look through).
+   `nws.profiles` is the battery of 18; `nws.scored` reports a `nws.forecast.Forecast` with its
+   error.
+5. `nws.weather`: all forecasts at one moment, frozen (as text: `nws.weather_format`).
+6. `nws.service`: the five together.
+7. `nws.checks`: the contracts as functions that run, on ours and on yours.
+
+Everything listed in ``__all__`` is to be had from here and loaded when it is first asked for, so
+that a sensor's process loads sensors only. `nws.checks` is imported by its own name.
+
+Sources: Wolski, Spring, Hayes 1999, "The Network Weather Service: a distributed resource
+performance forecasting service for metacomputing"; NWS 2.x.
+"""
+
+from importlib import import_module
+
+_HOMES = {
+    "nws.forecast": ("Forecast",),
+    "nws.forecaster": ("Forecaster", "NoValueYetError"),
+    "nws.forecasters": (
+        "AdaptiveMedian",
+        "LastValue",
+        "LowestError",
+        "RunningMean",
+        "SlidingMean",
+        "SlidingMedian",
+        "Smoothing",
+        "TrimmedMean",
+    ),
+    "nws.measurement": (
+        "AVAILABLE_CPU",
+        "BANDWIDTH_TCP",
+        "COMPETITORS",
+        "CURRENT_CPU",
+        "FREE_MEMORY",
+        "LATENCY_TCP",
+        "Measurement",
+        "SeriesName",
+    ),
+    "nws.memories": ("RingMemory",),
+    "nws.memory": ("Memory", "RefusedError"),
+    "nws.profiles": ("classic", "classic_primaries"),
+    "nws.scored": ("ScoredForecaster",),
+    "nws.sensor": ("Sensor", "SensorError"),
+    "nws.sensors": (
+        "BandwidthSensor",
+        "CpuSensor",
+        "FreeMemorySensor",
+        "LatencySensor",
+        "ReplaySensor",
+    ),
+    "nws.service": ("Failure", "NetworkWeatherService", "Round"),
+    "nws.share": ("available_share", "competitors_for", "current_share"),
+    "nws.tcp": ("Endpoint",),
+    "nws.weather": ("Weather",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    """Return what `name` of the front door stands for, loading its module."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'nws' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

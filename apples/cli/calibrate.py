@@ -1,0 +1,113 @@
+"""``apples calibrate``: run the application's own kernel at several strip sizes on each host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from apples.cli import deciding
+from apples.cli.program import say, show, show_json
+from apples.errors import ApplesError, UsageError
+from apples.information import InformationPool
+from apples.launch.calibrate import calibrate as measure
+from apples.model import SpeedFunction
+from apples.models import store_speeds
+from apples.quantities import digits
+from apples.resources import Host
+
+SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
+"""Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
+
+Speeds = dict[str, SpeedFunction]
+
+
+def calibrate(
+    hosts: deciding.Hosts,
+    template: deciding.Template,
+    user: deciding.User,
+    settings: deciding.Settings = None,
+    sizes: Annotated[
+        str, typer.Option("--rows", help="Strip sizes in rows, as 100,500; else from the grid.")
+    ] = "",
+    json: deciding.Json = False,
+) -> int:
+    """Measure every implementation on every host, and remember the speeds for live plans.
+
+    Example: apples calibrate --hosts hosts.toml --template template.toml --user user.toml
+    """
+    information = deciding.information_of(hosts, template, user, settings, "static", None)
+    rows = _sizes(sizes, information.application.rows)
+    found = calibrate_hosts(information, rows)
+    if json:
+        show_json(
+            {
+                "schema": "apples.calibration/1",
+                "application": information.template.name,
+                "version": information.template.version,
+                "hosts": {
+                    host: {
+                        name: {
+                            "rows": list(f.rows),
+                            "seconds_per_point": list(f.seconds_per_point),
+                            "error": f.error,
+                        }
+                        for name, f in speeds.items()
+                    }
+                    for host, speeds in found.items()
+                },
+            }
+        )
+        return 0
+    for host, speeds in found.items():
+        for name, f in speeds.items():
+            points = ", ".join(
+                f"{digits(s * 1e9)} at {r:.0f} rows"
+                for r, s in zip(f.rows, f.seconds_per_point, strict=True)
+            )
+            show(f"{host}  {name}  ns a point: {points}")
+    return 0
+
+
+def calibrate_hosts(information: InformationPool, rows: Sequence[int]) -> dict[str, Speeds]:
+    """Measure every host once for each distinct set of CPUs, store and return the speed functions."""
+    template = information.template
+    measured: dict[tuple[int, ...], Speeds] = {}
+    found: dict[str, Speeds] = {}
+    for host in information.hosts:
+        if host.cpus not in measured:
+            measured[host.cpus] = _speeds(host, information, rows)
+        found[host.name] = measured[host.cpus]
+        store_speeds(template.name, template.version, host.name, found[host.name])
+    return found
+
+
+def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Speeds:
+    speeds: Speeds = {}
+    for one in information.template.implementations:
+        if not (one.runs_on(host.platform) and information.available(host.name, one)):
+            continue
+        try:
+            program = information.program(one.name)
+            parameters = information.application.parameters
+            points = measure(host, program, one.name, parameters, rows)
+        except ApplesError as error:
+            say(f"warning: {one.name} on {host.name}: {error}")
+            continue
+        speeds[one.name] = SpeedFunction.measured(
+            [(p.rows, p.seconds_per_point, p.error) for p in points]
+        )
+    return speeds
+
+
+def _sizes(text: str, total: int) -> list[int]:
+    if not text:
+        return sorted({max(1, round(total * share)) for share in SHARES})
+    try:
+        rows = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise UsageError(f"--rows {text}: must be whole numbers, as 100,500") from None
+    if rows[0] < 1 or rows[-1] > total:
+        raise UsageError(f"--rows {text}: must be from 1 to the grid's {total} rows")
+    return rows

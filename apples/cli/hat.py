@@ -1,0 +1,64 @@
+"""``hat``: templates and user specifications: scaffold and check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import hat
+from apples.cli.checking import check_files
+from apples.cli.deciding import Json
+from apples.cli.program import Entry, run, show, show_json
+from apples.errors import UsageError
+
+COMMANDS: Mapping[str, Entry] = {
+    "new": Entry("apples.cli.hat:new", "Start an agent of your own in a new folder."),
+    "check": Entry("apples.cli.hat:check", "Check templates, user files and host lists."),
+    "schema": Entry("apples.cli.schema:schema", "Print a JSON Schema."),
+}
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    run(
+        "hat",
+        COMMANDS,
+        "Heterogeneous Application Templates and user specifications.",
+        "Exit codes: 0 ok, 2 bad input. Start with: hat new heat",
+    )
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the application.")],
+    into: Annotated[Path, typer.Option("--into", help="Folder to make it in.")] = Path(),
+    json: Json = False,
+) -> int:
+    """Make a folder with template, user file, host list, program and agent that run at once.
+
+    Example: hat new heat
+    """
+    try:
+        paths = hat.new(name, into)
+    except hat.ScaffoldError as error:
+        raise UsageError(str(error)) from None
+    if json:
+        show_json({"schema": "hat.new/1", "files": [str(path) for path in paths]})
+    else:
+        for path in paths:
+            show(str(path))
+        show(f"next:  cd {paths[0].parent} && python agent.py")
+    return 0
+
+
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Templates, user files, host lists.")],
+    json: Json = False,
+) -> int:
+    """Report every error with file, line, field and what would be right.
+
+    Example: hat check template.toml user.toml
+    """
+    return check_files(files, json)

@@ -1,0 +1,32 @@
+"""``apples``: finds the command, runs it, and turns errors into one clear line and an exit code.
+
+Exit codes: 0 ok, 2 usage or bad input, 3 no feasible plan, 4 resources or launch failed, 5 application
+failed, 6 verification failed, 7 time-out, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from apples.cli.program import Entry, run
+
+COMMANDS: Mapping[str, Entry] = {
+    "plan": Entry("apples.cli.plan:plan", "Choose hosts and strips for an application."),
+    "run": Entry("apples.cli.run:run", "Plan, run, and check the prediction."),
+    "demo": Entry("apples.cli.demo:demo", "The four methods of the paper on this machine."),
+    "calibrate": Entry("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
+    "hosts": Entry("apples.cli.hosts:commands", "Check host lists."),
+    "doctor": Entry("apples.cli.doctor:doctor", "Check this machine, or a program."),
+    "schema": Entry("apples.cli.schema:schema", "Print a JSON Schema."),
+}
+
+EPILOG = (
+    "Exit codes: 0 ok, 2 bad input, 3 no feasible plan, 4 resources or launch failed, "
+    "5 application failed, 6 verification failed, 7 time-out, 130 interrupted. "
+    "Start with: apples demo"
+)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    run("apples", COMMANDS, "Application-level scheduling of one parallel program.", EPILOG)

@@ -1,0 +1,120 @@
+"""What all console scripts share: lazy commands, errors as one line, exit codes, JSON printing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from apples.errors import ApplesError
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: where its function or sub-commands are, and its line in the help."""
+
+    place: str
+    help: str
+
+    def register(self, app: typer.Typer, name: str) -> None:
+        """Import the command and add it to `app`."""
+        module, _, attribute = self.place.partition(":")
+        target = getattr(importlib.import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name, help=self.help)
+        else:
+            app.command(name, help=inspect.getdoc(target), short_help=self.help)(target)
+
+
+def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> None:
+    """Run a console script to its end; never returns."""
+    app = typer.Typer(
+        name=name,
+        help=summary,
+        epilog=epilog,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def options() -> None:
+        pass
+
+    sys.exit(_outcome(name, app, entries))
+
+
+def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
+    try:
+        asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+        for each, entry in entries.items():
+            if each == asked:
+                entry.register(app, each)
+            else:  # only its name and line are needed, for the help
+                app.command(each, short_help=entry.help)(_not_asked_for)
+        result = typer.main.get_command(app)(prog_name=name, standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.TyperException as error:
+        show_usage = getattr(error, "show", None)
+        if show_usage:
+            show_usage()
+        else:
+            say(f"{name}: {error}")
+        return int(getattr(error, "exit_code", 2))
+    except (KeyboardInterrupt, typer.Abort):
+        say(f"{name}: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence: an error, never a traceback
+        return _refused(name, error)
+    return result if isinstance(result, int) else 0
+
+
+def _not_asked_for() -> None:
+    """Stand for a command whose module is not imported."""
+
+
+def _refused(name: str, error: Exception) -> int:
+    """Say what went wrong in one line a problem and return the exit code."""
+    if os.environ.get("APPLES_DEBUG"):
+        raise error
+    if isinstance(error, ApplesError):
+        say(f"{name}: {error}")
+        return error.exit_code
+    problems = getattr(error, "problems", None)
+    if (
+        problems is not None
+    ):  # hat.DocumentError, known by its face: importing hat costs start-up time
+        for line in str(error).splitlines():
+            say(line)
+        return 2
+    say(f"{name}: internal error: {type(error).__name__}: {error} (APPLES_DEBUG=1 shows where)")
+    return 1
+
+
+def say(line: str) -> None:
+    """Print one line of talk on stderr."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
+
+
+def show(text: str) -> None:
+    """Print data on stdout."""
+    print(text, flush=True)  # noqa: T201 - the one place that prints data
+
+
+def show_json(document: Mapping[str, Any]) -> None:
+    """Print a JSON document on stdout; NaN and infinity are refused."""
+    show(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))

@@ -1,0 +1,122 @@
+"""``apples run``: plan, run, verify, and say how far the prediction was off."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apples.actuator import Actuator
+from apples.actuators import LocalActuator
+from apples.cli import deciding
+from apples.cli.plan import decide
+from apples.cli.program import show, show_json
+from apples.cli.watching import watch
+from apples.coordinator import Coordinator
+from apples.errors import ApplicationError, UsageError, VerificationError
+from apples.feedback import check, remember
+from apples.reports.run_document import dry_document, run_document
+from apples.reports.run_text import dry_text, run_text
+from apples.verification import Reference, sequential
+
+ActuatorName = Annotated[str, typer.Option("--actuator", help="local.")]
+
+
+def run(
+    hosts: deciding.Hosts,
+    template: deciding.Template,
+    user: deciding.User,
+    settings: deciding.Settings = None,
+    blueprint: deciding.BlueprintName = None,
+    weather: deciding.WeatherName = "live",
+    planner: deciding.PlannerName = None,
+    distance: deciding.DistanceName = None,
+    model: deciding.ModelName = None,
+    actuator: ActuatorName = "local",
+    output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not compare with the sequential run.")
+    ] = False,
+    json: deciding.Json = False,
+) -> int:
+    """Plan, run the application, verify its result, and check the prediction.
+
+    Example: apples run --hosts hosts.toml --template template.toml --user user.toml
+    """
+    information = deciding.information_of(hosts, template, user, settings, weather, model)
+    name, method = deciding.blueprint_of(blueprint, information)
+    coordinator = deciding.coordinator_of(information, None, planner, distance)
+    plan, refusal = decide(name, method, coordinator)
+    if refusal is not None:
+        raise refusal
+    started = Coordinator(information, actuator_of(actuator, output))
+    started.deliberation = coordinator.deliberation
+    if dry_run:
+        return _show_dry_run(plan, started, json)
+    document = carry_out(
+        plan,
+        started,
+        verify=not no_verify,
+        learn=weather != "static",
+        title=information.template.name,
+    )
+    if json:
+        show_json(document)
+    else:
+        show(run_text(document, shlex.join(["apples", *sys.argv[1:]])))
+    if document["verified"] is False:
+        raise VerificationError("the result differs from the sequential run's")
+    return 0
+
+
+def actuator_of(name: str, output: Path | None) -> Actuator:
+    """Return the actuator of that name."""
+    if name != "local":
+        raise UsageError(f"--actuator '{name}': known is local")
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+    return LocalActuator(output, save=output is not None)
+
+
+def carry_out(
+    plan: deciding.Document,
+    coordinator: Coordinator,
+    *,
+    verify: bool,
+    learn: bool,
+    title: str,
+    reference: Reference | None = None,
+) -> deciding.Document:
+    """Run what was chosen, verify it if asked, let the models learn, and return the run document."""
+    record = coordinator.deliberation
+    if record.chosen is None or record.information is None:
+        raise ApplicationError("nothing was chosen to run")
+    execution = coordinator.actuator.actuate(record.chosen.schedule, record.information)
+    outcome = watch(coordinator, execution, title)
+    if outcome is None:
+        raise ApplicationError("the actuator started nothing")
+    verified = None
+    if verify:
+        reference = reference or sequential(coordinator.information)
+        verified = reference.check(outcome.iterations, outcome.sha256)
+    result = check(record.chosen, outcome)
+    if learn:
+        remember(result, record.information)
+    return run_document(plan, record.chosen, outcome, result, verified)
+
+
+def _show_dry_run(plan: deciding.Document, coordinator: Coordinator, json: bool) -> int:
+    record = coordinator.deliberation
+    if record.chosen is None or record.information is None:
+        raise ApplicationError("nothing was chosen to run")
+    command = coordinator.actuator.command(record.chosen.schedule, record.information)
+    document = dry_document(plan, command)
+    if json:
+        show_json(document)
+    else:
+        show(dry_text(document["command"]))
+    return 0

@@ -1,0 +1,178 @@
+"""`Conditions`: what each host and link gives at one moment: the forecast where there is one, else the host list.
+
+One object stands for the sky of one decision. What had to be taken without anyone having said or
+measured it is named by `assumptions`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from apples.resources import Host, HostList, Link
+from nws import Forecast, Weather, competitors_for
+
+STATIC = "host list"
+SHOWN = 12
+"""How many single assumptions are listed before they are counted instead."""
+
+
+UNSCORED = 0.1
+"""Relative error taken for a forecast that has not met its measurement yet."""
+
+
+def error_of(forecast: Forecast) -> float:
+    """Return the mean absolute error of a forecast; a tenth of its value before it was ever scored."""
+    return UNSCORED * forecast.value if forecast.error is None else forecast.error
+
+
+def _stated(value: float) -> Forecast:
+    return Forecast(value=value, error=0.0, method=STATIC, samples=0, time=0.0)
+
+
+@dataclass(frozen=True)
+class LinkForecast:
+    """A link, and the mean absolute errors of its two figures (seconds, bytes per second)."""
+
+    link: Link
+    latency_error: float = 0.0
+    bandwidth_error: float = 0.0
+    method: str = STATIC
+
+    def seconds(self, size: float, messages: float, risk: float) -> float:
+        """Return the time `size` bytes in `messages` messages take, `risk` errors later than the mean."""
+        link = self.link
+        mean = messages * link.latency + size / link.bandwidth
+        if not risk:
+            return mean
+        return mean + risk * self.error(size, messages)
+
+    def error(self, size: float, messages: float) -> float:
+        """Return the mean absolute error of `seconds`, to first order."""
+        share = self.bandwidth_error / self.link.bandwidth
+        return messages * self.latency_error + size / self.link.bandwidth * share
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The host list under a weather; an empty weather is the static view.
+
+    Attributes
+    ----------
+    hosts
+        The host list.
+    weather
+        Forecasts at one moment; what it does not know is answered from the host list.
+    latency_factor, memory_factor
+        By host: what would be, for the question when the answer changes; 1 where not named.
+    """
+
+    hosts: HostList
+    weather: Weather
+    latency_factor: Mapping[str, float] = field(default_factory=dict)
+    memory_factor: Mapping[str, float] = field(default_factory=dict)
+
+    def cpu(self, host: Host) -> Forecast:
+        """Return the forecast share of a CPU one new process gets on `host`."""
+        known = self.weather.cpu.get(host.name)
+        return known or _stated(host.cpu)
+
+    def competitors(self, host: Host) -> float:
+        """Return how many processes of others want the CPUs of a measured `host`."""
+        known = self.weather.competitors.get(host.name)
+        if known is not None:
+            return known.value
+        share = min(1.0, max(self.cpu(host).value, 1e-3))
+        return competitors_for(share, self.width(host))
+
+    def width(self, host: Host) -> int:
+        """Return how many CPUs `host` stands for: those of its list entry, else those of this machine."""
+        return len(host.cpus) or len(os.sched_getaffinity(0))
+
+    def measured(self, host: Host) -> bool:
+        """Whether the weather knows the CPU of `host`."""
+        return host.name in self.weather.cpu
+
+    def free_memory(self, host: Host) -> Forecast | None:
+        """Return the forecast free bytes of `host`; None when nobody knows: taken as unlimited."""
+        known = self.weather.free_memory.get(host.name)
+        if host.free_memory is not None:
+            static = _stated(float(host.free_memory))
+            known = static if known is None or static.value <= known.value else known
+        factor = self.memory_factor.get(host.name, 1.0)
+        if known is None or factor == 1.0:
+            return known
+        return replace(known, value=known.value * factor)
+
+    def link(self, source: Host, target: Host) -> LinkForecast:
+        """Return the forecast of the link from `source` to `target`."""
+        latency = self.weather.latency.get((source.name, target.name))
+        bandwidth = self.weather.bandwidth.get((source.name, target.name))
+        static = self.hosts.network.link(source, target)
+        if latency is None and bandwidth is None and not self.latency_factor:
+            return LinkForecast(static)
+        factor = self.latency_factor.get(source.name, 1.0) * self.latency_factor.get(
+            target.name, 1.0
+        )
+        return LinkForecast(
+            Link(
+                factor * (latency.value if latency else static.latency),
+                bandwidth.value if bandwidth else static.bandwidth,
+                static.assumed and latency is None,
+            ),
+            error_of(latency) if latency else 0.0,
+            error_of(bandwidth) if bandwidth else 0.0,
+            bandwidth.method if bandwidth else STATIC,
+        )
+
+    def hosts_with_own_links(self) -> set[str]:
+        """Return the hosts that something is known of beyond what holds for their whole site."""
+        named = {name for name in self.hosts.network.named() if name in self.hosts}
+        measured = {
+            name for pair in (*self.weather.latency, *self.weather.bandwidth) for name in pair
+        }
+        return named | measured | set(self.latency_factor)
+
+    def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
+        """Return one line for each thing nobody said or measured, of these hosts and their links."""
+        return (*self._unknown_memory(hosts), *self._unknown_links(hosts))
+
+    def _unknown_memory(self, hosts: Sequence[Host]) -> Iterator[str]:
+        unknown = [host.name for host in hosts if self.free_memory(host) is None]
+        if unknown:
+            yield f"free memory of {listed(unknown)}: not given, taken as unlimited"
+
+    def _unknown_links(self, hosts: Sequence[Host]) -> Iterator[str]:
+        if len(hosts) <= SHOWN:
+            pairs = [(a, b) for i, a in enumerate(hosts) for b in hosts[i + 1 :]]
+        else:
+            first: dict[str, list[Host]] = {}
+            for host in hosts:
+                first.setdefault(host.site, []).append(host)
+            ends = [members[:2] for members in first.values()]
+            pairs = [(e[0], e[1]) for e in ends if len(e) == 2]
+            pairs += [(x[0], y[0]) for i, x in enumerate(ends) for y in ends[i + 1 :]]
+        by_site = len(hosts) > SHOWN
+        for a, b in pairs:
+            link = self.link(a, b).link
+            if link.assumed:
+                who = f"sites {a.site} and {b.site}" if by_site else f"{a.name} and {b.name}"
+                yield (
+                    f"link between {who}: not given, assumed at the worst known of its sites, "
+                    f"{link.latency * 1e3:.3g} ms and {link.bandwidth / 1e6:.3g} MB/s"
+                )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names joined by commas; past `SHOWN` of them the rest is counted.
+
+    Examples
+    --------
+    >>> listed(["ada", "bob"])
+    'ada, bob'
+    """
+    some = list(names)
+    if len(some) <= SHOWN:
+        return ", ".join(some)
+    return f"{', '.join(some[:SHOWN])} and {len(some) - SHOWN} more"

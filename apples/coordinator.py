@@ -1,0 +1,241 @@
+"""`Coordinator`: the verbs a blueprint is written in, and the record of what was decided and why.
+
+Berman et al. 1996, section 4.2: "it executes a blueprint that dictates the way in which it uses the
+various other subsystems to derive a schedule, initiate the application, and monitor its progress".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from apples.actuator import Actuator, Execution, Progress
+from apples.actuators import RecordingActuator
+from apples.errors import ModelError
+from apples.estimator import PerformanceEstimator, by_value
+from apples.information import InformationPool
+from apples.planner import Planner
+from apples.planners import time_balancing
+from apples.quantities import duration
+from apples.resources import Host, ResourceSet, names
+from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
+from apples.selector import ResourceSelector
+
+KEPT_REJECTIONS = 1000
+
+
+@dataclass
+class Deliberation:
+    """What a blueprint considered: the record that explanations and reports are made from.
+
+    Attributes
+    ----------
+    usable
+        Hosts that passed the host filters.
+    considered
+        How many sets a schedule was made for.
+    estimates
+        Feasible candidates, in the order they were estimated.
+    rejections
+        Refusals with their reasons, at most 1000; `rejected` counts them all.
+    chosen
+        What `best` returned, with its interval.
+    """
+
+    usable: tuple[Host, ...] = ()
+    considered: int = 0
+    estimates: list[Estimate] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    rejected: int = 0
+    chosen: Estimate | None = None
+    information: InformationPool | None = None
+
+    def reject(self, rejections: Iterable[Rejection]) -> None:
+        """Record refusals."""
+        for rejection in rejections:
+            self.rejected += 1
+            if len(self.rejections) < KEPT_REJECTIONS:
+                self.rejections.append(rejection)
+
+
+Blueprint = Callable[["Coordinator"], Execution]
+
+
+class Coordinator:
+    """Executes blueprints over one information pool.
+
+    Parameters
+    ----------
+    information
+        Everything known at this moment; every candidate of the decision is compared under it.
+    actuator
+        Starts the chosen schedule; the default records it and starts nothing.
+    selector, planner, estimator
+        The subsystems; the defaults are those of DESIGN's words: chains by communication with local
+        search, time balancing, the strip model's estimate.
+    """
+
+    def __init__(
+        self,
+        information: InformationPool,
+        actuator: Actuator | None = None,
+        *,
+        selector: ResourceSelector | None = None,
+        planner: Planner = time_balancing,
+        estimator: PerformanceEstimator | None = None,
+    ) -> None:
+        self.information = information
+        self.actuator = actuator or RecordingActuator()
+        self.selector = selector or ResourceSelector()
+        self.planner = planner
+        self.estimator = estimator or PerformanceEstimator()
+        self.deliberation = Deliberation()
+        self._alone: float | None = None
+
+    def execute(self, blueprint: Blueprint) -> Execution:
+        """Run a blueprint and return the execution it started.
+
+        Raises
+        ------
+        NoFeasiblePlanError
+            Nothing it considered is feasible; carries every refusal.
+        """
+        return blueprint(self)
+
+    def static(self) -> Coordinator:
+        """Return this coordinator deciding from the host list alone: the paper's compile-time view.
+
+        It writes into the same deliberation and starts through the same actuator.
+        """
+        other = Coordinator(
+            self.information.static(),
+            self.actuator,
+            selector=self.selector,
+            planner=self.planner,
+            estimator=self.estimator,
+        )
+        other.deliberation = self.deliberation
+        return other
+
+    # ------------------------------------------------------------------ selecting
+    def hosts(self) -> ResourceSet:
+        """Return every usable host in the order of the host list."""
+        usable, refused = self.selector.usable_hosts(self.information)
+        self.deliberation.usable = usable
+        self.deliberation.reject(refused)
+        return usable
+
+    def all_resources(self) -> ResourceSet:
+        """Return every usable host, as one chain in the order that balances best."""
+        return self.selector.whole_set(self.hosts(), self.information)
+
+    def select_resources(self) -> Iterator[ResourceSet]:
+        """Yield the resource sets worth planning for, the most promising first."""
+        yield from self.selector.resource_sets(self.hosts(), self.information)
+
+    # ------------------------------------------------------- planning and judging
+    def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:
+        """Return the planner's schedule for a set; it may be infeasible."""
+        self.deliberation.considered += 1
+        return (planner or self.planner)(resources, self.information)
+
+    def is_feasible(self, schedule: Schedule) -> bool:
+        """Whether no filter refuses the schedule; a refusal is recorded with its reason."""
+        rejection = self.selector.rejection(schedule, self.information)
+        if rejection is not None:
+            self.deliberation.reject([rejection])
+        return rejection is None
+
+    def uses_all(self, resources: ResourceSet, schedule: Schedule) -> bool:
+        """Whether the planner found work for every host of the set; else the refusal is recorded."""
+        if not schedule.dropped:
+            return True
+        host = schedule.dropped[0]
+        others = tuple(h for h in resources if h is not host)
+        model, place = self.information.model, resources.index(host)
+        row = model.computation(resources, np.ones(len(resources))) + model.communication(
+            resources
+        )
+        longest = self.information.iteration_seconds(self.planner(others, self.information))
+        self.deliberation.reject(
+            [
+                Rejection(
+                    names(resources),
+                    f"{host.name} would get no rows: its border and a single row cost "
+                    f"{duration(row[place])}, the others need {duration(longest)} for all of it",
+                    (float(row[place]), longest),
+                    "negative_strip",
+                )
+            ]
+        )
+        return False
+
+    def estimate(self, schedule: Schedule) -> Estimate:
+        """Return the predicted performance of a feasible schedule."""
+        estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds())
+        if not np.isfinite(estimate.value):
+            raise ModelError(
+                f"the model estimates {estimate.value} for {names(schedule.resources)}"
+            )
+        self.deliberation.estimates.append(estimate)
+        return estimate
+
+    def best(self, candidates: Iterable[Estimate]) -> Estimate:
+        """Return the best candidate by the user's objective and preferences, with its interval.
+
+        Raises
+        ------
+        NoFeasiblePlanError
+            There is no candidate; carries every refusal recorded so far.
+        """
+        ranked = by_value(list(candidates))
+        if not ranked:
+            raise NoFeasiblePlanError(tuple(self.deliberation.rejections))
+        chosen = self._preferred(ranked)
+        interval = self.estimator.interval(chosen.schedule, self.information)
+        self.deliberation.chosen = replace(chosen, interval=interval)
+        self.deliberation.information = self.information
+        return self.deliberation.chosen
+
+    def _preferred(self, ranked: list[Estimate]) -> Estimate:
+        preferences = self.information.specifications.preferences
+        if not preferences.prefer and not preferences.avoid:
+            return ranked[0]
+        within = ranked[0].value * (1.0 + preferences.prefer_within)
+
+        def liking(estimate: Estimate) -> tuple[int, int]:
+            hosts = estimate.schedule.resources
+            avoided = sum(
+                h.name in preferences.avoid or h.site in preferences.avoid for h in hosts
+            )
+            other = sum(
+                bool(preferences.prefer)
+                and h.name not in preferences.prefer
+                and h.site not in preferences.prefer
+                for h in hosts
+            )
+            return avoided, other
+
+        return min((e for e in ranked if e.value <= within), key=liking)
+
+    def _alone_seconds(self) -> float:
+        """Return the iteration seconds of the reference: the user's, or the best usable host alone."""
+        if self._alone is None:
+            reference = self.information.specifications.objective.reference
+            usable = self.deliberation.usable or tuple(self.information.hosts)
+            hosts = [h for h in usable if h.name == reference] or usable
+            rows = np.array([float(self.information.application.rows)])
+            model = self.information.model
+            self._alone = min(float(model.computation((h,), rows)[0]) for h in hosts)
+        return self._alone
+
+    # ------------------------------------------------------------------- starting
+    def actuate(self, estimate: Estimate) -> Execution:
+        """Start the schedule of an estimate through the actuator."""
+        return self.actuator.actuate(estimate.schedule, self.information)
+
+    def monitor(self, execution: Execution) -> Iterator[Progress]:
+        """Yield the progress of an execution until it ends."""
+        yield from execution.monitor()

@@ -1,0 +1,123 @@
+"""Files and options in, `InformationPool` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import hat
+from apples.conditions import Conditions
+from apples.errors import UsageError
+from apples.information.pool import MODELS, InformationPool
+from apples.information.sky import LiveSky, read_weather
+from apples.models import Learned, recall
+from apples.references import resolve
+from apples.resources import HostList, read_host_list
+from nws import Weather
+
+Settings = Mapping[str, str | float]
+
+
+def load_information(
+    hosts: str | Path,
+    template: str | Path,
+    user: str | Path,
+    *,
+    settings: Settings | None = None,
+    weather: str = "static",
+    model: str | None = None,
+) -> InformationPool:
+    """Return the pool for a host list, a template and user specifications.
+
+    Parameters
+    ----------
+    settings
+        Parameters of the template to set, such as ``{"grid": 2000}``.
+    weather
+        ``static`` (the host list's values alone: no calibration, nothing learned, no state directory),
+        ``live`` (this machine's sensors and what is remembered), or a recorded weather file.
+    model
+        In place of the specification's and the template's.
+
+    Raises
+    ------
+    hat.DocumentError
+        What is wrong in the files, with file, line and field.
+    UsageError
+        An unknown model, or a weather that is neither a word nor a file.
+    """
+    application_template = hat.read(template, hat.ApplicationTemplate)
+    specifications = hat.read(user, hat.UserSpecifications)
+    host_list = read_host_list(hosts)
+    _check_names(specifications, host_list, user)
+    application = application_template.bind(settings or {})
+    chosen_model = model or specifications.preferences.model or application.model
+    make_model = resolve(chosen_model, MODELS, "model")
+    learned = Learned()
+    if weather != "static":
+        learned = recall(application_template.name, application_template.version)
+    return InformationPool(
+        application_template,
+        application,
+        specifications,
+        Conditions(host_list, sky(weather, host_list)),
+        learned,
+        Path(template).resolve().parent,
+        make_model,
+    )
+
+
+def sky(weather: str, hosts: HostList) -> Weather:
+    """Return the weather a user asks for by a word or a file."""
+    if weather == "static":
+        return Weather()
+    if weather == "live":
+        return LiveSky(hosts).weather()
+    if not Path(weather).exists():
+        raise UsageError(
+            f"--weather '{weather}': neither static nor live, and no file of that name"
+        )
+    return read_weather(weather)
+
+
+def _check_names(
+    specifications: hat.UserSpecifications, hosts: HostList, source: str | Path
+) -> None:
+    """Refuse a specification that names a host or site the list does not have."""
+    known = {host.name for host in hosts} | {host.site for host in hosts}
+    limits, preferences = specifications.constraints, specifications.preferences
+    asked = {
+        "constraints.hosts": limits.hosts,
+        "constraints.sites": limits.sites,
+        "constraints.exclude": limits.exclude,
+        "constraints.no_access": limits.no_access,
+        "preferences.prefer": preferences.prefer,
+        "preferences.avoid": preferences.avoid,
+        "objective.reference": (specifications.objective.reference,)
+        if specifications.objective.reference
+        else (),
+    }
+    document = hat.Document.read(source)
+    problems = [
+        document.problem(
+            (*field.split("."), k) if field != "objective.reference" else tuple(field.split(".")),
+            f"'{name}' is no host and no site of {hosts.source}",
+            hat.nearest(name, sorted(known)),
+        )
+        for field, names in asked.items()
+        for k, name in enumerate(names)
+        if name not in known
+    ]
+    if problems:
+        raise hat.DocumentError(problems)
+
+
+def under_live_weather(information: InformationPool) -> InformationPool:
+    """Return the pool under this moment's weather and with what is remembered by now."""
+    template = information.template
+    return replace(
+        information,
+        conditions=Conditions(information.hosts, LiveSky(information.hosts).weather()),
+        learned=recall(template.name, template.version),
+    )

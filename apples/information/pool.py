@@ -1,0 +1,200 @@
+"""`InformationPool`: everything one decision rests on, frozen at one moment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from apples.conditions import Conditions, listed
+from apples.information.active import available_here
+from apples.model import ModelTemplate, SpeedFunction
+from apples.models import Learned, StripModel
+from apples.resources import Host, HostList
+from apples.schedule import Schedule
+from hat import (
+    ActiveSet,
+    Application,
+    ApplicationTemplate,
+    Implementation,
+    UserSpecifications,
+    active_set,
+)
+from nws import Weather
+
+UNMEASURED_SECONDS_PER_POINT = 1e-8
+"""Where nobody measured any host: what a plain numpy kernel takes; only ratios matter then."""
+
+
+@dataclass(frozen=True)
+class InformationPool:
+    """Template, specifications, hosts, conditions and model of one decision.
+
+    Attributes
+    ----------
+    template, application
+        What the application is, and the same at this run's parameters.
+    specifications
+        What the user wants.
+    conditions
+        The host list under a weather.
+    learned
+        Calibrations and what past runs taught; empty for a static decision.
+    folder
+        Where the template's program is.
+    make_model
+        Builds the model from the pool: an entry of the Model pool, or the user's own.
+    available
+        Whether an implementation can run on a host.
+    pace
+        By host: how many times longer its computing would take, for the question when the answer
+        changes; 1 where not named.
+    """
+
+    template: ApplicationTemplate
+    application: Application
+    specifications: UserSpecifications
+    conditions: Conditions
+    learned: Learned = field(default_factory=Learned)
+    folder: Path = Path()
+    make_model: Callable[[InformationPool], ModelTemplate] | None = None
+    available: Callable[[str, Implementation], bool] = available_here
+    pace: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        platforms = {host.name: host.platform for host in self.hosts}
+        active = active_set(self.template, platforms, self.available, self._measured_cost)
+        object.__setattr__(self, "active_set", active)
+        speeds, assumed = _speeds(self)
+        object.__setattr__(self, "speeds", speeds)
+        object.__setattr__(self, "_assumed_speeds", assumed)
+        make = self.make_model or MODELS[self.application.model]
+        object.__setattr__(self, "model", make(self))
+
+    active_set: ActiveSet = field(init=False, repr=False)
+    speeds: Mapping[str, SpeedFunction] = field(init=False, repr=False, default_factory=dict)
+    model: ModelTemplate = field(init=False, repr=False)
+    _assumed_speeds: tuple[str, ...] = field(init=False, repr=False, default=())
+
+    @property
+    def hosts(self) -> HostList:
+        """The host list."""
+        return self.conditions.hosts
+
+    def implementation(self, host: Host) -> str:
+        """Return the implementation of the active set for `host`, empty when it has none."""
+        chosen = self.active_set.implementations.get(host.name)
+        return chosen.name if chosen else ""
+
+    def unavailable(self, host: Host) -> str:
+        """Return why `host` has no implementation."""
+        return self.active_set.left_out.get(host.name, "")
+
+    def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
+        speed = self.learned.speed(host, implementation.name)
+        return speed.seconds_per_point[-1] if speed else None
+
+    def program(self, implementation: str, python: str = sys.executable) -> tuple[str, ...]:
+        """Return the argument list that starts an implementation."""
+        return self.template.command(
+            implementation, self.folder, python=python, parameters=self.application.parameters
+        )
+
+    def iteration_seconds(self, schedule: Schedule) -> float:
+        """Return the largest T_i of a schedule."""
+        model, rows = self.model, np.array(schedule.rows, dtype=float)
+        seconds = model.computation(schedule.resources, rows)
+        return float((seconds + model.communication(schedule.resources)).max())
+
+    def under(self, weather: Weather) -> InformationPool:
+        """Return the same pool under another weather."""
+        return replace(self, conditions=Conditions(self.hosts, weather))
+
+    def at(self, application: Application) -> InformationPool:
+        """Return the same pool for the application at other parameters."""
+        return replace(self, application=application)
+
+    def among(self, hosts: HostList) -> InformationPool:
+        """Return the pool for other hosts, from their list alone."""
+        return replace(self, conditions=Conditions(hosts, Weather()), learned=Learned(), pace={})
+
+    def static(self) -> InformationPool:
+        """Return the same pool from the host list alone: no forecast, nothing learned."""
+        return self.among(self.hosts)
+
+    def varied(
+        self,
+        pace: Mapping[str, float] | None = None,
+        latency: Mapping[str, float] | None = None,
+        memory: Mapping[str, float] | None = None,
+    ) -> InformationPool:
+        """Return the pool as it would be with some hosts slower, farther away or fuller by a factor."""
+        conditions = replace(
+            self.conditions, latency_factor=latency or {}, memory_factor=memory or {}
+        )
+        return replace(self, conditions=conditions, pace=pace or {})
+
+    def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
+        """Return one line for each thing about `hosts` that was taken without being said or measured."""
+        return (*self._assumed_speeds, *self.conditions.assumptions(hosts))
+
+
+def strip(information: InformationPool) -> StripModel:
+    """Return the strip model of a pool."""
+    return StripModel(
+        information.application,
+        information.conditions,
+        information.speeds,
+        overlap=information.learned.overlap,
+        risk=information.specifications.preferences.risk,
+        memory_limit=information.specifications.constraints.memory,
+    )
+
+
+MODELS: Mapping[str, Callable[[InformationPool], ModelTemplate]] = {"strip": strip}
+"""The Model pool; a user's own model is such a callable too."""
+
+
+def _speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
+    """Return the speed function of every host: measured, from the list, the template, or assumed."""
+    known, unknown = _known_speeds(pool)
+    line: tuple[str, ...] = ()
+    if unknown:
+        worst = max(
+            (f.seconds_per_point[-1] for f in known.values()), default=UNMEASURED_SECONDS_PER_POINT
+        )
+        known.update(dict.fromkeys(unknown, SpeedFunction.constant(worst)))
+        what = f"seconds_per_point of {listed(unknown)}"
+        line = (f"{what}: not given, assumed {worst:.3g} (apples calibrate measures it)",)
+    for name, factor in pool.pace.items():
+        known[name] = known[name].scaled(factor)
+    return known, line
+
+
+def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list[str]]:
+    known: dict[str, SpeedFunction] = {}
+    unknown: list[str] = []
+    for host in pool.hosts:
+        found = _speed(pool, host)
+        if found is None:
+            unknown.append(host.name)
+        else:
+            known[host.name] = found
+    return known, unknown
+
+
+def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
+    chosen = pool.implementation(host)
+    measured = pool.learned.speed(host.name, chosen)
+    if measured is not None:
+        return measured
+    seconds = host.seconds_per_point
+    if seconds is None and chosen:
+        seconds = pool.template.implementation(chosen).cost(host.platform)
+    if seconds is None:
+        return None
+    pace = pool.learned.pace.get(host.name, 1.0)
+    return SpeedFunction.constant(seconds * pace, pool.learned.spread.get(host.name, 0.0))

@@ -1,0 +1,196 @@
+"""What a program says: one line of its standard output, checked, as a frozen value.
+
+The line comes from a program apples knows nothing of, so it is hostile until every field was checked.
+A line that is no event is the program's own talk. The protocol is in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from apples.errors import ApplicationError
+
+LINE_LIMIT = 64 * 1024
+"""Bytes of one line; a longer one is no event."""
+PROTOCOL = 1
+SHOWN = 300
+"""Characters of a foreign text that an error message repeats."""
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Size = Annotated[int, Field(ge=1, le=2**53)]
+Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Short = Annotated[str, Field(max_length=253)]
+
+
+@dataclass(frozen=True, slots=True)
+class HostTimes:
+    """What one host has spent so far, in seconds, as the mean over its ranks; `wait_seconds` None if unknown."""
+
+    host: Short
+    compute_seconds: Duration
+    communicate_seconds: Duration
+    wait_seconds: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is: iterations done and the cumulative times since the first barrier."""
+
+    iteration: Count
+    iterations: Count
+    seconds: Duration
+    hosts: tuple[HostTimes, ...] = ()
+    residual: Finite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run that said ``done`` measured.
+
+    Attributes
+    ----------
+    seconds
+        The iteration loop, first barrier to last.
+    startup_seconds
+        From the launch to the first barrier, as the launcher saw it.
+    sha256
+        Digest of the result's bytes, as the program streamed them.
+    """
+
+    iterations: Count
+    seconds: Duration
+    startup_seconds: Duration
+    hosts: tuple[HostTimes, ...]
+    residual: Finite | None = None
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def iteration_seconds(self) -> float:
+        """Measured mean seconds of one iteration."""
+        return self.seconds / max(1, self.iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Every rank has its data in place."""
+
+    protocol: int
+    program: str
+    version: str
+    ranks: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The only sign of success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The program's own account of what went wrong: its event ``error``."""
+
+    message: str
+    rank: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Dedicated processor seconds per point of one process on a strip of `rows` rows.
+
+    Attributes
+    ----------
+    error
+        Spread of the samples, in seconds per point.
+    repeats
+        How many samples there were.
+    """
+
+    rows: Size
+    seconds_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    error: Duration
+    repeats: Size
+
+
+Event = Ready | Progress | Outcome | Done | Failure | Calibration
+
+_EVENTS: Mapping[str, TypeAdapter[Event]] = {
+    "ready": TypeAdapter(Ready),
+    "progress": TypeAdapter(Progress),
+    "result": TypeAdapter(Outcome),
+    "done": TypeAdapter(Done),
+    "error": TypeAdapter(Failure),
+    "calibration": TypeAdapter(Calibration),
+}
+
+
+def parse(line: bytes) -> Event | None:
+    """Return the event that one line of standard output is, None for the program's own talk.
+
+    Fields and events this version does not know are passed over.
+
+    Raises
+    ------
+    ApplicationError
+        An event with a field that is missing or wrong; the message names event and field.
+
+    Examples
+    --------
+    >>> parse(b'{"event": "error", "message": "no such file", "rank": 2}')
+    Failure(message='no such file', rank=2)
+    >>> parse(b"computing...") is None
+    True
+    >>> parse(b'{"event": "progress", "iteration": -1, "iterations": 5, "seconds": 0.1}')
+    Traceback (most recent call last):
+    apples.errors.ApplicationError: the program's event 'progress': iteration: input should be ...
+    """
+    if line.lstrip()[:1] != b"{":
+        return None
+    if len(line) > LINE_LIMIT:
+        if b'"event"' in line[:1000]:
+            raise ApplicationError(f"the program wrote an event of more than {LINE_LIMIT} bytes")
+        return None
+    kind = _kind(line)
+    if kind not in _EVENTS:
+        return None
+    try:
+        return _EVENTS[kind].validate_json(line, strict=True)
+    except ValidationError as error:
+        raise ApplicationError(f"the program's event '{kind}': {_first(error)}") from None
+
+
+def _kind(line: bytes) -> str:
+    """Return the name of the event, empty where the line is no JSON object with such a key."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    kind = document.get("event") if isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first problem with its field, on one line."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in problem["loc"]) or "the line"
+    message = problem["msg"]
+    return f"{readable(field)}: {readable(message[:1].lower() + message[1:])}"
+
+
+def readable(text: str, limit: int = SHOWN) -> str:
+    r"""Return foreign text as one printable line of at most `limit` characters.
+
+    Examples
+    --------
+    >>> readable("two\nlines \x1b[31mred")
+    'two lines ?[31mred'
+    """
+    line = " ".join(text[: 4 * limit].split())
+    shown = "".join(c if c.isprintable() else "?" for c in line)
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."

@@ -1,0 +1,155 @@
+"""The command that starts a run with the wheel's own mpiexec, on this machine.
+
+Pure functions: nothing is started or written here. What a user named (programs, paths, host names) goes
+into the launch file, as JSON, and never onto the launcher's command line, where a ``:`` or a ``-`` would
+mean something; the command line holds only paths of this installation and numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apples.errors import LaunchError
+from apples.launch import bind
+
+TASK_FILE = "task.json"
+LAUNCH_FILE = "launch.json"
+FOREIGN = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPIEXEC_", "MPI_LOCAL", "OMPI_")
+"""Variables of a launcher that the agent itself may run under, which would confuse ours."""
+
+LOOPBACK: Mapping[str, str] = {"UCX_NET_DEVICES": "lo"}
+"""The ranks of one machine listen on no other interface."""
+ONE_THREAD: Mapping[str, str] = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+)
+"""A rank is one slot; threads of its libraries would take its neighbours' CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What an actuator would run, complete: started by hand it gives the same job.
+
+    Attributes
+    ----------
+    argv
+        The command line, one argument each; never passed to a shell.
+    environment
+        Variables added to the caller's own.
+    files
+        File name -> text of every file the command line names (task, machine file, script), to be
+        written into the directory the command is started in.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The ranks of one host.
+
+    Attributes
+    ----------
+    host
+        Name of the host.
+    ranks
+        How many processes.
+    program
+        Argument list of the program.
+    cpus
+        CPUs they may run on; empty: any.
+    cgroup
+        The ``cgroup.procs`` file they write themselves into; empty: none.
+    """
+
+    host: str
+    ranks: int
+    program: tuple[str, ...]
+    cpus: tuple[int, ...] = ()
+    cgroup: str = ""
+
+
+def command(
+    segments: Sequence[Segment], task: Mapping[str, Any], directory: str | Path = ""
+) -> Command:
+    """Return the command that runs `segments`, in rank order, on this machine.
+
+    Parameters
+    ----------
+    directory
+        Where the program works; the caller's own when empty.
+
+    Raises
+    ------
+    LaunchError
+        A program that no process can be started with, or no mpiexec. Permanent.
+    """
+    argv = [mpiexec(), *OPTIONS]
+    for index, segment in enumerate(segments):
+        _check(segment)
+        argv += [":"] if index else []
+        argv += ["-n", str(segment.ranks), sys.executable, "-I", "-S", bind.__file__]
+        argv += [LAUNCH_FILE, str(index)]
+    return Command(
+        tuple(argv),
+        {"APPLES_TASK": TASK_FILE, **LOOPBACK, **ONE_THREAD},
+        {
+            TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
+            LAUNCH_FILE: _launch_file(segments, Path(directory or Path.cwd())),
+        },
+    )
+
+
+OPTIONS = (
+    "-disable-auto-cleanup",  # a rank's end is judged by the agent: hydra takes exit(0) for success
+    *("-launcher", "fork", "-rmk", "user"),  # this machine, also inside another scheduler's job
+    *("-iface", "lo", "-localhost", "127.0.0.1", "-hosts", "127.0.0.1"),  # no name is looked up
+)
+
+
+def mpiexec() -> str:
+    """Return the path of the mpiexec that the wheel put beside this interpreter.
+
+    Raises
+    ------
+    LaunchError
+        There is none.
+    """
+    places = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    for place in places:
+        if os.access(place / "mpiexec", os.X_OK):
+            return str(place / "mpiexec")
+    raise LaunchError(
+        f"no mpiexec in {places[0]}: install the 'mpich' wheel there (pip install mpich)"
+    )
+
+
+def environment(added: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment without another launcher's variables, and with `added`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    return {**kept, **added}
+
+
+def _launch_file(segments: Sequence[Segment], directory: Path) -> str:
+    hosts = [
+        {"host": s.host, "program": s.program, "cpus": s.cpus, "cgroup": s.cgroup}
+        for s in segments
+    ]
+    return json.dumps({"directory": str(directory.absolute()), "hosts": hosts}, indent=1)
+
+
+def _check(segment: Segment) -> None:
+    if segment.ranks < 1:
+        raise LaunchError(f"{segment.host}: {segment.ranks} ranks cannot be started")
+    if not segment.program or not segment.program[0]:
+        raise LaunchError(f"{segment.host}: the template names no program")
+    if any("\0" in argument for argument in segment.program):
+        raise LaunchError(f"{segment.host}: an argument of the program has a zero byte")

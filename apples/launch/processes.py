@@ -1,0 +1,232 @@
+"""The processes of one run, behind their watchdog: started, listened to, and gone when asked.
+
+Every wait here has a deadline. What the program writes is handed on line by line and never kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal
+
+from apples.errors import LaunchError
+from apples.launch import leftovers, watchdog
+from apples.launch.events import LINE_LIMIT
+from apples.launch.hydra import Command, environment
+from apples.launch.lines import Lines
+
+Source = Literal["output", "error", "report"]
+GRACE_SECONDS = 1.0
+"""From the polite signal to the impolite one."""
+STOP_SECONDS = 4.0
+"""How long the watchdog may take to clear up before it is killed and its work done here."""
+CHUNK = 1 << 16
+
+
+def job_name() -> str:
+    """Return a fresh name for a run, by which its processes and cgroups can be told from all others."""
+    return secrets.token_hex(8)
+
+
+class Processes:
+    """Everything that runs for one command. A context manager: leaving it ends the run.
+
+    Parameters
+    ----------
+    command
+        What to run; its files are written into a directory of the run's own.
+    job
+        Name of the run: every process bears it in its environment.
+    cgroups
+        Directories that are removed when the run is over.
+    prepare
+        Called when the watchdog is on guard and before the command starts: makes the cgroups.
+
+    Raises
+    ------
+    LaunchError
+        The watchdog cannot be started. Often transient (no memory, too many processes).
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        job: str,
+        *,
+        cgroups: Sequence[Path] = (),
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.job = job
+        self._cgroups = [str(path) for path in cgroups]
+        self._directory = tempfile.mkdtemp(prefix="apples-")
+        self._cleared = False
+        self._selector = selectors.DefaultSelector()
+        self._lines: dict[Source, Lines] = {}
+        self._pipes: list[IO[bytes]] = []
+        try:
+            for name, text in command.files.items():
+                (Path(self._directory) / name).write_text(text, encoding="utf-8")
+            self._watchdog = self._guard(command)
+        except OSError as error:
+            watchdog.remove(self._directory, self._cgroups)
+            raise LaunchError(f"cannot start the run: {error}") from None
+        weakref.finalize(self, _let_go, self._watchdog, list(self._pipes))
+        try:
+            config = {"argv": command.argv, "cgroups": self._cgroups, "grace": GRACE_SECONDS}
+            self._tell(json.dumps(config))
+            prepare()
+            self._tell("go")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _guard(self, command: Command) -> subprocess.Popen[bytes]:
+        """Start the watchdog, which waits for its orders."""
+        report, reported = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", watchdog.__file__),
+                    *(self._directory, str(reported), str(os.getpid())),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self._directory,
+                env=environment({**command.environment, leftovers.MARK: self.job}),
+                pass_fds=(reported,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(report)
+            raise
+        finally:
+            os.close(reported)
+        assert process.stdout is not None  # noqa: S101 - for the type checker: all three are pipes
+        assert process.stderr is not None  # noqa: S101
+        self._listen(process.stdout, "output")
+        self._listen(process.stderr, "error")
+        self._listen(os.fdopen(report, "rb", buffering=0), "report")
+        return process
+
+    def _listen(self, pipe: IO[bytes], source: Source) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._lines[source] = Lines(LINE_LIMIT)
+        self._selector.register(pipe, selectors.EVENT_READ, source)
+        self._pipes.append(pipe)
+
+    def _tell(self, line: str) -> None:
+        pipe = self._watchdog.stdin
+        assert pipe is not None  # noqa: S101 - for the type checker
+        with contextlib.suppress(BrokenPipeError):  # it is gone: reading says so
+            pipe.write(f"{line}\n".encode())
+            pipe.flush()
+
+    def ready(self) -> None:
+        """Tell the watchdog that every rank is up."""
+        if self.running:
+            self._tell("ready")
+
+    @property
+    def running(self) -> bool:
+        """Whether anything may still be heard."""
+        return bool(self._selector.get_map())
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the watchdog is there and the run not over."""
+        return any(key.data == "report" for key in self._selector.get_map().values())
+
+    def read(self, seconds: float) -> list[tuple[Source, bytes]]:
+        """Return the lines that came, waiting at most `seconds` for the first of them."""
+        heard: list[tuple[Source, bytes]] = []
+        for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
+            source: Source = key.data
+            data = os.read(key.fd, CHUNK)
+            lines = self._lines[source].feed(data) if data else self._lines[source].rest()
+            heard += [(source, line) for line in lines]
+            if not data:
+                self._selector.unregister(key.fileobj)
+        self._cleared |= ("report", b"clear") in heard
+        return heard
+
+    def stop(self) -> list[tuple[Source, bytes]]:
+        """End the run and return its last lines; no process of it is left when this returns.
+
+        May be called again.
+
+        Raises
+        ------
+        LaunchError
+            A process cannot be killed (the kernel holds it): named by its number.
+        """
+        last: list[tuple[Source, bytes]] = []
+        process = self._watchdog
+        if process.stdin and not process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.send_signal(signal.SIGCONT)  # one that was stopped would never hear of the end
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.guarded and (left := deadline - time.monotonic()) > 0:
+            last += self.read(left)
+        self._make_sure()
+        while self.running and self._selector.select(0):
+            last += self.read(0)
+        self._put_away()
+        return last
+
+    def _make_sure(self) -> None:
+        """End the watchdog if it would not, and what it left."""
+        process = self._watchdog
+        if self.guarded:
+            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+        if not self._cleared and not leftovers.clear(self.job, STOP_SECONDS):
+            left = leftovers.leftovers(self.job)
+            raise LaunchError(f"processes that cannot be killed: {left}")
+        self._cleared = True
+
+    def _put_away(self) -> None:
+        """Close the pipes and remove the files."""
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+        for pipe in self._pipes:
+            pipe.close()
+        watchdog.remove(self._directory, self._cgroups)
+
+    def __enter__(self) -> Processes:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the run."""
+        self.stop()
+
+
+def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:
+    """End a run nobody holds any more, also when the interpreter ends; its guard does the work."""
+    if process.stdin and not process.stdin.closed:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    for pipe in pipes:
+        pipe.close()

@@ -1,0 +1,228 @@
+"""CPU quotas: cgroups that make a part of this machine as slow as the host it stands for.
+
+A cgroup is named ``apples-JOB-HOST`` and goes with its run. Version 1 of the kernel's interface wherever
+the ``cpu`` controller is mounted, version 2 wherever the group this process is in, or one above it, was
+delegated. Where neither is writable the reason says so, and runs go on without quotas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from apples.errors import LaunchError
+
+PERIOD_MICROSECONDS = 10_000
+"""Short, so that a sweep is throttled within itself and not only every tenth one."""
+LEAST_QUOTA_MICROSECONDS = 1_000
+"""The kernel refuses less."""
+LONGEST_PERIOD_MICROSECONDS = 1_000_000
+PREFIX = "apples-"
+STALE_SECONDS = 600.0
+LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Where cgroups with a CPU quota can be made.
+
+    Attributes
+    ----------
+    root
+        The directory new groups go into.
+    version
+        1 or 2, of the kernel's interface.
+    """
+
+    root: Path
+    version: int
+
+    def create(self, name: str, cpus: float) -> Path:
+        """Make a group whose processes together get `cpus` CPUs, and return its directory."""
+        group = self.root / name
+        group.mkdir()
+        try:
+            self._limit(group, cpus)
+        except OSError:
+            remove(group)
+            raise
+        return group
+
+    def _limit(self, group: Path, cpus: float) -> None:
+        quota, period = limits(cpus)
+        if self.version == 2:
+            (group / "cpu.max").write_text(f"{quota} {period}")
+            return
+        (group / "cpu.cfs_period_us").write_text(str(period))
+        (group / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def sweep(self, older_than: float = STALE_SECONDS) -> None:
+        """Remove empty groups that runs left behind which were killed with all their guards."""
+        now = time.time()
+        for group in self.root.glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if now - group.stat().st_ctime > older_than:
+                    group.rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The groups one run needs.
+
+    Attributes
+    ----------
+    controller
+        Where they are made; None where that is not possible or none is needed.
+    cpus
+        Host -> CPUs it is to get.
+    groups
+        Host -> directory of its group.
+    warnings
+        Hosts that will run faster than planned, one line each.
+    """
+
+    controller: Controller | None = None
+    cpus: Mapping[str, float] = field(default_factory=dict)
+    groups: Mapping[str, Path] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def plan(cls, cpus: Mapping[str, float], job: str) -> Quotas:
+        """Return the groups for hosts that are to get so many CPUs; makes none of them yet."""
+        found = find() if cpus else ""
+        if isinstance(found, Controller):
+            groups = {host: found.root / group_name(job, host) for host in cpus}
+            return cls(found, cpus, groups)
+        lines = (
+            f"{host}: no CPU quota (cgroups are not writable: {found}): runs faster than planned"
+            for host in cpus
+        )
+        return cls(warnings=tuple(lines))
+
+    def create(self) -> None:
+        """Make the groups.
+
+        Raises
+        ------
+        LaunchError
+            The kernel refused one.
+        """
+        if self.controller is None:
+            return
+        self.controller.sweep()
+        for host, group in self.groups.items():
+            try:
+                self.controller.create(group.name, self.cpus[host])
+            except OSError as error:
+                raise LaunchError(
+                    f"{host}: no CPU quota of {self.cpus[host]:g}: {error}"
+                ) from None
+
+    def joined(self, host: str) -> str:
+        """Return the file a process of `host` writes itself into, empty where it has no group."""
+        return str(self.groups[host] / "cgroup.procs") if host in self.groups else ""
+
+
+def limits(cpus: float) -> tuple[int, int]:
+    """Return quota and period in microseconds for a number of CPUs.
+
+    Examples
+    --------
+    >>> limits(0.4), limits(1.5), limits(0.02)
+    ((4000, 10000), (15000, 10000), (1000, 50000))
+    """
+    period = max(PERIOD_MICROSECONDS, round(LEAST_QUOTA_MICROSECONDS / cpus))
+    period = min(period, LONGEST_PERIOD_MICROSECONDS)
+    return max(LEAST_QUOTA_MICROSECONDS, round(cpus * period)), period
+
+
+def remove(group: Path) -> None:
+    """Remove a group if no process is in it."""
+    with contextlib.suppress(OSError):
+        group.rmdir()
+
+
+def group_name(job: str, host: str) -> str:
+    """Return the name of a host's group in one run."""
+    return f"{PREFIX}{job}-{host}"[:LONGEST_NAME]
+
+
+def find(proc: Path = Path("/proc/self")) -> Controller | str:
+    """Return where this process may make groups with a quota, or the reason why it cannot.
+
+    Examples
+    --------
+    >>> isinstance(find(), (Controller, str))
+    True
+    """
+    reasons = []
+    for version, candidate in _candidates(proc):
+        reason = _refusal(candidate, version)
+        if reason is None:
+            return Controller(candidate, version)
+        reasons.append(reason)
+    return reasons[0] if reasons else "no cgroup with a cpu controller is mounted"
+
+
+def writable() -> str | None:
+    """Return why this process cannot set CPU quotas, None where it can."""
+    found = find()
+    return found if isinstance(found, str) else None
+
+
+def _candidates(proc: Path) -> list[tuple[int, Path]]:
+    """Return directories to try, best first: this process's own v1 group, then v2 groups upwards."""
+    try:
+        groups = dict(
+            line.split(":", 2)[1:] for line in (proc / "cgroup").read_text().splitlines()
+        )
+        mounts = [_mount(line) for line in (proc / "mountinfo").read_text().splitlines()]
+    except (OSError, ValueError):
+        return []
+    found: list[tuple[int, Path]] = []
+    for kind, options, root, point in mounts:
+        if kind == "cgroup" and "cpu" in options:
+            own = next((path for names, path in groups.items() if "cpu" in names.split(",")), "/")
+            found.append((1, _inside(point, root, own)))
+        elif kind == "cgroup2":
+            here = _inside(point, root, groups.get("", "/"))
+            above = [here, *here.parents]
+            found += [(2, group) for group in above if group.is_relative_to(point)]
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _mount(line: str) -> tuple[str, list[str], str, Path]:
+    """Return file system, options, root and mount point of one line of mountinfo."""
+    before, _, after = line.partition(" - ")
+    fields, (kind, _, options) = before.split(), after.split(" ", 2)
+    return kind, options.split(","), fields[3], Path(fields[4])
+
+
+def _inside(point: Path, root: str, group: str) -> Path:
+    inside = group.removeprefix(root.rstrip("/")) if group.startswith(root) else group
+    return point / inside.lstrip("/")
+
+
+def _refusal(root: Path, version: int) -> str | None:
+    """Return why no group with a quota can be made in `root`: tried for real, and removed again."""
+    if version == 2 and not _delegated(root):
+        return f"{root}: the cpu controller is not delegated"
+    controller = Controller(root, version)
+    try:
+        remove(controller.create(f"{PREFIX}probe-{os.getpid()}", 1.0))
+    except OSError as error:
+        return f"{root}: {error.strerror}"
+    return None
+
+
+def _delegated(root: Path) -> bool:
+    """Whether children of a v2 group have the cpu controller and processes may be moved to them."""
+    try:
+        enabled = (root / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return False
+    return "cpu" in enabled and os.access(root / "cgroup.procs", os.W_OK)

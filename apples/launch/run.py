@@ -1,0 +1,283 @@
+"""One run of a program, seen through the application protocol: its events, its deadlines, its end.
+
+The program's own ``done`` is the only success. A rank that ends before it, a launcher that dies, silence:
+each ends the whole run with an error that says which.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
+from apples.launch.events import (
+    PROTOCOL,
+    Done,
+    Event,
+    Failure,
+    Outcome,
+    Progress,
+    Ready,
+    parse,
+    readable,
+)
+from apples.launch.hydra import Command, Segment
+from apples.launch.processes import Processes, Source, job_name
+
+STARTUP_SECONDS = 120.0
+SILENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 2.0
+"""From the first rank's end, before ``done``, to the end of all: time for its last words."""
+FAREWELL_SECONDS = 5.0
+"""From ``done`` to the end of all ranks; after it they are ended."""
+KEPT_LINES = 20
+SHOWN_LINES = 3
+LAUNCHER_TALK = (
+    "[mpiexec@",
+    "[proxy",
+    "===",
+    "YOUR APPLICATION TERM",
+    "This typically",
+    "Please see",
+)
+"""Lines of hydra that say nothing the report does not say better."""
+
+Talk = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    """Pass a line of the program's own talk on to standard error."""
+    sys.stderr.write(
+        line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace") + "\n"
+    )
+
+
+class Run:
+    """A program that was started. Not for more than one thread at a time.
+
+    Parameters
+    ----------
+    command
+        What to start.
+    segments
+        The ranks' hosts, in rank order; events about another host are refused.
+    startup_seconds
+        From the start to ``ready``.
+    silence_seconds
+        The longest time without a line, after ``ready``.
+    talk
+        Receives each line that is no event.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        segments: Sequence[Segment],
+        *,
+        startup_seconds: float = STARTUP_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        talk: Talk = to_stderr,
+        job: str = "",
+        cgroups: Sequence[Path] = (),
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
+        self._talk = talk
+        self._hosts = tuple(segment.host for segment in segments for _ in range(segment.ranks))
+        self._program = _short_name(segments[0].program)
+        self._tail: deque[str] = deque(maxlen=KEPT_LINES)
+        self._ended: list[int] = []
+        self._launcher_end = ""
+        self._failure: Failure | None = None
+        self.ready_after: float | None = None
+        self.cancelled = False
+        self._pending: deque[tuple[Source, bytes]] = deque()
+        self._started = self._heard = time.monotonic()
+        self._hurried: float | None = None
+        self._processes = Processes(command, job or job_name(), cgroups=cgroups, prepare=prepare)
+
+    def until_ready(self) -> Ready:
+        """Return the program's ``ready``.
+
+        Raises
+        ------
+        LaunchError
+            It did not come: the program cannot be started, ended, or took too long.
+        ApplicationError
+            The program refused its task or broke the protocol.
+        """
+        for event in self.events():
+            if isinstance(event, Ready):
+                return event
+        raise ApplicationError("the program was done before it was ready")  # pragma: no cover
+
+    def events(self) -> Iterator[Event]:
+        """Yield the checked events up to and with ``done``; ends early only after `cancel`.
+
+        Raises
+        ------
+        LaunchError, ApplicationError, DeadlineError
+            As the module says; nothing of the run is left then.
+        """
+        try:
+            while not self.cancelled:
+                if not self._pending:
+                    self._pending += self._processes.read(self._limit - time.monotonic())
+                while self._pending:
+                    event = self._hear(*self._pending.popleft())
+                    if event is not None:
+                        yield event
+                    if isinstance(event, Done):
+                        return
+                self._judge()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self.cancel()
+            raise
+
+    def finish(self) -> None:
+        """Wait for the ranks of a run that is done, then end what has not ended."""
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while self._processes.running and (left := deadline - time.monotonic()) > 0:
+            self._note(self._processes.read(left))
+        self._note(self._processes.stop())
+
+    def cancel(self) -> None:
+        """End the run; when this returns no process of it is left. May be called again."""
+        self.cancelled = True
+        self._note(self._processes.stop())
+
+    def _hear(self, source: Source, line: bytes) -> Event | None:
+        """Take in one line; return the event it is, if it is one for the caller."""
+        if source == "report":
+            self._hear_report(line.decode())
+            return None
+        self._heard = time.monotonic()
+        event = parse(line) if source == "output" else None
+        if event is None:
+            self._note([(source, line)])
+            return None
+        self._check(event)
+        if isinstance(event, Failure):
+            self._failure = self._failure or event
+            self._hurry(PATIENCE_SECONDS / 4)
+            return None
+        return event
+
+    @property
+    def _limit(self) -> float:
+        """When patience ends: for the last words, for the next sign of life, or for the first."""
+        if self._hurried is not None:
+            return self._hurried
+        if self.ready_after is not None:
+            return self._heard + self.silence_seconds
+        return self._started + self.startup_seconds
+
+    def _hear_report(self, line: str) -> None:
+        kind, _, number = line.partition(" ")
+        if kind == "rank":
+            self._ended.append(int(number))
+            self._hurry(PATIENCE_SECONDS)
+        elif kind == "exit":
+            self._launcher_end = number
+
+    def _check(self, event: Event) -> None:
+        """Refuse an event that is not this run's."""
+        if isinstance(event, Ready):
+            self._check_ready(event)
+        elif self.ready_after is None and not isinstance(event, Failure):
+            name = type(event).__name__.lower().replace("outcome", "result")
+            raise ApplicationError(f"the program said '{name}' before 'ready'")
+        if isinstance(event, Progress | Outcome):
+            for times in event.hosts:
+                if times.host not in self._hosts:
+                    raise ApplicationError(
+                        f"the program reports host '{readable(times.host)}', which is not in its task"
+                    )
+
+    def _check_ready(self, event: Ready) -> None:
+        if event.protocol != PROTOCOL:
+            raise ApplicationError(
+                f"the program speaks protocol {event.protocol}, this apples {PROTOCOL}"
+            )
+        if event.ranks != len(self._hosts):
+            raise ApplicationError(
+                f"the program runs {event.ranks} ranks, its task has {len(self._hosts)}"
+            )
+        self.ready_after = time.monotonic() - self._started
+        self._processes.ready()
+
+    def _hurry(self, seconds: float) -> None:
+        self._hurried = min(self._limit, time.monotonic() + seconds)
+
+    def _note(self, heard: Sequence[tuple[Source, bytes]]) -> None:
+        """Pass talk on and keep the last of it for an error message."""
+        for source, line in heard:
+            text = line.decode(errors="replace")
+            if source == "report":
+                self._hear_report(text)
+            elif source == "output" and isinstance(event := _event(line), Failure):
+                self._failure = self._failure or event
+            else:
+                if text.startswith(LAUNCHER_TALK):
+                    continue
+                if text.strip():
+                    self._tail.append(readable(text))
+                self._talk(text)
+
+    def _judge(self) -> None:
+        """Fail the run if it ended or its time is up."""
+        if self._processes.guarded and time.monotonic() < self._limit:
+            return
+        timed_out = self._processes.guarded and self._hurried is None
+        reason = self._end_reason()
+        self.cancel()
+        if self._failure:
+            self._tail.clear()  # its own account says it all
+            rank = self._failure.rank
+            where = "" if rank is None else f"{self._named(rank)}: "
+            self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
+        if timed_out and self.ready_after is not None:
+            self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
+        if timed_out:
+            self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
+        self._fail(LaunchError if self.ready_after is None else ApplicationError, reason)
+
+    def _end_reason(self) -> str:
+        before = "it was ready" if self.ready_after is None else "it said 'done'"
+        end = self._launcher_end
+        if end.startswith("-"):
+            return f"mpiexec was ended by signal {end[1:]} before {before}"
+        if not end and not self._processes.guarded:
+            return f"the watchdog of the run was killed before {before}"
+        code = f" (exit code {end})" if end else ""
+        if self._ended and (end != "0" or len(self._ended) < len(self._hosts)):
+            return f"{self._named(self._ended[0])} ended before {before}{code}"
+        return f"the program ended before {before}{code}"
+
+    def _named(self, rank: int) -> str:
+        host = self._hosts[rank] if rank < len(self._hosts) else "?"
+        return f"rank {rank} ({host})"
+
+    def _fail(self, error: type[ApplesError], reason: str) -> NoReturn:
+        words = " / ".join(list(self._tail)[-SHOWN_LINES:])
+        more = f"; its last words: {words}" if words else ""
+        raise error(f"{readable(self._program)}: {reason}{more}")
+
+
+def _short_name(program: Sequence[str]) -> str:
+    """Return what a person calls the program: the script, not its interpreter."""
+    scripts = [argument for argument in program if argument.endswith(".py")]
+    return Path([*scripts, program[0]][0]).name
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        return parse(line)
+    except ApplicationError:
+        return None

@@ -1,0 +1,153 @@
+"""`ModelTemplate`: how long one iteration takes on each host, as Computation + Communication.
+
+The contract of the Model pool (Berman et al. 1996, section 4.3.4). Planners, the Selector and the
+Estimator know a model only through it, so a user's own (``--model module:name``) works everywhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from apples.resources import Host
+
+Seconds = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.float64]
+RowsWithin = Callable[[Seconds], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedFunction:
+    """Dedicated processor seconds per point of one slot, piecewise linear in the rows of its strip.
+
+    Caches and paging make it no constant (functional performance models, Lastovetsky and Reddy).
+    Outside the measured sizes the nearest value holds.
+
+    Attributes
+    ----------
+    rows
+        Strip sizes measured, ascending; one slot's rows.
+    seconds_per_point
+        One value for each.
+    error
+        Relative standard deviation of the measurements.
+
+    Examples
+    --------
+    >>> SpeedFunction((100.0, 300.0), (1e-9, 2e-9)).at(200.0)
+    1.5e-09
+    """
+
+    rows: tuple[float, ...]
+    seconds_per_point: tuple[float, ...]
+    error: float = 0.0
+
+    @classmethod
+    def constant(cls, seconds_per_point: float, error: float = 0.0) -> SpeedFunction:
+        """Return the function that is the same for every strip."""
+        return cls((1.0,), (seconds_per_point,), error)
+
+    @classmethod
+    def measured(cls, points: Iterable[tuple[float, float, float]]) -> SpeedFunction:
+        """Return the function through (rows, seconds per point, absolute error) measurements.
+
+        A strip never takes less time than a smaller one: where noise says so, the earlier time holds.
+        """
+        rows, speeds, errors, longest = [], [], [], 0.0
+        for size, seconds, error in sorted(points):
+            longest = max(longest, size * seconds)
+            rows.append(float(size))
+            speeds.append(longest / size)
+            errors.append(error / seconds)
+        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0))
+
+    def at(self, rows: float) -> float:
+        """Return seconds per point for a strip of `rows` rows of one slot."""
+        k = bisect_right(self.rows, rows)
+        if k == 0:
+            return self.seconds_per_point[0]
+        if k == len(self.rows):
+            return self.seconds_per_point[-1]
+        weight = (rows - self.rows[k - 1]) / (self.rows[k] - self.rows[k - 1])
+        low, high = self.seconds_per_point[k - 1], self.seconds_per_point[k]
+        return low + weight * (high - low)
+
+    def scaled(self, factor: float) -> SpeedFunction:
+        """Return the function with every value multiplied by `factor`."""
+        return SpeedFunction(
+            self.rows, tuple(s * factor for s in self.seconds_per_point), self.error
+        )
+
+
+class ModelTemplate(ABC):
+    """Seconds of one iteration on each host of a resource set: T = computation + communication.
+
+    Both methods must be pure: the same set and rows give the same seconds for as long as the model
+    lives, because every candidate of one decision is compared under the same weather. Computation
+    must not fall when rows grow; communication must not depend on rows.
+    """
+
+    @property
+    def shares_processors(self) -> bool:
+        """Whether a host's computation depends on which others are in the set."""
+        return False
+
+    @abstractmethod
+    def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
+        """Return the seconds each host computes on its rows, shape (hosts,)."""
+
+    @abstractmethod
+    def communication(self, resources: Sequence[Host]) -> Seconds:
+        """Return C_i, the seconds each host sends and receives at its borders, shape (hosts,)."""
+
+    def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
+        """Return p_i at equal strips: what a linear planner or a search takes for constant."""
+        equal = np.full(len(resources), total / max(1, len(resources)))
+        return np.asarray(self.computation(resources, equal) / equal)
+
+    def memory(self, rows: float) -> float:
+        """Return the bytes a strip of `rows` rows needs; 0 when the model knows no memory."""
+        del rows
+        return 0.0
+
+    def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
+        """Return the most rows each host has memory for, at most `total`, shape (hosts,)."""
+        return np.full(len(resources), total, dtype=np.int64)
+
+    def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
+        """Return the seconds `host` spends at its border with each of `others`, shape (others,)."""
+        return np.array([self.communication((host, other))[0] for other in others])
+
+    def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
+        """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
+        return rows_by_bisection(self.computation, resources, total)
+
+    def draw(
+        self, resources: Sequence[Host], rows: Rows, generator: np.random.Generator, count: int
+    ) -> Seconds:
+        """Return `count` draws of T under the forecasts' errors, shape (count, hosts)."""
+        del generator
+        seconds = self.computation(resources, rows) + self.communication(resources)
+        return np.tile(seconds, (count, 1))
+
+
+def rows_by_bisection(
+    computation: Callable[[Sequence[Host], Rows], Seconds], resources: Sequence[Host], total: int
+) -> RowsWithin:
+    """Return the inverse of an increasing computation, by bisection on whole rows for all hosts at once."""
+
+    def rows_within(seconds: Seconds) -> Rows:
+        low = np.zeros(len(resources))
+        high = np.full(len(resources), float(total))
+        while np.any(high > low):
+            middle = np.ceil((low + high) / 2)
+            fits = computation(resources, middle) <= seconds
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+        return low
+
+    return rows_within

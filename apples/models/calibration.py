@@ -1,0 +1,184 @@
+"""Calibration: measured speed functions per host and application version, and what runs taught since.
+
+`apples calibrate` stores the kernel's measured seconds per point at several strip sizes. Each run then
+says how much slower or faster the host really was and how much of the modelled communication it saw;
+both are remembered with forgetting, so that a machine that changed is believed again after a few runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apples import state
+from apples.model import SpeedFunction
+
+FORGETTING = 0.3
+"""Weight of the newest run; the tenth last one still counts 4 %."""
+LARGEST_CORRECTION = 100.0
+"""A single run cannot move a factor further than this either way."""
+FIRST_SPREAD = 0.1
+"""Relative spread taken after a single run, before anything is known of the next."""
+KEPT_SCORES = 200
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is remembered of one application version.
+
+    Attributes
+    ----------
+    speeds
+        Measured speed functions: host -> implementation -> function.
+    pace
+        Measured over modelled compute time, by host, from runs.
+    overlap
+        Measured over modelled communication time, from runs; 1 before the first.
+    spread
+        Relative standard deviation of `pace` and `overlap` from run to run.
+    scores
+        Whether each past run ended inside its 10-90 % interval, oldest first.
+    """
+
+    speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
+    pace: Mapping[str, float] = field(default_factory=dict)
+    overlap: float = 1.0
+    spread: Mapping[str, float] = field(default_factory=dict)
+    scores: Sequence[bool] = ()
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of past runs that ended inside the promised interval."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    def speed(self, host: str, implementation: str) -> SpeedFunction | None:
+        """Return the speed function of a host, corrected by its runs; None when never calibrated."""
+        measured = self.speeds.get(host, {}).get(implementation)
+        if measured is None:
+            return None
+        corrected = measured.scaled(self.pace.get(host, 1.0))
+        spread = math.hypot(measured.error, self.spread.get(host, 0.0))
+        return SpeedFunction(corrected.rows, corrected.seconds_per_point, spread)
+
+
+def document_name(application: str, version: str) -> str:
+    """Return the name of the state document of one application version."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{application}-{version}")
+    return f"learned-{safe}"
+
+
+def recall(application: str, version: str) -> Learned:
+    """Return what is remembered of an application version; entries that make no sense are left out."""
+    document = state.read(document_name(application, version))
+    speeds: dict[str, dict[str, SpeedFunction]] = {}
+    for host, by_implementation in _mapping(document.get("speeds")).items():
+        for implementation, entry in _mapping(by_implementation).items():
+            function = _speed_function(entry)
+            if function is not None:
+                speeds.setdefault(host, {})[implementation] = function
+    overlap = document.get("overlap")
+    return Learned(
+        speeds,
+        _positive(document.get("pace")),
+        float(overlap) if overlap is not None and _is_positive(overlap) else 1.0,
+        _positive(document.get("spread")),
+        tuple(bool(x) for x in _sequence(document.get("scores"))),
+    )
+
+
+def store_speeds(
+    application: str, version: str, host: str, measured: Mapping[str, SpeedFunction]
+) -> None:
+    """Remember the speed functions of a host; what its runs taught about the old ones is forgotten."""
+
+    def change(document: state.Document) -> state.Document:
+        speeds = document.setdefault("speeds", {})
+        speeds[host] = {
+            name: {"rows": f.rows, "seconds_per_point": f.seconds_per_point, "error": f.error}
+            for name, f in measured.items()
+        }
+        document.setdefault("pace", {}).pop(host, None)
+        document.setdefault("spread", {}).pop(host, None)
+        return document
+
+    state.update(document_name(application, version), change)
+
+
+def learn(
+    application: str,
+    version: str,
+    pace: Mapping[str, float],
+    overlap: float | None,
+    inside: bool | None,
+) -> None:
+    """Remember one run: measured over predicted compute time of each host, and of communication.
+
+    Parameters
+    ----------
+    pace
+        By host: measured over predicted compute seconds, the prediction including the pace so far.
+    overlap
+        Measured over predicted communication seconds, likewise; None when there was none.
+    inside
+        Whether the run ended inside its interval; None when it had none.
+    """
+
+    def change(document: state.Document) -> state.Document:
+        known, spread = document.setdefault("pace", {}), document.setdefault("spread", {})
+        for host, ratio in pace.items():
+            if _is_positive(ratio):
+                spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
+                known[host] = _blend(known.get(host), ratio)
+        if overlap is not None and _is_positive(overlap):
+            document["overlap"] = _blend(document.get("overlap"), overlap)
+        if inside is not None:
+            document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
+        return document
+
+    state.update(document_name(application, version), change)
+
+
+def _blend(known: Any, ratio: float) -> float:
+    """Return the factor after a run: the first is believed as it is, later ones by their weight."""
+    step = min(max(ratio, 1 / LARGEST_CORRECTION), LARGEST_CORRECTION)
+    return float(known * step**FORGETTING if _is_positive(known) else step)
+
+
+def _blend_spread(known: Any, ratio: float, first: bool) -> float:
+    """Return the relative spread after a run; the first run tells nothing of it but a tenth."""
+    deviation = FIRST_SPREAD if first else min(abs(math.log(ratio)), math.log(LARGEST_CORRECTION))
+    before = known if _is_positive(known) else deviation
+    return float(math.sqrt((1 - FORGETTING) * before**2 + FORGETTING * deviation**2))
+
+
+def _speed_function(entry: Any) -> SpeedFunction | None:
+    entry = _mapping(entry)
+    rows = [float(r) for r in _sequence(entry.get("rows")) if _is_positive(r)]
+    points = [float(s) for s in _sequence(entry.get("seconds_per_point")) if _is_positive(s)]
+    error = entry.get("error", 0.0)
+    if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
+        return None
+    return SpeedFunction(tuple(rows), tuple(points), float(error) if _is_positive(error) else 0.0)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _positive(value: Any) -> dict[str, float]:
+    return {k: float(v) for k, v in _mapping(value).items() if _is_positive(v)}
+
+
+def _is_positive(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )

@@ -1,0 +1,52 @@
+"""Seconds, bytes and shares as a person reads them: three significant digits and a unit."""
+
+from __future__ import annotations
+
+import math
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def digits(value: float, count: int = 3) -> str:
+    """Return a number with `count` significant digits and no exponent where one can do without.
+
+    Examples
+    --------
+    >>> digits(18.5732), digits(0.00123), digits(1234567.0)
+    ('18.6', '0.00123', '1234567')
+    """
+    if not math.isfinite(value) or value == 0:
+        return f"{value:.0f}" if value == 0 else str(value)
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        return f"{value:.{count - 1}e}"
+    return f"{value:.{max(0, count - 1 - exponent)}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that suits them.
+
+    Examples
+    --------
+    >>> duration(0.0186), duration(20.9), duration(0.0)
+    ('18.6 ms', '20.9 s', '0 s')
+    """
+    for unit, name in _TIMES:
+        if abs(seconds) >= unit * 0.9995:
+            return f"{digits(seconds / unit)} {name}"
+    return f"{digits(seconds / 1e-9)} ns" if seconds else "0 s"
+
+
+def amount(size: float) -> str:
+    """Return bytes in the unit that suits them (powers of ten).
+
+    Examples
+    --------
+    >>> amount(31e6), amount(0)
+    ('31.0 MB', '0 B')
+    """
+    for unit, name in _SIZES:
+        if abs(size) >= unit * 0.9995:
+            return f"{digits(size / unit)} {name}"
+    return f"{digits(size)} B"

@@ -1,0 +1,217 @@
+"""The terminal's face of a plan document: the first line is the answer, the last what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from apples.quantities import amount, digits, duration
+
+Document = dict[str, Any]
+
+SHOWN_HOSTS = 12
+SHOWN_SETS = 8
+WIDTH = 80
+
+
+def plan_text(document: Document, command: str) -> str:
+    """Return the short face: headline, one line a host, what is left out, what is assumed.
+
+    Parameters
+    ----------
+    command
+        The complete command that runs the plan.
+    """
+    if document["chosen"] is None:
+        return "\n".join(_no_plan(document))
+    lines = [*_head(document), "", *_table(document), "", *_left_out_line(document)]
+    lines += [*_assumed(document), _weather(document), f"run it:  {command}"]
+    return "\n".join(lines)
+
+
+def explained_text(document: Document, command: str) -> str:
+    """Return the long face: also which sets were compared, and when the answer changes."""
+    if document["chosen"] is None:
+        return "\n".join(_no_plan(document))
+    lines = [*_head(document), "", *_table(document)]
+    for title, block in (
+        ("WHY THESE HOSTS", _sets(document)),
+        ("WHY NOT THE OTHERS", _why_not(document)),
+        ("WHEN THE ANSWER CHANGES", _changes(document)),
+        ("WHAT IT RESTS ON", _rests_on(document)),
+    ):
+        content = list(block)
+        if content:
+            lines += ["", title, *content]
+    lines += ["", *_equal(document), f"run it:  {command}"]
+    return "\n".join(lines)
+
+
+def _no_plan(document: Document) -> Iterator[str]:
+    remedy = document.get("remedy", "")
+    yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
+    yield ""
+    for rejection in document["rejected"][:SHOWN_HOSTS]:
+        yield f"  {rejection['reason']}"
+    more = document["rejected_total"] - min(len(document["rejected"]), SHOWN_HOSTS)
+    if more > 0:
+        yield f"  and {more} more refusals"
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return "no plan"
+    if len(names) == 1:
+        return f"{names[0]} alone"
+    if len(names) > SHOWN_HOSTS:
+        return f"{', '.join(names[:SHOWN_HOSTS])} and {len(names) - SHOWN_HOSTS} more"
+    return ", ".join(names)
+
+
+def _head(document: Document) -> Iterator[str]:
+    chosen = document["chosen"]
+    low, high = chosen["iteration_interval"]
+    known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
+    likely = f"likely {_between(low, high)}" if known else "no forecast error known"
+    yield (
+        f"Run on {_names(chosen['hosts'])}: "
+        f"{duration(chosen['iteration_seconds'])} an iteration ({likely})"
+    )
+    second = f"{document['application']['iterations']} iterations in "
+    second += f"{duration(chosen['execution_seconds'])}."
+    best = document["next_best"]
+    if best:
+        second += f"  Next best: {_names(best['hosts'])}, {duration(best['iteration_seconds'])}"
+    yield second
+
+
+def _between(low: float, high: float) -> str:
+    text = duration(low)
+    return text if duration(high) == text else f"{text} to {duration(high)}"
+
+
+def _table(document: Document) -> Iterator[str]:
+    strips = document["chosen"]["strips"]
+    rows = [("host", "rows", "compute", "comm", "total", "CPU forecast", "memory")]
+    for strip in strips[:SHOWN_HOSTS]:
+        free = strip["free_memory"]
+        rows.append(
+            (
+                strip["host"],
+                str(strip["rows"]),
+                duration(strip["compute_seconds"]),
+                duration(strip["communicate_seconds"]),
+                duration(strip["seconds"]),
+                f"{strip['cpu']:.2f} +- {strip['cpu_error']:.2f}",
+                amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else ""),
+            )
+        )
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    for row in rows:
+        first, *rest = row
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        yield "  ".join(cells).rstrip()
+    if len(strips) > SHOWN_HOSTS:
+        yield f"and {len(strips) - SHOWN_HOSTS} more hosts"
+
+
+def _left_out_line(document: Document) -> Iterator[str]:
+    refused = [r for r in document["rejected"] if len(r["hosts"]) == 1]
+    names = [one["host"] for one in document["left_out"]] + [r["hosts"][0] for r in refused]
+    names = [n for n in dict.fromkeys(names) if n not in document["chosen"]["hosts"]]
+    if names:
+        yield f"left out: {_names(names) if len(names) > 1 else names[0]} (--explain says why)"
+
+
+def _assumed(document: Document) -> Iterator[str]:
+    assumed = document["assumed"]
+    if not assumed:
+        yield "assumed: nothing"
+    for line in assumed[:4]:
+        yield f"assumed: {line}"
+    if len(assumed) > 4:
+        yield f"assumed: and {len(assumed) - 4} more (--json lists them)"
+
+
+def _weather(document: Document) -> str:
+    coverage = document["coverage"]
+    past = (
+        f"; {coverage:.0%} of past runs ended inside their interval"
+        if coverage is not None
+        else ""
+    )
+    return f"weather: {document['weather']['kind']}{past}"
+
+
+def _sets(document: Document) -> Iterator[str]:
+    yield f"  {document['considered']} sets planned, {document['feasible']} feasible"
+    distinct = {frozenset(one["hosts"]): one for one in reversed(document["sets"])}
+    ranked = sorted(distinct.values(), key=lambda one: float(one["ratio"]))
+    for one in ranked[:SHOWN_SETS]:
+        same = set(one["hosts"]) == set(document["chosen"]["hosts"])
+        against = "chosen" if same and one["ratio"] <= 1 else f"{one['ratio']:.2f} x"
+        yield f"  {duration(one['iteration_seconds']):>9}  {against:>7}  {' '.join(one['hosts'])}"
+
+
+def _why_not(document: Document) -> Iterator[str]:
+    for one in document["left_out"]:
+        yield f"  {one['host']} left out: {one['reason']}"
+    for one in document["rejected"][:SHOWN_HOSTS]:
+        yield f"  {one['reason']}"
+
+
+def _changes(document: Document) -> Iterator[str]:
+    for change in document["changes"]:
+        now, at = _quantity(change, "now"), _quantity(change, "at")
+        side = "below" if change["at"] < change["now"] else "above"
+        error = f" +- {_quantity(change, 'error')}" if change["error"] else ""
+        away = change["errors_away"]
+        advice = change["advice"] + (f", {digits(away, 2)} errors away" if away else "")
+        if change["quantity"] in {"speed", "latency"}:
+            yield (
+                f"  {change['host']} {side} {digits(change['at'])} x its present "
+                f"{change['quantity']}  -> {_names(change['answer'])}  ({advice})"
+            )
+        else:
+            what = "CPU" if change["quantity"] == "cpu" else "of memory"
+            yield (
+                f"  {change['host']} {side} {at} {what} (now {now}{error})"
+                f"  -> {_names(change['answer'])}  ({advice})"
+            )
+    if not document["changes"]:
+        yield "  not by any one host's CPU, speed or latency within a factor of 64"
+
+
+def _quantity(change: Document, key: str) -> str:
+    value = change[key]
+    return amount(value) if change["quantity"] == "memory" else digits(value)
+
+
+def _rests_on(document: Document) -> Iterator[str]:
+    for strip in document["chosen"]["strips"][:SHOWN_HOSTS]:
+        source = strip["cpu_method"]
+        if strip["cpu_samples"]:
+            source += (
+                f", error so far {digits(strip['cpu_error'], 2)}, {strip['cpu_samples']} values"
+            )
+        yield f"  CPU    {strip['host']} {strip['cpu']:.2f}  {source}"
+    for link in document["rests_on"]["links"][:SHOWN_HOSTS]:
+        a, b = link["between"]
+        said = "assumed" if link["assumed"] else link["method"]
+        speed = f"{amount(link['bandwidth'])}/s"
+        yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({said})"
+    yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
+    overlap = document["rests_on"]["overlap"]
+    if overlap != 1:
+        yield f"         borders times {digits(overlap)}, learned from runs"
+    yield f"  risk   {digits(document['risk'], 2)}"
+
+
+def _equal(document: Document) -> Iterator[str]:
+    equal = document["equal_strips"]
+    if equal:
+        yield (
+            f"equal strips on the same hosts: {duration(equal['iteration_seconds'])} "
+            f"({equal['ratio']:.2f} x)"
+        )

@@ -1,0 +1,21 @@
+"""What there is to run on: hosts, the links between them, and the list a user writes down.
+
+Read in this order: `host` (one `Host`; a `ResourceSet` is an ordered tuple of them: strip neighbours),
+`network` (`Link`, and `Network`, which answers for any pair without storing pairs), `host_list` (the
+TOML file, checked).
+"""
+
+from apples.resources.host import Host, ResourceSet, names
+from apples.resources.host_list import HostList, HostListDocument, read_host_list
+from apples.resources.network import Link, Network
+
+__all__ = [
+    "Host",
+    "HostList",
+    "HostListDocument",
+    "Link",
+    "Network",
+    "ResourceSet",
+    "names",
+    "read_host_list",
+]

@@ -1,0 +1,84 @@
+"""`Host`: one machine, or a part of one, as the application would use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import ByteSize, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
+TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=253)]
+Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
+Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Memory = Annotated[ByteSize, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Host:
+    """One host of a host list.
+
+    Attributes
+    ----------
+    name
+        How plans and reports call it.
+    address
+        Where it is reached; the name when empty.
+    site
+        The site whose network it is on.
+    slots
+        Ranks that share its strip equally.
+    cpus
+        CPUs of this machine it stands for (local actuator); empty: any.
+    seconds_per_point
+        Dedicated processor seconds one slot needs for one grid point; None when nobody measured it.
+    cpu
+        Static share of a CPU that one of our processes gets, in (0, 1].
+    free_memory
+        Bytes; None when not given.
+    platform
+        Matched against the platforms of an implementation, such as ``x86_64``.
+    cost_per_second
+        What a second of the whole host costs, in the user's currency.
+    user, python, directory
+        How to work there: login, interpreter, working directory; empty: the defaults.
+
+    Examples
+    --------
+    >>> Host("ada", seconds_per_point=9e-9, free_memory="2 GiB").free_memory
+    2147483648
+    """
+
+    name: Name
+    address: Address | None = None
+    site: Name = "local"
+    slots: Annotated[int, Field(ge=1, le=4096)] = 1
+    cpus: tuple[Annotated[int, Field(ge=0, lt=2**16)], ...] = ()
+    seconds_per_point: PositiveNumber | None = None
+    cpu: Share = 1.0
+    free_memory: Memory | None = None
+    platform: Text = ""
+    cost_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    user: Text = ""
+    python: Text = ""
+    directory: Text = ""
+
+    @property
+    def reached_at(self) -> str:
+        """The address, or the name where no address is given."""
+        return self.address or self.name
+
+
+ResourceSet = tuple[Host, ...]
+"""Hosts in strip order: each is a neighbour of the one before and the one after."""
+
+
+def names(resources: Iterable[Host]) -> tuple[str, ...]:
+    """Return the hosts' names in their order."""
+    return tuple(host.name for host in resources)

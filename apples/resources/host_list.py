@@ -1,0 +1,155 @@
+"""The host list: ``hosts.toml`` read, checked and turned into hosts and a network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+import hat
+from apples.resources.host import Host, Name, PositiveNumber, Text
+from apples.resources.network import Link, Network
+
+Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class DefaultLink(BaseModel):
+    """``[default_link]``: what holds between two hosts nobody wrote a link for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    latency: Latency
+    bandwidth: PositiveNumber
+
+
+class LinkEntry(DefaultLink):
+    """``[[link]]``: both directions ``between`` two hosts or sites, or one, ``from`` to ``to``."""
+
+    between: Annotated[tuple[Name, Name] | None, Field()] = None
+    source: Annotated[Name | None, Field(alias="from")] = None
+    target: Annotated[Name | None, Field(alias="to")] = None
+
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        """Return the directed pairs of names the entry speaks of; none when it is incomplete."""
+        if self.between and not (self.source or self.target):
+            a, b = self.between
+            return ((a, b), (b, a))
+        if self.source and self.target and not self.between:
+            return ((self.source, self.target),)
+        return ()
+
+    def ends(self) -> Iterator[tuple[str, str]]:
+        """Yield every name the entry speaks of, with the field it stands in."""
+        if self.between:
+            yield from (("between", name) for name in self.between)
+        if self.source:
+            yield ("from", self.source)
+        if self.target:
+            yield ("to", self.target)
+
+
+class HostListDocument(BaseModel):
+    """A host list file as written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: Annotated[list[Host], Field(min_length=1)]
+    link: list[LinkEntry] = []
+    default_link: DefaultLink | None = None
+    ssh_config: Text = ""
+
+    @model_validator(mode="after")
+    def _names_are_somebodys(self) -> HostListDocument:
+        hat.refuse([*self._repeated_names(), *self._unknown_ends()])
+        return self
+
+    def _repeated_names(self) -> Iterator[hat.Fault]:
+        count = Counter(host.name for host in self.host)
+        for i, host in enumerate(self.host):
+            if count[host.name] > 1:
+                message = f"must be unique ('{host.name}' names {count[host.name]} hosts)"
+                yield hat.Fault(("host", i, "name"), message)
+
+    def _unknown_ends(self) -> Iterator[hat.Fault]:
+        known = {host.name for host in self.host} | {host.site for host in self.host}
+        for i, entry in enumerate(self.link):
+            if not entry.pairs():
+                message = "must have either 'between' or both 'from' and 'to'"
+                yield hat.Fault(("link", i), message)
+            for field, name in entry.ends():
+                if name not in known:
+                    message = f"names '{name}', which is no host and no site of this list"
+                    yield hat.Fault(("link", i, field), message, hat.nearest(name, sorted(known)))
+
+
+@dataclass(frozen=True)
+class HostList:
+    """Hosts in the order of the list, and the network between them.
+
+    Attributes
+    ----------
+    hosts
+        In file order.
+    network
+        Links between any two of them.
+    ssh_config
+        Path of an ssh configuration, or empty.
+    source
+        The file it came from, or empty.
+    """
+
+    hosts: tuple[Host, ...]
+    network: Network
+    ssh_config: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {host.name: host for host in self.hosts})
+
+    def __iter__(self) -> Iterator[Host]:
+        """Iterate over the hosts in file order."""
+        return iter(self.hosts)
+
+    def __len__(self) -> int:
+        """Return how many hosts there are."""
+        return len(self.hosts)
+
+    def __getitem__(self, name: str) -> Host:
+        """Return the host of that name; `KeyError` when there is none."""
+        by_name: dict[str, Host] = self.__dict__["_by_name"]
+        return by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a host bears that name."""
+        return name in self.__dict__["_by_name"]
+
+
+def read_host_list(path: str | Path) -> HostList:
+    """Return the host list in a file.
+
+    Raises
+    ------
+    hat.DocumentError
+        Every problem with its file, line and field: broken TOML, unknown fields, values out of range,
+        two hosts of one name, a link to a name that no host or site bears.
+    """
+    return _host_list(hat.read(path, HostListDocument), str(path))
+
+
+def _host_list(document: HostListDocument, source: str) -> HostList:
+    links = {
+        pair: Link(entry.latency, entry.bandwidth)
+        for entry in document.link
+        for pair in entry.pairs()
+    }
+    default = document.default_link
+    network = Network(
+        links,
+        Link(default.latency, default.bandwidth) if default else None,
+        {host.name: host.site for host in document.host},
+    )
+    return HostList(tuple(document.host), network, document.ssh_config, source)

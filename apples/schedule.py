@@ -1,0 +1,149 @@
+"""What the subsystems hand one another: `Allocation`, `Schedule`, `Rejection`, `Estimate`.
+
+All frozen. A schedule may be infeasible: a planner never repairs what it solved, a filter refuses it
+with a `Rejection` that carries the two numbers it compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from apples.errors import InfeasibleError
+from apples.resources import Host, ResourceSet, names
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One host's strip: `rows` of the grid (whole, unless a planner says otherwise) by one implementation."""
+
+    host: Host
+    rows: float
+    implementation: str = ""
+
+    @property
+    def ranks(self) -> int:
+        """How many processes share the strip: the host's slots, but never more than its rows."""
+        return max(1, min(self.host.slots, int(self.rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One application's mapping to hosts, in strip order.
+
+    Attributes
+    ----------
+    allocations
+        One for each host used, neighbours side by side.
+    planner
+        Who made it.
+    dropped
+        Hosts of the set that the planner left without work.
+    """
+
+    allocations: tuple[Allocation, ...]
+    planner: str = ""
+    dropped: tuple[Host, ...] = ()
+
+    @property
+    def resources(self) -> ResourceSet:
+        """The hosts used, in strip order."""
+        return tuple(allocation.host for allocation in self.allocations)
+
+    @property
+    def rows(self) -> tuple[float, ...]:
+        """Rows of each strip, in strip order."""
+        return tuple(allocation.rows for allocation in self.allocations)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why hosts or a schedule were refused.
+
+    Attributes
+    ----------
+    hosts
+        Names, in the order they were considered.
+    reason
+        One sentence with the numbers in it.
+    figures
+        The two numbers compared, in base units: what was found, what would do.
+    filter
+        Which filter said no: ``access``, ``memory``, ``negative_strip`` and so on.
+    """
+
+    hosts: tuple[str, ...]
+    reason: str
+    figures: tuple[float, float]
+    filter: str
+
+
+class NoFeasiblePlanError(InfeasibleError):
+    """No candidate is left; carries every `Rejection` that led here, and what would help."""
+
+    def __init__(self, rejections: tuple[Rejection, ...], remedy: str = "") -> None:
+        self.rejections = rejections
+        self.remedy = remedy
+        first = rejections[0].reason if rejections else "no host was left to consider"
+        more = f" (and {len(rejections) - 1} more refusals)" if len(rejections) > 1 else ""
+        super().__init__(f"no feasible plan: {first}{more}{'; ' if remedy else ''}{remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class HostEstimate:
+    """What one host is predicted to do in one iteration; seconds and bytes."""
+
+    host: Host
+    rows: float
+    implementation: str
+    compute_seconds: float
+    communicate_seconds: float
+    memory: float
+    free_memory: float | None
+
+    @property
+    def seconds(self) -> float:
+        """T_i: computing and communicating."""
+        return self.compute_seconds + self.communicate_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The predicted performance of a schedule.
+
+    Attributes
+    ----------
+    schedule
+        What was estimated.
+    hosts
+        One entry for each host, in strip order.
+    iterations
+        How many iterations the run takes.
+    iteration_seconds
+        The largest T_i, with the user's risk taken.
+    cost
+        Cost per second of the hosts used, times the execution time.
+    speedup
+        How many times faster than the reference: the best host alone; None where nothing runs alone.
+    interval
+        Seconds of the whole execution, 10 % and 90 % of the draws of the forecasts' errors with the
+        strips held fixed; None until the estimate is chosen.
+    """
+
+    schedule: Schedule
+    hosts: tuple[HostEstimate, ...]
+    iterations: int
+    iteration_seconds: float
+    cost: float
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    value: float = field(default=0.0)
+
+    @property
+    def execution_seconds(self) -> float:
+        """Predicted seconds of the iteration loop, first barrier to last."""
+        return self.iterations * self.iteration_seconds
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the hosts, in strip order."""
+        return names(self.schedule.resources)

@@ -1,0 +1,42 @@
+"""Verification: the parallel result against the same program run as one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apples.actuators import LocalActuator
+from apples.errors import VerificationError
+from apples.information import InformationPool
+from apples.resources import Host, HostList, Network
+from apples.schedule import Allocation, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the sequential run gave: iterations done and the digest of its result."""
+
+    iterations: int
+    sha256: str
+
+    def check(self, iterations: int, sha256: str) -> bool:
+        """Whether a parallel run ended at the same iteration with the same bytes."""
+        return bool(self.sha256) and (iterations, sha256) == (self.iterations, self.sha256)
+
+
+def sequential(information: InformationPool) -> Reference:
+    """Run the application as one process on this machine and return what it gave.
+
+    Raises
+    ------
+    VerificationError
+        The program gives no digest: there is nothing to compare. Permanent for this program.
+    """
+    slowest = max(speed.seconds_per_point[-1] for speed in information.speeds.values())
+    host = Host("sequential", seconds_per_point=slowest)
+    alone = information.among(HostList((host,), Network()))
+    strip = Allocation(host, information.application.rows, alone.implementation(host))
+    with LocalActuator().actuate(Schedule((strip,)), alone) as execution:
+        outcome = execution.outcome()
+    if outcome is None or not outcome.sha256:
+        raise VerificationError("the program's result has no sha256: use --no-verify")
+    return Reference(outcome.iterations, outcome.sha256)

@@ -1,0 +1,200 @@
+"""Jacobi2D's kernels against memcpy, and its halo exchange against a sweep.
+
+A kernel moves 16 bytes a point (one read, one written), memcpy as many: the figures are per cent
+of a one-thread ``numpy.copyto`` of the same size, both taken in turn in the same run, medians.
+
+    python benchmarks/kernel.py [--json] [--grid 4000] [--repeats 25]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "jacobi2d"
+sys.path.insert(0, str(PROGRAM))
+
+from kernels import NAMES, Kernel, KernelUnavailableError, allocate, load_kernel, unknowns
+
+# Per cent of memcpy without a source term; the halo's bar is per cent of a sweep.
+BARS = {"numpy": 35.0, "numba": 42.0}
+HALO_BAR = 1.0
+HALO_RANKS = 2
+EXCHANGES = 100
+
+Report = dict[str, Any]
+
+
+class Bar(NamedTuple):
+    """A claim, the per cent measured and whether that meets it."""
+
+    claim: str
+    figure: float
+    met: bool
+
+
+def main() -> int:
+    """Measure, print, and return 0 if every bar is met."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--grid", type=int, default=4000)
+    parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.as_rank:
+        measure_halo(options.grid, options.repeats)
+        return 0
+    report: Report = {
+        "schema": "apples.bench.kernel/1",
+        "grid": options.grid,
+        "repeats": options.repeats,
+        "load": os.getloadavg()[0],
+        **measure_kernels(options.grid, options.repeats),
+        "halo": start_halo(options.grid, options.repeats),
+    }
+    report["bars"] = [bar._asdict() for bar in bars_of(report)]
+    print(json.dumps(report, indent=1) if options.json else table(report))
+    return 0 if all(bar.met for bar in bars_of(report)) else 1
+
+
+def measure_kernels(grid: int, repeats: int) -> Report:
+    """Return median milliseconds of memcpy and of every kernel's variants."""
+    now, new, forcing = (allocate(grid, grid) for _ in range(3))
+    unknowns(now, grid)[...] = np.random.default_rng(1).random((grid, grid))
+    source, target = np.ones(grid * grid), np.empty(grid * grid)
+    works: dict[str, Callable[[], object]] = {"memcpy": lambda: np.copyto(target, source)}
+    missing = {}
+    for name in NAMES:
+        try:
+            kernel = load_kernel(name, grid)
+        except KernelUnavailableError as error:
+            missing[name] = str(error)
+            continue
+        works[name] = partial(kernel.sweep, now, new, None, 1, grid + 1)
+        works[f"{name}, residual"] = partial(kernel.sweep_residual, now, new, None, 1, grid + 1)
+        works[f"{name}, source"] = partial(kernel.sweep, now, new, forcing, 1, grid + 1)
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for work in works.values():
+        work()
+    # In turn, so that a disturbance of the machine falls on all of them.
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "milliseconds": {name: round(1e3 * value, 3) for name, value in medians.items()},
+        "percent_of_memcpy": {
+            name: round(100 * medians["memcpy"] / value, 1) for name, value in medians.items()
+        },
+        "missing": missing,
+    }
+
+
+def start_halo(grid: int, repeats: int) -> Report:
+    """Run this program as two ranks that halve the grid and return what rank 0 measured."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    arguments = ["--as-rank", "--grid", str(grid), "--repeats", str(repeats)]
+    command = [str(mpiexec), "-disable-auto-cleanup", "-n", str(HALO_RANKS), sys.executable]
+    done = subprocess.run(
+        [*command, __file__, *arguments], check=True, capture_output=True, text=True, timeout=300
+    )
+    measured: Report = json.loads(done.stdout)
+    return measured
+
+
+def measure_halo(grid: int, repeats: int) -> None:
+    """Print the median exchange, and the fastest kernel's sweep of half the grid. Collective."""
+    # Only the ranks start MPI.
+    from mpi4py import MPI  # noqa: PLC0415
+    from patience import Patience  # noqa: PLC0415
+    from strip import Halo, Strip  # noqa: PLC0415
+    from task import Parameters, RankStrip, share_rows  # noqa: PLC0415
+
+    comm = MPI.COMM_WORLD
+    rank = comm.Get_rank()
+    shares = share_rows(grid, comm.Get_size())
+    place = RankStrip(rank, sum(shares[:rank]), shares[rank])
+    strip, patience = Strip(Parameters(grid), place), Patience(60.0)
+    kernel = fastest(grid)
+    halo = Halo(strip, comm)
+    exchanges, sweeps = [], []
+    for _ in range(repeats):
+        comm.Barrier()
+        start = time.perf_counter()
+        for turn in range(EXCHANGES):
+            halo.start(turn % 2)
+            patience.wait(partial(halo.done, turn % 2))
+        middle = time.perf_counter()
+        kernel.sweep(strip.arrays[0], strip.arrays[1], None, 1, strip.rows + 1)
+        exchanges.append((middle - start) / EXCHANGES)
+        sweeps.append(time.perf_counter() - middle)
+    halo.free()
+    exchange, sweep = statistics.median(exchanges), statistics.median(sweeps)
+    if rank == 0:
+        measured = {
+            "exchange_microseconds": round(1e6 * exchange, 2),
+            "sweep_milliseconds": round(1e3 * sweep, 3),
+            "percent_of_sweep": round(100 * exchange / sweep, 3),
+        }
+        print(json.dumps({"ranks": comm.Get_size(), "kernel": type(kernel).__name__, **measured}))
+
+
+def fastest(grid: int) -> Kernel:
+    """Return the last kernel of the list that this host has."""
+    for name in reversed(NAMES):
+        try:
+            return load_kernel(name, grid)
+        except KernelUnavailableError:
+            continue
+    raise SystemExit("no kernel at all")
+
+
+def bars_of(report: Report) -> list[Bar]:
+    """Return every bar with its figure; a kernel that is missing has none."""
+    percent = report["percent_of_memcpy"]
+    bars = [
+        Bar(f"{name} >= {bar:g} % of memcpy", percent[name], percent[name] >= bar)
+        for name, bar in BARS.items()
+        if name in percent
+    ]
+    halo = report["halo"]["percent_of_sweep"]
+    return [*bars, Bar(f"halo < {HALO_BAR:g} % of a sweep", halo, halo < HALO_BAR)]
+
+
+def table(report: Report) -> str:
+    """Return the report for reading."""
+    grid, percent = report["grid"], report["percent_of_memcpy"]
+    lines = [
+        f"{grid} x {grid}, one thread, medians of {report['repeats']}, load {report['load']:.1f}",
+        f"{'':20} {'ms':>8} {'GB/s':>6} {'% of memcpy':>12}",
+    ]
+    for name, milliseconds in report["milliseconds"].items():
+        speed = 16e-6 * grid**2 / milliseconds
+        lines.append(f"{name:20} {milliseconds:8.2f} {speed:6.1f} {percent[name]:12.1f}")
+    lines += [f"{name:20} missing: {why}" for name, why in report["missing"].items()]
+    halo = report["halo"]
+    lines.append(
+        f"halo exchange        {halo['exchange_microseconds']:.1f} us,"
+        f" {halo['percent_of_sweep']:.2f} % of a {halo['sweep_milliseconds']:.2f} ms sweep"
+        f" ({halo['ranks']} ranks, {halo['kernel']})"
+    )
+    lines += [
+        f"bar {bar.claim}: {bar.figure:g} % {'ok' if bar.met else 'MISSED'}"
+        for bar in bars_of(report)
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

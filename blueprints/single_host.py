@@ -1,0 +1,13 @@
+"""The best host alone: the sequential version, which every parallel one has to beat."""
+
+from apples import Coordinator, Execution
+
+
+def single_host(coordinator: Coordinator) -> Execution:
+    """Try every usable host by itself; run on the one predicted best."""
+    candidates = []
+    for host in coordinator.hosts():
+        schedule = coordinator.plan((host,))
+        if coordinator.is_feasible(schedule):
+            candidates.append(coordinator.estimate(schedule))
+    return coordinator.actuate(coordinator.best(candidates))

@@ -1,0 +1,102 @@
+"""The final grid, row by row through rank 0 in blocks: nobody ever holds it whole."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from kernels import Grid
+from mpi4py import MPI
+from patience import Patience
+from task import RankStrip
+
+# At most this many bytes (or one row) are on their way at a time.
+BLOCK_BYTES = 4 << 20
+STREAM = 3
+
+
+class Sink(ABC):
+    """Takes the rows of the grid in order."""
+
+    @abstractmethod
+    def take(self, rows: Grid) -> None:
+        """Take the next rows, a contiguous block that is overwritten afterwards."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish: all rows have been taken."""
+
+
+class Digest(Sink):
+    """SHA-256 of the grid as row-major little-endian float64."""
+
+    def __init__(self) -> None:
+        self.sha = hashlib.sha256()
+
+    def take(self, rows: Grid) -> None:
+        """Add the rows' bytes."""
+        self.sha.update(np.ascontiguousarray(rows, dtype="<f8").data)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    @property
+    def hexadecimal(self) -> str:
+        """The digest."""
+        return self.sha.hexdigest()
+
+
+class NpyFile(Sink):
+    """A ``.npy`` file, at its place only when complete."""
+
+    def __init__(self, path: Path, grid: int) -> None:
+        self.path = path
+        self.part = path.with_name(path.name + ".part")
+        self.file: IO[bytes] = self.part.open("wb")
+        header = {"descr": "<f8", "fortran_order": False, "shape": (grid, grid)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def take(self, rows: Grid) -> None:
+        """Append the rows' bytes."""
+        self.file.write(np.ascontiguousarray(rows, dtype="<f8").data)
+
+    def close(self) -> None:
+        """Give the file its name."""
+        self.file.close()
+        self.part.replace(self.path)
+
+
+def stream_rows(
+    inside: Grid,
+    strips: tuple[RankStrip, ...],
+    sinks: list[Sink],
+    comm: MPI.Intracomm,
+    patience: Patience,
+) -> None:
+    """Send every rank's unknowns through rank 0 into the sinks, in row order.
+
+    Collective. `inside` is the caller's unknowns, `sinks` matters on rank 0 only; it closes them.
+    """
+    columns = inside.shape[1]
+    step = max(1, BLOCK_BYTES // (8 * columns))
+    buffer = np.empty((min(step, max(strip.rows for strip in strips)), columns))
+    rank = comm.Get_rank()
+    for owner, strip in enumerate(strips):
+        if rank not in (0, owner):
+            continue
+        for start in range(0, strip.rows, step):
+            block = buffer[: min(step, strip.rows - start)]
+            if rank == owner:
+                block[...] = inside[start : start + len(block)]
+            if owner != 0:
+                request = (
+                    comm.Irecv(block, owner, STREAM) if rank == 0 else comm.Isend(block, 0, STREAM)
+                )
+                patience.wait(request.Test)
+            if rank == 0:
+                for sink in sinks:
+                    sink.take(block)
+    if rank == 0:
+        for sink in sinks:
+            sink.close()

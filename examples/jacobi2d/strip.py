@@ -1,0 +1,93 @@
+"""A rank's strip of the grid and the exchange of its edges with the strips above and below."""
+
+from collections.abc import Callable
+
+import numpy as np
+from fields import fill_rows, read_side
+from kernels import LEFT, Grid, allocate, unknowns
+from mpi4py import MPI
+from task import Parameters, RankStrip
+
+SOUTHWARD, NORTHWARD = 1, 2
+
+
+class Strip:
+    """Two arrays that take turns, and the forcing if there is a source.
+
+    The forcing is ``0.25 h^2 f`` with ``h = 1 / (n + 1)``: the sweep then solves
+    ``-laplace(u) = f`` on the unit square, the sides at 0 and 1.
+    """
+
+    def __init__(self, parameters: Parameters, place: RankStrip) -> None:
+        grid = parameters.grid
+        self.columns = grid
+        self.rows = place.rows
+        self.arrays = (allocate(place.rows, grid), allocate(place.rows, grid))
+        fill_rows("initial", parameters.initial, self.inside(0), place.first_row, grid)
+        for array in self.arrays:
+            _set_sides(array, parameters, place)
+        self.forcing: Grid | None = None
+        if parameters.source != "":
+            self.forcing = allocate(place.rows, grid)
+            inside = unknowns(self.forcing, grid)
+            fill_rows("source", parameters.source, inside, place.first_row, grid)
+            np.multiply(inside, 0.25 * (1.0 / (grid + 1)) ** 2, inside)
+
+    def inside(self, turn: int) -> Grid:
+        """Return the unknowns as the array of this turn (0 or 1) has them."""
+        return unknowns(self.arrays[turn], self.columns)
+
+
+def _set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
+    grid, first, last = parameters.grid, place.first_row, place.first_row + place.rows
+    columns = slice(LEFT, LEFT + grid)
+    if first == 0:
+        array[0, columns] = read_side("top", parameters.top, grid)
+    if last == grid:
+        array[-1, columns] = read_side("bottom", parameters.bottom, grid)
+    for name, value, column in (
+        ("left", parameters.left, LEFT - 1),
+        ("right", parameters.right, LEFT + grid),
+    ):
+        side = read_side(name, value, grid)
+        array[1:-1, column] = side if isinstance(side, float) else side[first:last]
+
+
+class Halo:
+    """Persistent requests for a strip's edges, one set for each of the two arrays."""
+
+    def __init__(self, strip: Strip, comm: MPI.Intracomm) -> None:
+        self.sets = tuple(_requests(array, strip, comm) for array in strip.arrays)
+        self.tests = tuple(_test_of(requests) for requests in self.sets)
+
+    def start(self, turn: int) -> None:
+        """Send the edges of one array and ask for its halo."""
+        if self.sets[turn]:
+            MPI.Prequest.Startall(self.sets[turn])
+
+    def done(self, turn: int) -> bool:
+        """Whether the exchange has ended and both edges and halo may be touched."""
+        return self.tests[turn]()
+
+    def free(self) -> None:
+        """Give the requests back; to be called before the communicator goes."""
+        for requests in self.sets:
+            for request in requests:
+                request.Free()
+
+
+def _requests(array: Grid, strip: Strip, comm: MPI.Intracomm) -> list[MPI.Prequest]:
+    rank, size = comm.Get_rank(), comm.Get_size()
+    row = [array[index, LEFT : LEFT + strip.columns] for index in (0, 1, -2, -1)]
+    requests = []
+    if rank > 0:
+        requests.append(comm.Recv_init(row[0], rank - 1, SOUTHWARD))
+        requests.append(comm.Send_init(row[1], rank - 1, NORTHWARD))
+    if rank < size - 1:
+        requests.append(comm.Recv_init(row[3], rank + 1, NORTHWARD))
+        requests.append(comm.Send_init(row[2], rank + 1, SOUTHWARD))
+    return requests
+
+
+def _test_of(requests: list[MPI.Prequest]) -> Callable[[], bool]:
+    return lambda: MPI.Request.Testall(requests)

@@ -1,0 +1,234 @@
+"""The task: what the agent asks for, checked before anything is started.
+
+Every rank reads the same bytes, so that every rank comes to the same strips without a word.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+SCHEMA = "apples.task/1"
+
+
+class TaskError(ValueError):
+    """The task cannot be done as it stands; the message is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of the template; field names are the parameters' names.
+
+    A value over a side or the grid is a number, or the path of a ``.npy`` file of real numbers
+    that every host can read: `grid` of them for a side, from left to right or top to bottom, and
+    grid x grid for `source` and `initial`, of which each rank reads its own rows.
+
+    Parameters
+    ----------
+    grid
+        Unknowns along each direction; the boundary lies outside.
+    iterations
+        At most so many sweeps.
+    tolerance
+        Stop when no point changed by more than this in a sweep; 0 never stops early.
+    residual_every
+        Look at that change every so many sweeps (and at the last); 0 at the last only.
+    top, bottom, left, right
+        The fixed values along the sides.
+    source
+        `f` in ``-laplace(u) = f`` on the unit square; empty for none, which is quicker.
+    initial
+        The unknowns before the first sweep.
+    stall_seconds
+        Give up when another rank is not heard of for so long.
+    """
+
+    grid: int
+    iterations: int = 100
+    tolerance: float = 0.0
+    residual_every: int = 50
+    top: float | str = 1.0
+    bottom: float | str = 0.0
+    left: float | str = 0.0
+    right: float | str = 0.0
+    source: float | str = ""
+    initial: float | str = 0.0
+    stall_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class RankStrip:
+    """The rows one rank owns: `rows` of them from `first_row` on, on the host with this index."""
+
+    host: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run or calibration, as every rank sees it."""
+
+    mode: str
+    parameters: Parameters
+    hosts: tuple[str, ...]
+    strips: tuple[RankStrip, ...]
+    implementations: Mapping[str, str]
+    output: str | None
+    save: bool
+    progress_seconds: float
+    implementation: str
+    sizes: tuple[int, ...]
+
+    def kernel_of(self, rank: int) -> str:
+        """Return the implementation to run on the rank's host."""
+        return self.implementations.get(self.hosts[self.strips[rank].host], "numpy")
+
+
+def read_task(text: bytes) -> Task:
+    """Return the task of a JSON text.
+
+    Raises
+    ------
+    TaskError
+        Permanent: the text does not say what it should.
+    """
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise TaskError(f"the task is not JSON: {error}") from None
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise TaskError(f"the task's schema is not {SCHEMA}")
+    mode = raw.get("mode")
+    if mode not in ("run", "calibrate"):
+        raise TaskError(f"mode {mode!r} is neither run nor calibrate")
+    parameters = read_parameters(_mapping(raw, "parameters"))
+    hosts, strips = _read_partition(raw, parameters.grid) if mode == "run" else ((), ())
+    output = raw.get("output")
+    save = raw.get("save", False)
+    if not isinstance(save, bool) or not (output is None or isinstance(output, str)):
+        raise TaskError("save is true or false, output a directory or null")
+    if save and output is None:
+        raise TaskError("save is asked for, but there is no output directory")
+    return Task(
+        mode=mode,
+        parameters=parameters,
+        hosts=hosts,
+        strips=strips,
+        implementations=_implementations(raw, hosts),
+        output=output,
+        save=save,
+        progress_seconds=_number("progress_seconds", raw.get("progress_seconds", 0.25)),
+        implementation=str(raw.get("implementation", "numpy")),
+        sizes=_read_sizes(raw) if mode == "calibrate" else (),
+    )
+
+
+def read_parameters(raw: Mapping[str, Any]) -> Parameters:
+    """Return the checked parameters; a name that is not known is an error, not a wish."""
+    known = {field.name: field.type for field in fields(Parameters)}
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        raise TaskError(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
+    if "grid" not in raw:
+        raise TaskError("the parameter grid is missing")
+    read = {int: _integer, float: _number, float | str: _number_or_path}
+    values: dict[str, Any] = {name: read[known[name]](name, value) for name, value in raw.items()}  # type: ignore[index]  # the three types of the class above
+    parameters = Parameters(**values)
+    for name, least in (("grid", 1), ("iterations", 1), ("tolerance", 0), ("residual_every", 0)):
+        if getattr(parameters, name) < least:
+            raise TaskError(f"{name} is {getattr(parameters, name)}, less than {least}")
+    if parameters.tolerance > 0 and parameters.residual_every == 0:
+        raise TaskError("a tolerance needs residual_every of 1 or more")
+    if parameters.stall_seconds <= 0:
+        raise TaskError(f"stall_seconds is {parameters.stall_seconds}, not positive")
+    return parameters
+
+
+def share_rows(rows: int, ranks: int) -> list[int]:
+    """Return whole rows for each rank, as equal as can be, the larger pieces first.
+
+    >>> share_rows(7, 3)
+    [3, 2, 2]
+    """
+    least, more = divmod(rows, ranks)
+    return [least + 1] * more + [least] * (ranks - more)
+
+
+def _read_partition(
+    raw: Mapping[str, Any], grid: int
+) -> tuple[tuple[str, ...], tuple[RankStrip, ...]]:
+    entries = raw.get("partition")
+    if not isinstance(entries, list) or not entries:
+        raise TaskError("the partition is not a list of one entry or more")
+    hosts: list[str] = []
+    strips: list[RankStrip] = []
+    row = 0
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("host"), str):
+            raise TaskError(f"partition entry {index} names no host")
+        ranks, first, rows = (
+            _integer(f"partition entry {index}: {key}", entry.get(key))
+            for key in ("ranks", "first_row", "rows")
+        )
+        if first != row:
+            raise TaskError(f"partition entry {index} starts at row {first}, not at {row}")
+        if not 1 <= ranks <= rows:
+            raise TaskError(f"partition entry {index} has {ranks} ranks for {rows} rows")
+        hosts.append(entry["host"])
+        for share in share_rows(rows, ranks):
+            strips.append(RankStrip(index, row, share))
+            row += share
+    if row != grid:
+        raise TaskError(f"the partition has {row} rows, the grid {grid}")
+    return tuple(hosts), tuple(strips)
+
+
+def _implementations(raw: Mapping[str, Any], hosts: tuple[str, ...]) -> dict[str, str]:
+    names = _mapping(raw, "implementations") if "implementations" in raw else {}
+    for host in hosts:
+        if not isinstance(names.get(host, ""), str):
+            raise TaskError(f"the implementation of {host} is not a name")
+    return {host: names[host] for host in hosts if host in names}
+
+
+def _read_sizes(raw: Mapping[str, Any]) -> tuple[int, ...]:
+    sizes = raw.get("sizes")
+    if not isinstance(sizes, list) or not sizes:
+        raise TaskError("sizes is not a list of one number of rows or more")
+    rows = tuple(_integer("sizes", size) for size in sizes)
+    if min(rows) < 1:
+        raise TaskError(f"sizes has {min(rows)} rows, less than 1")
+    return rows
+
+
+def _mapping(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = raw.get(name)
+    if not isinstance(value, dict):
+        raise TaskError(f"{name} is not an object")
+    return value
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TaskError(f"{name} is {value!r}, not a whole number")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TaskError(f"{name} is {value!r}, not a finite number")
+    return float(value)
+
+
+def _number_or_path(name: str, value: object) -> float | str:
+    """Return a number, also of one in quotes as a command line gives it, or else a path."""
+    if not isinstance(value, str):
+        return _number(name, value)
+    try:
+        return _number(name, float(value))
+    except TaskError:
+        raise
+    except ValueError:
+        return value

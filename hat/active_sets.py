@@ -1,0 +1,97 @@
+"""The active set: for each host the implementation to run there (Berman et al. 1996, 4.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from hat.implementation import Implementation
+from hat.template import ApplicationTemplate
+
+Available = Callable[[str, Implementation], bool]
+Cost = Callable[[str, Implementation], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSet:
+    """What runs where.
+
+    Attributes
+    ----------
+    implementations
+        By host, in the order of the hosts.
+    left_out
+        Hosts that can run none, with the reason.
+    """
+
+    implementations: Mapping[str, Implementation]
+    left_out: Mapping[str, str]
+
+
+def nothing_known(host: str, implementation: Implementation) -> None:
+    """Know no measured cost (the default of `active_set`)."""
+    del host, implementation
+
+
+def active_set(
+    template: ApplicationTemplate,
+    hosts: Mapping[str, str],
+    available: Available,
+    cost: Cost = nothing_known,
+) -> ActiveSet:
+    """Return for each host the implementation measured fastest of those available there.
+
+    The template's own choice for a host is binding. A cost that `cost` does not know is the
+    template's measured one; implementations nobody measured come last, equal ones in file order.
+
+    Parameters
+    ----------
+    hosts
+        Platform by host name, empty where it is not known.
+    available
+        Whether a host has what an implementation requires.
+    cost
+        Seconds per point measured on a host, or None.
+
+    Examples
+    --------
+    >>> template = ApplicationTemplate.model_validate({"name": "heat", "program": ["heat"],
+    ...     "implementation": [{"name": "slow"}, {"name": "fast", "platforms": "x86_64"}]})
+    >>> found = active_set(template, {"ada": "x86_64", "bob": "arm64"}, lambda host, one: True,
+    ...     lambda host, one: {"slow": 2e-9, "fast": 1e-9}[one.name])
+    >>> {host: one.name for host, one in found.implementations.items()}
+    {'ada': 'fast', 'bob': 'slow'}
+    """
+    chosen: dict[str, Implementation] = {}
+    left_out: dict[str, str] = {}
+    for host, platform in hosts.items():
+        wanted = template.active_set.get(host)
+        offered = [one for one in template.implementations if wanted in {None, one.name}]
+        fitting = [one for one in offered if one.runs_on(platform)]
+        usable = [one for one in fitting if available(host, one)]
+        if usable:
+            chosen[host] = min(usable, key=lambda one: _seconds(one, host, platform, cost))
+        else:
+            left_out[host] = _reason(wanted, fitting, platform)
+    return ActiveSet(chosen, left_out)
+
+
+def _seconds(one: Implementation, host: str, platform: str, cost: Cost) -> float:
+    measured = cost(host, one)
+    if measured is None:
+        measured = one.cost(platform)
+    return inf if measured is None else measured
+
+
+def _reason(wanted: str | None, fitting: list[Implementation], platform: str) -> str:
+    what = f"the template's choice, {wanted}," if wanted else "no implementation"
+    negation = " not" if wanted else ""
+    if not fitting:
+        return f"{what} is{negation} for platform {platform or 'unknown'}"
+    missing = "; ".join(f"{one.name} needs {_needs(one)}" for one in fitting)
+    return f"{what} is{negation} available there ({missing})"
+
+
+def _needs(one: Implementation) -> str:
+    return ", ".join((*one.requires.modules, *one.requires.commands)) or "what it says"

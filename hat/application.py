@@ -1,0 +1,143 @@
+"""`Application`: a template with its parameters set, reduced to the numbers that a model needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hat.expression import Expression, ExpressionError
+from hat.parameter import Parameter, Value
+from hat.problem import DocumentError, Problem, nearest, shown
+from hat.structure import Data, Interface
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One problem to be solved: `rows` x `columns` points, `iterations` times.
+
+    Attributes
+    ----------
+    name
+        The template's.
+    model
+        Model of the Model pool that predicts it.
+    parameters
+        Every parameter with its value.
+    rows, columns, iterations
+        At least 1.
+    arrays
+        Grid arrays that each host keeps its rows of.
+    element_bytes
+        Bytes of one element of the widest grid array.
+    point_bytes
+        Bytes of a grid point over all grid arrays; `arrays * element_bytes` if they are alike.
+    fixed_bytes
+        Bytes that every host keeps whatever its rows (replicated data).
+    border_bytes
+        Bytes per border, direction and iteration.
+    messages
+        Messages that carry them.
+    """
+
+    name: str
+    model: str
+    parameters: Mapping[str, Value]
+    rows: int
+    columns: int
+    iterations: int
+    arrays: int
+    element_bytes: int
+    point_bytes: float
+    fixed_bytes: float
+    border_bytes: float
+    messages: int
+
+    def strip_memory(self, rows: float) -> float:
+        """Return the bytes a strip needs: its rows, a border row on each side, replicated data.
+
+        The second filter of Berman et al. 1996, section 2.3.
+        """
+        return (rows + 2) * self.columns * self.point_bytes + self.fixed_bytes
+
+
+def bound_parameters(
+    declared: Mapping[str, Parameter], given: Mapping[str, Value], source: str
+) -> dict[str, Value]:
+    """Return the value of every declared parameter, or raise all that is wrong with the given."""
+    problems = [
+        Problem(source, None, name, "there is no such parameter", nearest(name, declared))
+        for name in given
+        if name not in declared
+    ]
+    values: dict[str, Value] = {}
+    for name, parameter in declared.items():
+        value = given.get(name, parameter.default)
+        if value is None:
+            problems.append(Problem(source, None, name, f"has no default: set {name}=VALUE"))
+            continue
+        try:
+            values[name] = parameter.accept(value)
+        except ValueError as error:
+            problems.append(Problem(source, None, name, str(error)))
+    if problems:
+        raise DocumentError(problems)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Evaluates the sizes of one template at given parameters; collects what has no value."""
+
+    values: Mapping[str, Value]
+    source: str
+    problems: list[Problem]
+
+    def size(self, field: str, expression: Expression, least: int) -> int:
+        """Return a whole number of at least `least`; after a problem, `least`."""
+        value = self.number(field, expression, least)
+        if float(value).is_integer():
+            return int(value)
+        self._refuse(field, f"{_said(expression, value)}: must be a whole number")
+        return least
+
+    def number(self, field: str, expression: Expression, least: float) -> float:
+        """Return a number of at least `least`; after a problem, `least`."""
+        numbers = {k: v for k, v in self.values.items() if not isinstance(v, str)}
+        try:
+            value = expression.evaluate(numbers)
+        except ExpressionError as error:
+            self._refuse(field, str(error))
+            return least
+        if value < least:
+            self._refuse(field, f"{_said(expression, value)}: must be at least {least}")
+            return least
+        return value
+
+    def _refuse(self, field: str, message: str) -> None:
+        self.problems.append(Problem(self.source, None, field, message))
+
+    def present(self, data: Iterable[Data]) -> Iterator[tuple[int, Data]]:
+        """Yield the data structures that exist at these parameters, with their place."""
+        for i, entry in enumerate(data):
+            if entry.when is None or self.values.get(entry.when) not in {None, 0, ""}:
+                yield i, entry
+
+    def bytes_of(self, data: Iterable[Data], distribution: str, points: int) -> list[float]:
+        """Return the bytes of each data structure of one distribution."""
+        return [
+            entry.element_bytes
+            * (self.number(f"data[{i}].elements", entry.elements, 1) if entry.elements else points)
+            for i, entry in self.present(data)
+            if entry.distribution == distribution
+        ]
+
+    def border(self, interfaces: Iterable[Interface], row_bytes: float) -> float:
+        """Return the bytes that all interfaces move over a border in one direction."""
+        return sum(
+            self.number(f"interface[{i}].bytes", one.size, 0) if one.size else row_bytes
+            for i, one in enumerate(interfaces)
+        )
+
+
+def _said(expression: Expression, value: float) -> str:
+    return f"{shown(expression.text)} is {shown(value)}"

@@ -1,0 +1,204 @@
+"""The TOML reader that knows file, line and field, for any pydantic model or dataclass.
+
+Nothing but a `DocumentError` comes out of reading, whatever the bytes are. A valid document costs
+what `tomllib` and pydantic cost: lines are looked for only once something is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, islice
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from hat import syntax, wording
+from hat.files import LARGEST, UnreadableError, read_bytes
+from hat.lines import KeyLines, key_lines
+from hat.problem import DocumentError, Loc, Problem, field_name, nearest, printable, shown
+
+T = TypeVar("T")
+
+MOST_PROBLEMS = 1000
+"""Problems of one document that are worked out; a user mends them in rounds."""
+
+
+def read(path: str | os.PathLike[str], model: type[T], *, limit: int = LARGEST) -> T:
+    """Return the document at `path` as a `model`.
+
+    Raises
+    ------
+    DocumentError
+        With every problem: the file, the TOML, the fields. Permanent until the file changes.
+    """
+    return Document.read(path, limit=limit).validate(model)
+
+
+def parse(content: str | bytes, model: type[T], *, source: str = "<text>") -> T:
+    """Return TOML text as a `model`; `source` is what problems call it.
+
+    Raises
+    ------
+    DocumentError
+        With every problem.
+
+    Examples
+    --------
+    >>> from pydantic import BaseModel
+    >>> class Link(BaseModel, extra="forbid"):
+    ...     bandwidth: float = 1.0
+    >>> parse("bandwith = 3", Link, source="hosts.toml")
+    Traceback (most recent call last):
+    hat.problem.DocumentError: hosts.toml:1: unknown field 'bandwith': did you mean 'bandwidth'?
+    """
+    return Document.parse(content, source=source).validate(model)
+
+
+def schema(model: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of what `parse` accepts for `model`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **TypeAdapter(model).json_schema(by_alias=True, mode="validation"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a validator of a model found wrong below itself, for `refuse`.
+
+    Attributes
+    ----------
+    loc
+        Where, from the model on: ``("link", 0, "between", 1)``.
+    message
+        What would be right.
+    suggestion
+        The nearest legal name, or empty.
+    """
+
+    loc: Loc
+    message: str
+    suggestion: str = ""
+
+
+def refuse(faults: Iterable[Fault]) -> None:
+    """Raise, from within a pydantic validator, all `faults` at their own places; nothing if none.
+
+    A plain `ValueError` there would be reported at the line of the whole model.
+    """
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError(
+                "fault", "{text}", {"text": f.message, "suggestion": f.suggestion}
+            ),
+            loc=f.loc,
+            input=None,
+        )
+        for f in faults
+    ]
+    if details:
+        raise ValidationError.from_exception_data("document", details)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that is TOML, not yet checked against a model.
+
+    Attributes
+    ----------
+    source
+        What problems call it: its path.
+    text
+        As it was read.
+    data
+        What `tomllib` made of it.
+    """
+
+    source: str
+    text: str = field(repr=False)
+    data: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, limit: int = LARGEST) -> Document:
+        """Return the document in a file."""
+        source = os.fsdecode(path)
+        try:
+            content = read_bytes(path, limit)
+        except UnreadableError as error:
+            raise DocumentError([Problem(source, None, "", str(error))]) from None
+        return cls.parse(content, source=source)
+
+    @classmethod
+    def parse(cls, content: str | bytes, *, source: str = "<text>") -> Document:
+        """Return the document in a text."""
+        text = syntax.text_of(content, source)
+        return cls(source, text, syntax.table_of(text, source))
+
+    @cached_property
+    def lines(self) -> KeyLines:
+        """Where each field stands."""
+        return key_lines(self.text)
+
+    def problem(self, loc: Sequence[str | int], message: str, suggestion: str = "") -> Problem:
+        """Return a problem at a place of this document."""
+        return Problem(
+            self.source, self.lines.line(loc), field_name(loc), printable(message), suggestion
+        )
+
+    def validate(self, model: type[T]) -> T:
+        """Return the document as a `model`, or raise `DocumentError` with every problem."""
+        adapter: TypeAdapter[T] = TypeAdapter(model)
+        try:
+            return adapter.validate_python(self.data)
+        except ValidationError as error:
+            errors = (e for e in error.errors(include_url=False) if not wording.is_echo(e))
+            problems = list(self._problems(islice(errors, MOST_PROBLEMS), adapter))
+            problems.sort(key=lambda problem: problem.line or 0)
+        except RecursionError:
+            problems = [Problem(self.source, None, "", "is nested too deeply")]
+        except ArithmeticError:
+            problems = [Problem(self.source, None, "", "a number in it is too large")]
+        raise DocumentError(problems)
+
+    def _problems(
+        self, errors: Iterable[ErrorDetails], adapter: TypeAdapter[Any]
+    ) -> Iterator[Problem]:
+        names: dict[str, Any] | None = None
+
+        def place(error: ErrorDetails) -> Loc:
+            if error["type"] == "fault":
+                return error["loc"]
+            is_missing = error["type"] == "missing"
+            return wording.trimmed(error["loc"], self.data, keep_last=is_missing)
+
+        for loc, group in groupby(errors, key=place):
+            found = list(group)
+            if any(error["type"] == "extra_forbidden" for error in found):
+                names = _names(adapter) if names is None else names
+                yield self._unknown(loc, names)
+            else:
+                yield self.problem(loc, wording.message(found), wording.suggestion(found[0]))
+
+    def _unknown(self, loc: Loc, names: dict[str, Any]) -> Problem:
+        legal = wording.legal_names(names, loc[:-1])
+        name = str(loc[-1])
+        return Problem(
+            self.source,
+            self.lines.line(loc),
+            field_name(loc[:-1]),
+            f"unknown field {shown(name)}",
+            nearest(name, legal),
+        )
+
+
+def _names(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """Return the JSON Schema that says which fields there are; empty for a type that has none."""
+    try:
+        return adapter.json_schema(by_alias=True, mode="validation")
+    except PydanticUserError:
+        return {}

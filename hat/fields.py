@@ -1,0 +1,53 @@
+"""The kinds of values that templates and specifications are made of, each with its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Strict
+from pydantic_core import PydanticCustomError
+
+LARGEST_NUMBER = 10**18
+"""Whole numbers of a document stay below this: every product of two of them is exact and quick."""
+
+
+class Entry(BaseModel):
+    """A table of a document: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _no_truth_value(value: object) -> object:
+    """Refuse true and false where pydantic would take them for 1 and 0 bytes."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("byte_size", "no number of bytes")
+    return value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
+"""A host, a site, an application: what may stand in a file name and on a command line."""
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+"""A parameter: what may stand in a size expression."""
+
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=4096)]
+"""Text on one line."""
+
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$", max_length=65536)]
+"""Text of any number of lines."""
+
+Choice = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*$", max_length=4096)]
+"""A name that apples knows, or a user's own as ``module:name`` or ``file.py:name``."""
+
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+AtLeastZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, Strict(), Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_NUMBER)]
+
+Bytes = Annotated[
+    ByteSize,
+    BeforeValidator(_no_truth_value, json_schema_input_type=int | str),
+    Field(gt=0, le=LARGEST_NUMBER),
+]
+"""A number of bytes, or text with a unit: ``"2 GiB"`` is 2^31, ``"2 GB"`` is 2x10^9."""

@@ -1,0 +1,144 @@
+"""``hat check``: which kind of document a file is, by its content, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hat.document import Document
+from hat.problem import DocumentError, Loc, Problem, nearest, printable, shown
+from hat.specifications import UserSpecifications
+from hat.template import ApplicationTemplate
+
+TEMPLATE = "application template"
+USER = "user specifications"
+UNKNOWN = "unknown"
+
+NAMES: Mapping[str, frozenset[str]] = {
+    kind: frozenset(field.alias or name for name, field in model.model_fields.items())
+    for kind, model in ((TEMPLATE, ApplicationTemplate), (USER, UserSpecifications))
+}
+
+Kind = tuple[Callable[[Mapping[str, Any]], bool], type[Any]]
+"""Whether a document is of a kind, and the model of that kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What was found out about a file.
+
+    Attributes
+    ----------
+    kind
+        ``application template``, ``user specifications``, another kind's name, or ``unknown``.
+    document
+        What was checked, as its model; None if there are problems.
+    problems
+        Empty if the file may be used.
+    """
+
+    kind: str
+    document: object | None
+    problems: tuple[Problem, ...]
+
+
+def check(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> list[Problem]:
+    """Return what is wrong with a file, an empty list if nothing is; never raises."""
+    return list(inspect(path, others).problems)
+
+
+def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> Inspection:
+    """Return the kind of a file and what is wrong with it.
+
+    Parameters
+    ----------
+    others
+        Kinds beside template and user specifications, tried first: a predicate on the document's
+        top level, and a model.
+    """
+    kind = UNKNOWN
+    try:
+        document = Document.read(path)
+        kind = kind_of(document.data, others)
+        checked = _checked(document, kind, others or {})
+    except DocumentError as error:
+        return Inspection(kind, None, tuple(error.problems))
+    return Inspection(kind, checked, ())
+
+
+def kind_of(data: Mapping[str, Any], others: Mapping[str, Kind] | None = None) -> str:
+    """Return the kind of document that a table is; an empty one is a user's.
+
+    Examples
+    --------
+    >>> kind_of({"name": "heat"}), kind_of({"constrains": {}}), kind_of({"host": []})
+    ('application template', 'user specifications', 'unknown')
+    """
+    for kind, (is_one, _) in (others or {}).items():
+        if is_one(data):
+            return kind
+    if not data:
+        return USER
+    exact = {kind: len(names & data.keys()) for kind, names in NAMES.items()}
+    if not any(exact.values()):
+        exact = {kind: sum(bool(nearest(k, n)) for k in data) for kind, n in NAMES.items()}
+    best = max(exact, key=lambda kind: exact[kind])
+    return best if exact[best] else UNKNOWN
+
+
+def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> object:
+    """Return a document of a known kind as its model."""
+    if kind in others:
+        model = others[kind][1]
+        checked: object = document.validate(model)
+        return checked
+    if kind == USER:
+        return document.validate(UserSpecifications)
+    if kind == TEMPLATE:
+        template = document.validate(ApplicationTemplate)
+        _check_template(template, document, Path(document.source).parent)
+        return template
+    kinds = " or ".join([TEMPLATE, USER, *others])
+    found = ", ".join(shown(name) for name in list(document.data)[:5])
+    raise DocumentError(
+        [Problem(document.source, None, "", printable(f"is no {kinds} (it sets {found})"))]
+    )
+
+
+def _check_template(template: ApplicationTemplate, document: Document, folder: Path) -> None:
+    """Raise what only shows at the defaults, or beside the file."""
+    problems = [
+        document.problem(_loc(problem.field), problem.message)
+        for problem in _problems_at_defaults(template)
+    ]
+    programs = {("program",): template.program} | {
+        ("implementation", i, "program"): one.program
+        for i, one in enumerate(template.implementations)
+    }
+    for loc, program in programs.items():
+        script = program[1] if program and program[:1] == ("{python}",) and program[1:] else ""
+        if script.endswith(".py") and not (folder / script).is_file():
+            problems.append(document.problem(loc, f"there is no file {shown(script)} beside it"))
+    if problems:
+        raise DocumentError(problems)
+
+
+def _problems_at_defaults(template: ApplicationTemplate) -> list[Problem]:
+    """Return the sizes that have no value when every parameter has its default."""
+    if any(parameter.default is None for parameter in template.parameters.values()):
+        return []
+    try:
+        template.bind()
+    except DocumentError as error:
+        return error.problems
+    return []
+
+
+def _loc(field: str) -> Loc:
+    """Return the place of a field of our own naming, such as ``data[0].elements``."""
+    parts = re.findall(r"[^.[\]]+", field)
+    return tuple(int(part) if part.isdigit() else part for part in parts)

@@ -1,0 +1,148 @@
+"""What is wrong with a document: one `Problem` a line, all of them in one `DocumentError`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+Loc = tuple[str | int, ...]
+"""Where a value stands in a document: keys, and indexes of arrays."""
+
+LONGEST_VALUE = 60
+LONGEST_MESSAGE = 400
+MOST_LINES = 50
+
+
+class HatError(Exception):
+    """Anything `hat` refuses; the message is for the user, one line a problem. Permanent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    file
+        The document, or where else the value came from (``--set``).
+    line
+        Counted from 1; None where there is no line to name.
+    field
+        Such as ``host[1].cpu``; empty where it is the whole document.
+    message
+        What would be right, and what is.
+    suggestion
+        The nearest legal name, or empty.
+
+    Examples
+    --------
+    >>> print(Problem("hosts.toml", 8, "host[1].cpu", "must be at most 1 (is 2)"))
+    hosts.toml:8: host[1].cpu: must be at most 1 (is 2)
+    """
+
+    file: str
+    line: int | None
+    field: str
+    message: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        hint = f"did you mean '{self.suggestion}'?" if self.suggestion else ""
+        return ": ".join(filter(None, (printable(place), self.field, self.message, hint)))
+
+
+class DocumentError(HatError):
+    """A document that cannot be used, with every problem found in it.
+
+    Attributes
+    ----------
+    problems
+        In the order of the document; never empty.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems[:MOST_LINES]]
+        if more := len(self.problems) - len(lines):
+            lines.append(f".. and {more} more")
+        return "\n".join(lines)
+
+
+def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    r"""Return `text` on one line: control characters escaped, the middle of long text cut.
+
+    Examples
+    --------
+    >>> printable("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    if len(text) > longest:
+        kept = (longest - 2) // 2
+        text = f"{text[:kept]}..{text[-kept:]}"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(value: object) -> str:
+    """Return a value as a message echoes it: short, printable, in the words of TOML.
+
+    Examples
+    --------
+    >>> shown(True), shown("x"), shown([1, 2]), shown({}), shown(2.0)
+    ('true', "'x'", 'a list of 2', 'a table', '2.0')
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"'{printable(value, LONGEST_VALUE)}'"
+        case int() if value.bit_length() > 128:
+            return f"a whole number of {value.bit_length()} bits"
+        case dict():
+            return "a table"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case _:
+            return printable(str(value), LONGEST_VALUE)
+
+
+def field_name(loc: Sequence[str | int]) -> str:
+    """Return a place in a document as a user would write it.
+
+    Examples
+    --------
+    >>> field_name(("host", 1, "cpu")), field_name(("a b", "c"))
+    ('host[1].cpu', '"a b".c')
+    """
+    name = ""
+    for part in loc:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            bare = re.fullmatch(r"[A-Za-z0-9_-]{1,60}", part)
+            key = part if bare else f'"{printable(part, LONGEST_VALUE)}"'
+            name += f".{key}" if name else key
+    return printable(name)
+
+
+def nearest(name: str, legal: Collection[str]) -> str:
+    """Return the legal name that was probably meant, or an empty text.
+
+    Examples
+    --------
+    >>> nearest("bandwith", ["latency", "bandwidth"]), nearest("time", ["execution_time"])
+    ('bandwidth', 'execution_time')
+    """
+    if len(name) > LONGEST_VALUE:
+        return ""
+    folded = {word.casefold(): word for word in legal if len(word) <= LONGEST_VALUE}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return folded[close[0]]
+    longer = [word for word in legal if len(name) >= 3 and name in word]
+    return longer[0] if len(longer) == 1 else ""

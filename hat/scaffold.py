@@ -1,0 +1,74 @@
+"""``hat new``: a folder with all that an agent for a new application consists of, ready to run."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hat.problem import HatError, shown
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+FILES = (
+    "README.md",
+    "agent.py",
+    "hosts.toml",
+    "program.py",
+    "protocol.py",
+    "template.toml",
+    "user.toml",
+)
+
+
+class ScaffoldError(HatError):
+    """A scaffold that cannot be made; nothing was written."""
+
+
+def new(name: str, directory: str | os.PathLike[str] = ".") -> list[Path]:
+    """Return the files of a new agent's folder, `directory`/`name`, once all of them are there.
+
+    The folder appears whole or not at all, and nothing that exists is touched.
+
+    Raises
+    ------
+    ScaffoldError
+        The name is unfit, the folder is there already, or it cannot be written. Permanent.
+    """
+    if not NAME.fullmatch(name):
+        raise ScaffoldError(
+            "the name must start with a letter and hold at most 64 letters, digits, - and _ "
+            f"(is {shown(name)})"
+        )
+    target = Path(directory) / name
+    unfinished = Path(directory) / f".{name}.{secrets.token_hex(4)}"
+    try:
+        if os.path.lexists(target):
+            raise FileExistsError  # noqa: TRY301 - the same answer as when it appears meanwhile
+        unfinished.mkdir(parents=True)
+        for file in FILES:
+            (unfinished / file).write_text(rendered(file, name), encoding="utf-8")
+        unfinished.rename(target)
+    except FileExistsError:
+        raise ScaffoldError(f"{target}: is there already; nothing was written") from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise ScaffoldError(f"{target}: cannot be made ({why})") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return [target / file for file in FILES]
+
+
+def rendered(file: str, name: str) -> str:
+    """Return the text of one file of the scaffold."""
+    environment = Environment(
+        loader=PackageLoader("hat", "templates"),
+        undefined=StrictUndefined,
+        autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(f"{file}.j2").render(name=name)

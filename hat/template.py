@@ -1,0 +1,284 @@
+"""`ApplicationTemplate`: the Heterogeneous Application Template (Berman et al. 1996, 4.3.2).
+
+What the application is, apart from any machine and any user: Structure (Figure 12), Implementation
+(Figure 13) and Interface (Figure 14). Only the name and the program are needed; whatever else is
+left out is assumed, and `ApplicationTemplate.missing` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from keyword import iskeyword
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from hat.application import Application, Evaluator, bound_parameters
+from hat.document import Fault, refuse
+from hat.expression import FUNCTIONS, Expression
+from hat.fields import Entry, Line, Name, Text, Word
+from hat.implementation import PLACEHOLDER, Implementation, Program, command
+from hat.parameter import Parameter, Value
+from hat.problem import DocumentError, Loc, Problem, nearest, shown
+from hat.structure import Data, Interface, Structure, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something a template does not say, and what is taken for it."""
+
+    field: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value}"
+
+
+PARAMETERS = {
+    "grid": Parameter(default=1000, minimum=1, description="Points on a side of the grid."),
+    "iterations": Parameter(default=100, minimum=1, description="Sweeps over the grid."),
+}
+DATA = (Data(name="old"), Data(name="new"))
+TASKS = (Task(name="sweep", data=("old", "new")),)
+IMPLEMENTATIONS = (Implementation(name="default"),)
+INTERFACES = (Interface.model_validate({"from": "sweep", "to": "sweep"}),)
+
+ASSUMED: Mapping[str, str] = {
+    "parameters": "grid (1000) and iterations (100)",
+    "data": "two grid arrays of 8 bytes a point",
+    "tasks": "one task, sweep, that talks to neighbours",
+    "implementations": "one, default, for any platform",
+    "interfaces": "one row of elements per border, in one message",
+}
+
+
+class ApplicationTemplate(Entry):
+    r"""What an agent must know of an application to schedule it.
+
+    Examples
+    --------
+    >>> from hat import parse
+    >>> template = parse('name = "heat"\nprogram = ["{python}", "heat.py"]', ApplicationTemplate)
+    >>> template.bind({"grid": "500"}).strip_memory(100)
+    816000.0
+    """
+
+    name: Name = Field(description="Name of the application.")
+    version: Line = Field("", description="Its version.")
+    description: Text = Field("", description="What it computes.")
+    program: Program | None = Field(
+        None,
+        description="Command that starts it, as a list; paths from the template's folder. "
+        "May be left out if every implementation has its own.",
+    )
+    parameters: dict[Word, Parameter] = Field(
+        PARAMETERS, description="What a user may set, with defaults and ranges."
+    )
+    structure: Structure = Field(
+        Structure(), description="The grid and how often it is worked on."
+    )
+    data: tuple[Data, ...] = Field(DATA, min_length=1, description="Data structures.")
+    tasks: tuple[Task, ...] = Field(TASKS, alias="task", min_length=1, description="Tasks.")
+    implementations: tuple[Implementation, ...] = Field(
+        IMPLEMENTATIONS, alias="implementation", min_length=1, description="Ways to run the tasks."
+    )
+    interfaces: tuple[Interface, ...] = Field(
+        INTERFACES, alias="interface", description="What moves between hosts."
+    )
+    active_set: dict[Name, Name] = Field(
+        {}, description="Implementation to run on a host, for hosts where you want to choose."
+    )
+
+    @property
+    def rows(self) -> Expression:
+        """Rows of the grid, as given or assumed."""
+        return self.structure.rows or Expression("grid")
+
+    @property
+    def columns(self) -> Expression:
+        """Points in a row, as given or assumed."""
+        return self.structure.columns or self.rows
+
+    @property
+    def iterations(self) -> Expression:
+        """Iterations, as given or assumed."""
+        assumed = "iterations" if "iterations" in self.parameters else "1"
+        return self.structure.iterations or Expression(assumed)
+
+    def missing(self) -> tuple[Assumption, ...]:
+        """Return what the template does not say, with what is assumed for it.
+
+        Examples
+        --------
+        >>> template = ApplicationTemplate(name="heat", program=("heat",))
+        >>> print(template.missing()[0])
+        parameters: grid (1000) and iterations (100)
+        """
+        return tuple(self._missing())
+
+    def _missing(self) -> Iterator[Assumption]:
+        for attribute, assumed in ASSUMED.items():
+            if attribute not in self.model_fields_set:
+                field = type(self).model_fields[attribute]
+                yield Assumption(field.alias or attribute, assumed)
+        sizes = {"rows": self.rows, "columns": self.columns, "iterations": self.iterations}
+        for name, size in sizes.items():
+            if getattr(self.structure, name) is None:
+                yield Assumption(f"structure.{name}", str(size))
+        if "model" not in self.structure.model_fields_set:
+            yield Assumption("structure.model", self.structure.model)
+        for i, one in enumerate(self.implementations):
+            if one.seconds_per_point is None and not one.measured:
+                field_ = f"implementation[{i}].seconds_per_point"
+                yield Assumption(field_, "the host list's, or a calibration")
+
+    def bind(
+        self, parameters: Mapping[str, Value] | None = None, *, source: str = "--set"
+    ) -> Application:
+        """Return the application at `parameters`, numbers or the text of numbers.
+
+        Raises
+        ------
+        DocumentError
+            With every parameter that is unknown, missing or out of range, and every size that has
+            no value; `source` is what the problems call the place the parameters came from.
+
+        Examples
+        --------
+        >>> template = ApplicationTemplate(name="heat", program=("heat",))
+        >>> template.bind({"grid": "0"})
+        Traceback (most recent call last):
+        hat.problem.DocumentError: --set: grid: must be at least 1 (is 0)
+        """
+        values = bound_parameters(self.parameters, parameters or {}, source)
+        problems: list[Problem] = []
+        sizes = Evaluator(values, source, problems)
+        rows = sizes.size("structure.rows", self.rows, 1)
+        columns = sizes.size("structure.columns", self.columns, 1)
+        iterations = sizes.size("structure.iterations", self.iterations, 1)
+        strips = sizes.bytes_of(self.data, "strip", rows * columns)
+        widths = [
+            d.element_bytes for _, d in sizes.present(self.data) if d.distribution == "strip"
+        ]
+        width = max(widths, default=0)
+        if not widths:
+            problems.append(
+                Problem(source, None, "data", "no grid array is left at these parameters")
+            )
+        application = Application(
+            name=self.name,
+            model=self.structure.model,
+            parameters=values,
+            rows=rows,
+            columns=columns,
+            iterations=iterations,
+            arrays=len(widths),
+            element_bytes=width,
+            point_bytes=sum(strips) / (rows * columns),
+            fixed_bytes=sum(sizes.bytes_of(self.data, "replicated", rows * columns)),
+            border_bytes=sizes.border(self.interfaces, float(columns * width)),
+            messages=sum(one.messages for one in self.interfaces),
+        )
+        if problems:
+            raise DocumentError(problems)
+        return application
+
+    def implementation(self, name: str) -> Implementation:
+        """Return the implementation of that name; KeyError if there is none."""
+        return {one.name: one for one in self.implementations}[name]
+
+    def command(
+        self,
+        implementation: str,
+        folder: Path,
+        *,
+        python: str,
+        parameters: Mapping[str, Value] | None = None,
+    ) -> tuple[str, ...]:
+        """Return the argument list that starts an implementation.
+
+        ``{python}`` and ``{parameter}`` are replaced; an argument that names a file in `folder`,
+        the template's own, becomes that file's path. Never a shell's line.
+        """
+        program = self.implementation(implementation).program or self.program or ()
+        values = {**(parameters or {}), "python": python}
+        return tuple(
+            str(folder / written) if (folder / written).is_file() else argument
+            for written, argument in zip(program, command(program, values), strict=True)
+        )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ApplicationTemplate:
+        refuse([*self._unusable(), *self._unknown_names(), *self._unknown_parameters()])
+        return self
+
+    def _unusable(self) -> Iterator[Fault]:
+        if self.program is None and not all(one.program for one in self.implementations):
+            yield Fault(("program",), "is missing")
+        for name in self.parameters:
+            if name in FUNCTIONS or name == "python" or iskeyword(name):
+                yield Fault(("parameters", name), f"'{name}' has a meaning of its own: rename it")
+        if all(entry.distribution != "strip" for entry in self.data):
+            yield Fault(("data",), 'must have an entry with distribution = "strip"')
+        for table, entries in (
+            ("data", self.data),
+            ("task", self.tasks),
+            ("implementation", self.implementations),
+        ):
+            names = [entry.name for entry in entries]
+            for i, name in enumerate(names):
+                if name in names[:i]:
+                    yield Fault((table, i, "name"), f"{shown(name)} is there twice")
+
+    def _unknown_names(self) -> Iterator[Fault]:
+        """Yield each name that refers to an entry that is not there; assumed entries take any."""
+        tasks, data = [task.name for task in self.tasks], [entry.name for entry in self.data]
+        given = self.model_fields_set
+        if {"data", "tasks"} <= given:
+            for i, task in enumerate(self.tasks):
+                yield from _unknown(("task", i, "data"), task.data, "data structure", data)
+        if {"tasks", "implementations"} <= given:
+            for i, one in enumerate(self.implementations):
+                named = [one.task] if one.task else []
+                yield from _unknown(("implementation", i, "task"), named, "task", tasks)
+        if {"tasks", "interfaces"} <= given:
+            for i, interface in enumerate(self.interfaces):
+                yield from _unknown(("interface", i, "from"), [interface.sender], "task", tasks)
+                yield from _unknown(("interface", i, "to"), [interface.receiver], "task", tasks)
+        implementations = [one.name for one in self.implementations]
+        for host, name in self.active_set.items():
+            yield from _unknown(("active_set", host), [name], "implementation", implementations)
+
+    def _unknown_parameters(self) -> Iterator[Fault]:
+        legal = list(self.parameters)
+        for loc, expression in self._expressions():
+            yield from _unknown(loc, sorted(expression.names), "parameter", legal)
+        for i, entry in enumerate(self.data):
+            yield from _unknown(
+                ("data", i, "when"), filter(None, [entry.when]), "parameter", legal
+            )
+        programs: list[tuple[Loc, Program | None]] = [(("program",), self.program)]
+        for i, one in enumerate(self.implementations):
+            programs.append((("implementation", i, "program"), one.program))
+        for loc, program in programs:
+            names = PLACEHOLDER.findall(" ".join(program or ()))
+            yield from _unknown(loc, names, "parameter", ["python", *legal])
+
+    def _expressions(self) -> Iterator[tuple[Loc, Expression]]:
+        yield ("structure", "rows"), self.rows
+        if self.structure.columns:
+            yield ("structure", "columns"), self.structure.columns
+        yield ("structure", "iterations"), self.iterations
+        for i, entry in enumerate(self.data):
+            if entry.elements:
+                yield ("data", i, "elements"), entry.elements
+        for i, interface in enumerate(self.interfaces):
+            if interface.size:
+                yield ("interface", i, "bytes"), interface.size
+
+
+def _unknown(loc: Loc, names: Iterable[str], what: str, legal: Collection[str]) -> Iterator[Fault]:
+    for name in names:
+        if name not in legal:
+            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal))

@@ -1,0 +1,36 @@
+"""The predictors of the Network Weather Service, from the simplest to the one that chooses.
+
+1. `LastValue`: what was, will be. The one to beat.
+2. `RunningMean`: the mean of everything so far.
+3. `Smoothing`: exponential smoothing with a fixed gain.
+4. `SlidingMean`, `SlidingMedian`, `TrimmedMean`: the last few values, ever less impressed by
+   outliers.
+5. `AdaptiveMedian`: a median that tunes the length of its own window.
+6. `LowestError`: runs others side by side and answers with the one that has been wrong least.
+
+None of them knows another: `nws.profiles` puts them together. All keep the contract of
+`nws.forecaster`; the averaging ones also never leave the range of the values they were given.
+
+Sources: Wolski, Spring, Hayes 1999, "The Network Weather Service: a distributed resource
+performance forecasting service for metacomputing", and the NWS 2.x distribution, forecasters.c.
+"""
+
+from nws.forecasters.adaptive_median import AdaptiveMedian
+from nws.forecasters.last_value import LastValue
+from nws.forecasters.lowest_error import LowestError
+from nws.forecasters.running_mean import RunningMean
+from nws.forecasters.sliding_mean import SlidingMean
+from nws.forecasters.sliding_median import SlidingMedian
+from nws.forecasters.smoothing import Smoothing
+from nws.forecasters.trimmed_mean import TrimmedMean
+
+__all__ = [
+    "AdaptiveMedian",
+    "LastValue",
+    "LowestError",
+    "RunningMean",
+    "SlidingMean",
+    "SlidingMedian",
+    "Smoothing",
+    "TrimmedMean",
+]

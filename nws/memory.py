@@ -1,0 +1,56 @@
+"""The contract of a memory: what was stored can be fetched, once, in order."""
+
+from abc import ABC, abstractmethod
+
+from nws.measurement import Measurement, SeriesName
+
+
+class RefusedError(ValueError):
+    """A measurement that a memory will not keep; the message says why.
+
+    Permanent, but for one that lies in the future: its time may come.
+    """
+
+
+class Memory(ABC):
+    """Keeps the latest measurements of many series.
+
+    * A normal return of `store` means the measurement can be fetched.
+    * A (series, time) has one value: the first stored. Storing it again changes nothing, so a
+      sender that is not sure may send again.
+    * Measurements may come in any order and are fetched in the order of their times.
+    * A memory is bounded; which measurements leave first is the implementation's to say.
+    * Its methods may be called from several threads.
+
+    ``nws.checks.MEMORY_CHECKS`` holds these promises as functions that run.
+    """
+
+    @abstractmethod
+    def store(self, measurement: Measurement) -> bool:
+        """Keep `measurement`; return whether it is new (False: that time is taken already).
+
+        Raises
+        ------
+        RefusedError
+            The value or the time is NaN, infinite or too large; the time lies further in the
+            future than clocks may differ; or there is no room for so old a measurement or for
+            one more series. Nothing was changed.
+        """
+
+    @abstractmethod
+    def series(self) -> tuple[SeriesName, ...]:
+        """Return the names of all series kept, in the order of their text."""
+
+    @abstractmethod
+    def fetch(
+        self, series: SeriesName, after: float = float("-inf"), count: int | None = None
+    ) -> tuple[Measurement, ...]:
+        """Return the measurements later than `after`, oldest first; of those the latest `count`.
+
+        A series that is not kept has none.
+
+        Raises
+        ------
+        ValueError
+            `count` is negative.
+        """

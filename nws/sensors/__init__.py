@@ -1,0 +1,23 @@
+"""What measures.
+
+1. `CpuSensor`: what a new and a running process get of the CPUs, from the run queue and a probe.
+2. `FreeMemorySensor`: what a new process can have of the memory.
+3. `LatencySensor` and `BandwidthSensor`: one link, against an `nws.tcp.Endpoint` at its far end.
+4. `ReplaySensor`: measurements made elsewhere or made up: the public fake.
+
+None of them knows another. All keep the contract of `nws.sensor`.
+"""
+
+from nws.sensors.bandwidth import BandwidthSensor
+from nws.sensors.cpu import CpuSensor
+from nws.sensors.free_memory import FreeMemorySensor
+from nws.sensors.latency import LatencySensor
+from nws.sensors.replay import ReplaySensor
+
+__all__ = [
+    "BandwidthSensor",
+    "CpuSensor",
+    "FreeMemorySensor",
+    "LatencySensor",
+    "ReplaySensor",
+]

@@ -1,0 +1,57 @@
+"""What a new process can have of the memory."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nws.linux.cgroup import available_memory
+from nws.linux.proc import parse_available_memory
+from nws.measurement import FREE_MEMORY, Measurement, SeriesName
+from nws.sensor import Sensor, SensorError
+
+ROOT = Path("/")
+
+
+class FreeMemorySensor(Sensor):
+    """Measures ``freeMemory`` in bytes: the least of what the machine and the cgroups leave.
+
+    The machine leaves MemAvailable (not MemFree, which counts a full cache as gone); a cgroup
+    leaves its limit less its working set.
+
+    Parameters
+    ----------
+    host
+        The name of the host.
+    clock
+        Seconds since the epoch.
+    root
+        The root of the tree in which /proc and /sys are read.
+    """
+
+    def __init__(
+        self, host: str, *, clock: Callable[[], float] = time.time, root: Path = ROOT
+    ) -> None:
+        self._series = SeriesName(FREE_MEMORY, host)
+        self._clock = clock
+        self._root = root
+
+    @property
+    def series(self) -> tuple[SeriesName, ...]:
+        """``freeMemory`` of the host."""
+        return (self._series,)
+
+    def measure(self) -> tuple[Measurement, ...]:
+        """Read both and take the lesser.
+
+        Raises
+        ------
+        SensorError
+            Permanent: there is no /proc/meminfo as Linux has it.
+        """
+        try:
+            machine = parse_available_memory((self._root / "proc/meminfo").read_text())
+            group = available_memory(self._root)
+        except (OSError, ValueError, LookupError) as error:
+            raise SensorError(f"free memory cannot be read: {error}", transient=False) from error
+        free = float(machine) if group is None else min(float(machine), group)
+        return (Measurement(self._series, self._clock(), free),)

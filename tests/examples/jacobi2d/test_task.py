@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import pytest
+from fields import fill_rows, read_side
+from hypothesis import given
+from hypothesis import strategies as st
+from jacobi2d_support import run_task, validator
+from task import TaskError, read_task, share_rows
+
+CALIBRATE = {
+    "schema": "apples.task/1",
+    "mode": "calibrate",
+    "parameters": {"grid": 9},
+    "implementation": "numpy",
+    "sizes": [1, 9],
+}
+
+
+def read(task):
+    return read_task(json.dumps(task).encode())
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=1, max_size=5))
+def test_strips_are_contiguous_and_a_host_shares_as_equally_as_whole_rows_allow(hosts):
+    pieces = [(ranks + more, ranks) for ranks, more in hosts]
+    task = read(run_task({"grid": sum(rows for rows, _ in pieces)}, pieces))
+    row = 0
+    for strip in task.strips:
+        assert strip.first_row == row
+        row += strip.rows
+    assert row == task.parameters.grid
+    for index, (rows, ranks) in enumerate(pieces):
+        shares = [strip.rows for strip in task.strips if strip.host == index]
+        assert shares == share_rows(rows, ranks) == sorted(shares, reverse=True)
+        assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": "apples.task/2"}, "schema is not apples.task/1"),
+        ({"mode": "walk"}, "mode 'walk'"),
+        ({"parameters": {}}, "grid is missing"),
+        ({"parameters": {"grid": 6, "girth": 1}}, "unknown parameter 'girth'; known: grid,"),
+        ({"parameters": {"grid": 6.5}}, "grid is 6.5, not a whole number"),
+        ({"parameters": {"grid": True}}, "grid is True, not a whole number"),
+        ({"parameters": {"grid": 6, "iterations": 0}}, "iterations is 0, less than 1"),
+        ({"parameters": {"grid": 6, "tolerance": -1}}, "tolerance is -1.0, less than 0"),
+        ({"parameters": {"grid": 6, "top": "nan"}}, "top is nan, not a finite number"),
+        (
+            {"parameters": {"grid": 6, "tolerance": 1e-3, "residual_every": 0}},
+            "tolerance needs residual_every",
+        ),
+        ({"parameters": {"grid": 7}}, "the partition has 6 rows, the grid 7"),
+        ({"partition": []}, "list of one entry"),
+        ({"partition": [{"host": "a", "ranks": 3, "first_row": 0, "rows": 2}]}, "3 ranks for 2"),
+        ({"partition": [{"host": "a", "ranks": 1, "first_row": 1, "rows": 6}]}, "not at 0"),
+        ({"save": True}, "no output directory"),
+        ({"implementations": {"h0": 3}}, "implementation of h0"),
+    ],
+)
+def test_a_task_that_cannot_be_done_is_refused_with_its_reason(change, message):
+    with pytest.raises(TaskError, match=message):
+        read(run_task({"grid": 6}, [(6, 2)]) | change)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff"])
+def test_a_text_that_is_no_task_is_refused(text):
+    with pytest.raises(TaskError, match="the task"):
+        read_task(text)
+
+
+@pytest.mark.parametrize("sizes", [None, [], [0], [1.5]])
+def test_calibrate_wants_whole_positive_sizes(sizes):
+    with pytest.raises(TaskError, match="sizes"):
+        read(CALIBRATE | {"sizes": sizes})
+
+
+def test_a_number_in_quotes_is_a_number():
+    assert read(run_task({"grid": 6, "top": "2.5"}, [(6, 1)])).parameters.top == 2.5
+
+
+def test_the_schema_takes_what_the_solver_takes_and_no_mixture_of_modes():
+    valid = validator("task").is_valid
+    task = run_task({"grid": 6}, [(4, 2), (2, 1)])
+    assert valid(task)
+    assert valid(CALIBRATE)
+    assert not valid(task | {"sizes": [1]})
+    assert not valid(CALIBRATE | {"partition": task["partition"]})
+    assert not valid(task | {"partition": []})
+    assert not validator("event").is_valid({"event": "error", "message": "two\nlines"})
+
+
+def test_only_the_rows_asked_for_are_filled_whatever_the_number_type(tmp_path):
+    whole = np.arange(36, dtype=">f4").reshape(6, 6)
+    np.save(tmp_path / "u.npy", whole)
+    rows = np.zeros((2, 6))
+    fill_rows("initial", str(tmp_path / "u.npy"), rows, 3, 6)
+    assert np.array_equal(rows, whole[3:5])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(5), r"holds \(5,\), not \(6,\)"),
+        (np.zeros(6, complex), "not real numbers"),
+        (np.full(6, np.inf), "not finite"),
+        (np.array([None] * 6), "cannot be read"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused_and_no_pickle_is_opened(tmp_path, values, message):
+    np.save(tmp_path / "side.npy", values)
+    with pytest.raises(TaskError, match=message):
+        read_side("top", str(tmp_path / "side.npy"), 6)

@@ -1,0 +1,73 @@
+"""Each host runs the fastest implementation it has."""
+
+from hat import ApplicationTemplate, active_set
+
+TEMPLATE = ApplicationTemplate.model_validate(
+    {
+        "name": "heat",
+        "program": ["heat"],
+        "implementation": [
+            {"name": "numpy"},
+            {"name": "numba", "platforms": ["x86_64*"], "requires": {"modules": ["numba"]}},
+            {"name": "c", "requires": {"commands": ["cc"]}, "measured": {"arm64": 3e-9}},
+        ],
+        "active_set": {"eve": "numba"},
+    }
+)
+COSTS = {"numpy": 2e-9, "numba": 1e-9}
+
+
+def everything(_host, _implementation):
+    return True
+
+
+def measured(_host, implementation):
+    return COSTS.get(implementation.name)
+
+
+def test_without_a_measurement_the_templates_figures_decide():
+    found = active_set(TEMPLATE, {"ada": "arm64"}, everything)
+    assert found.implementations["ada"].name == "c"
+
+
+def chosen(hosts, available=everything, cost=measured):
+    found = active_set(TEMPLATE, hosts, available, cost)
+    return {host: one.name for host, one in found.implementations.items()}, dict(found.left_out)
+
+
+def test_the_fastest_measured_implementation_wins():
+    assert chosen({"ada": "x86_64"}) == ({"ada": "numba"}, {})
+
+
+def test_an_implementation_for_another_platform_is_passed_over():
+    assert chosen({"ada": "riscv", "bob": ""}) == ({"ada": "numpy", "bob": "numpy"}, {})
+
+
+def test_an_implementation_that_is_not_installed_is_passed_over():
+    assert chosen({"ada": "x86_64"}, lambda _, one: one.name == "c") == ({"ada": "c"}, {})
+
+
+def test_nothing_measured_leaves_the_order_of_the_file():
+    assert chosen({"ada": "x86_64"}, cost=lambda *_: None) == ({"ada": "numpy"}, {})
+
+
+def test_the_templates_own_figure_counts_where_nothing_else_is_known():
+    assert chosen({"ada": "arm64"}, cost=lambda *_: None) == ({"ada": "c"}, {})
+
+
+def test_the_users_choice_is_binding():
+    slow = {"numpy": 1e-9, "numba": 9e-9}
+    assert chosen({"eve": "x86_64"}, cost=lambda _, one: slow.get(one.name))[0] == {"eve": "numba"}
+
+
+def test_a_host_that_can_run_none_is_left_out_with_the_reason():
+    assert chosen({"eve": "arm64"}) == (
+        {},
+        {"eve": "the template's choice, numba, is not for platform arm64"},
+    )
+    assert chosen({"eve": "x86_64"}, lambda *_: False)[1] == {
+        "eve": "the template's choice, numba, is not available there (numba needs numba)"
+    }
+    assert chosen({"ada": "arm64"}, lambda *_: False)[1] == {
+        "ada": "no implementation is available there (numpy needs what it says; c needs cc)"
+    }

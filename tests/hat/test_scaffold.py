@@ -1,0 +1,173 @@
+"""`hat new` makes a folder that is whole, checked and runs; or nothing at all."""
+
+import ast
+import json
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hat import ApplicationTemplate, ScaffoldError, UserSpecifications, inspect, new, read
+
+MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
+needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return new("my-solver", tmp_path)[0].parent
+
+
+def test_the_folder_holds_all_an_agent_needs(folder):
+    assert sorted(path.name for path in folder.parent.rglob("*") if path.is_file()) == [
+        "README.md",
+        "agent.py",
+        "hosts.toml",
+        "program.py",
+        "protocol.py",
+        "template.toml",
+        "user.toml",
+    ]
+    assert [path.name for path in folder.parent.iterdir()] == ["my-solver"]
+
+
+def test_the_documents_pass_the_check(folder):
+    assert isinstance(inspect(folder / "template.toml").document, ApplicationTemplate)
+    assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
+
+
+def test_the_template_leaves_only_the_cost_open(folder):
+    template = read(folder / "template.toml", ApplicationTemplate)
+    assert [assumption.field for assumption in template.missing()] == [
+        "implementation[0].seconds_per_point"
+    ]
+    assert template.bind().strip_memory(10) == 2 * 12 * 1000 * 8
+
+
+def test_the_users_file_is_nothing_but_defaults(folder):
+    assert read(folder / "user.toml", UserSpecifications) == UserSpecifications()
+
+
+@pytest.mark.parametrize("file", ["agent.py", "program.py"])
+def test_the_programs_compile_and_are_short(folder, file):
+    py_compile.compile(str(folder / file), doraise=True)
+    text = (folder / file).read_text()
+    assert len(text.splitlines()) <= 60
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_every_line_is_short(folder):
+    for path in folder.iterdir():
+        assert max(map(len, path.read_text().splitlines())) <= 100, path
+
+
+@pytest.mark.parametrize(
+    "name", ["", "9lives", "../up", "a b", "a/b", ".hid", "-x", "x" * 65, "é", "a\n"]
+)
+def test_an_unfit_name_is_refused(tmp_path, name):
+    with pytest.raises(ScaffoldError, match="must start with a letter"):
+        new(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_that_exists_is_touched(folder):
+    (folder / "template.toml").write_text("mine")
+    with pytest.raises(ScaffoldError, match="is there already; nothing was written"):
+        new("my-solver", folder.parent)
+    assert (folder / "template.toml").read_text() == "mine"
+    assert [path.name for path in folder.parent.iterdir()] == ["my-solver"]
+
+
+def test_a_dangling_link_is_not_followed(tmp_path):
+    (tmp_path / "x").symlink_to("nowhere")
+    with pytest.raises(ScaffoldError, match="is there already"):
+        new("x", tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ScaffoldError, match=r"cannot be made \(Not a directory\)$"):
+        new("x", tmp_path / "file")
+
+
+def task(tmp_path, **fields):
+    path = tmp_path / "task.json"
+    parameters = {"grid": 40, "iterations": 25}
+    path.write_text(json.dumps({"schema": "apples.task/1", "parameters": parameters, **fields}))
+    return path
+
+
+def run(folder, path, processes):
+    """Return the events of the scaffolded program."""
+    finished = subprocess.run(
+        [MPIEXEC, "-n", str(processes), sys.executable, str(folder / "program.py")],
+        env={"APPLES_TASK": str(path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+
+
+def partition(*strips):
+    first = [sum(rows for _, rows, _ in strips[:i]) for i in range(len(strips))]
+    return [
+        {"host": host, "address": "127.0.0.1", "ranks": ranks, "first_row": at, "rows": rows}
+        for at, (host, rows, ranks) in zip(first, strips, strict=True)
+    ]
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
+    results = []
+    for parts in (partition(("a", 40, 1)), partition(("a", 33, 2), ("b", 7, 1))):
+        path = task(tmp_path, mode="run", partition=parts, save=False, output=None)
+        events = run(folder, path, sum(part["ranks"] for part in parts))
+        assert [event["event"] for event in events] == [
+            "ready", *["progress"] * 12, "result", "done"
+        ]  # fmt: skip
+        result = events[-2]
+        assert [host["host"] for host in result["hosts"]] == [part["host"] for part in parts]
+        assert events[0] == {
+            "event": "ready", "protocol": 1, "program": "my-solver", "version": "1",
+            "ranks": sum(part["ranks"] for part in parts),
+        }  # fmt: skip
+        results.append((result["iterations"], result["sha256"]))
+    assert results[0] == results[1]
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_the_program_measures_its_kernel(folder, tmp_path):
+    path = task(tmp_path, mode="calibrate", implementation="numpy", sizes=[5, 50])
+    events = run(folder, path, 1)
+    assert [event["event"] for event in events] == ["ready", "calibration", "calibration", "done"]
+    assert [event["rows"] for event in events[1:3]] == [5, 50]
+    assert all(event["seconds_per_point"] > 0 and event["error"] >= 0 for event in events[1:3])
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_the_program_says_what_failed(folder, tmp_path):
+    path = task(tmp_path, mode="run", save=False, output=None)
+    assert run(folder, path, 1)[-1] == {"event": "error", "message": "'partition'", "rank": 0}
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_the_agent_runs_at_once(folder, tmp_path):
+    finished = subprocess.run(
+        [sys.executable, str(folder / "agent.py")],
+        env={"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("100 iterations in ")

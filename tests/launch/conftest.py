@@ -1,0 +1,100 @@
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from apples.launch import leftovers
+from apples.launch.hydra import Segment, command
+from apples.launch.run import Run
+
+collect_ignore_glob = ["programs/*"]  # programs, not modules: importing them runs them
+
+PROGRAMS = Path(__file__).with_name("programs")
+DEADLINE = 5.0  # the promise: nothing of a run is left after so many seconds
+
+
+class Job:
+    """Starts runs of the test programs, all under one mark that can be searched for."""
+
+    def __init__(self):
+        self.name = secrets.token_hex(8)
+        self.talk = []
+
+    def task(self, segments, **parameters):
+        row, partition = 0, []
+        for segment in segments:
+            partition.append(
+                {"host": segment.host, "address": "127.0.0.1", "ranks": segment.ranks}
+                | {"first_row": row, "rows": segment.ranks}
+            )
+            row += segment.ranks
+        return {
+            "schema": "apples.task/1",
+            "mode": "run",
+            "parameters": {"iterations": 5, **parameters},
+            "implementations": {segment.host: "plain" for segment in segments},
+            "partition": partition,
+            "output": None,
+            "progress_seconds": 0.0,
+            "save": False,
+        }
+
+    def run(self, program="fake.py", *, silence_seconds=20.0, startup_seconds=20.0, **parameters):
+        options = (
+            ("-S",) if program == "fake.py" else ("-m", "mpi4py")
+        )  # which aborts on exceptions
+        argv = (sys.executable, *options, str(PROGRAMS / program))
+        segments = [Segment("ada", 2, argv), Segment("bob", 1, argv)]
+        return Run(
+            command(segments, self.task(segments, **parameters)),
+            segments,
+            job=self.name,
+            talk=self.talk.append,
+            silence_seconds=silence_seconds,
+            startup_seconds=startup_seconds,
+        )
+
+    def processes(self):
+        """Name -> process ids of what runs now."""
+        found = {}
+        for pid in leftovers.leftovers(self.name):
+            found.setdefault(kind(pid), []).append(pid)
+        return found
+
+    def is_gone(self):
+        """Whether every process ended within the promised time."""
+        return self.eventually(lambda: not leftovers.leftovers(self.name))
+
+    def eventually(self, condition):
+        """Whether a condition held before the deadline."""
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)  # between looks at the condition
+        return True
+
+
+def kind(pid):
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return "gone"
+    names = {b"watchdog.py": "watchdog", b"hydra_pmi_proxy": "proxy", b"/mpiexec\0": "mpiexec"}
+    return next((name for part, name in names.items() if part in line), "rank")
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A job whose temporary directories are its own, and of which nothing is left afterwards."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    started = Job()
+    yield started
+    left = leftovers.leftovers(started.name)
+    leftovers.clear(started.name, DEADLINE)
+    assert not left, f"left behind: {[kind(pid) for pid in left]}"
+    assert not list(tmp_path.glob("apples-*"))

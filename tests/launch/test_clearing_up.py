@@ -1,0 +1,163 @@
+"""Whatever is killed, nothing of the run is left.
+
+agent -- pipe --> watchdog --> mpiexec --> proxy --> rank rank rank
+         (eof)    (subreaper)  (dies with (dies with (die with
+                                watchdog)  mpiexec)   the proxy)
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.errors import ApplicationError, LaunchError
+from apples.launch.hydra import Segment, command
+from apples.launch.run import Run
+
+AGENT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import Job
+from apples.errors import ApplesError
+job = Job()
+job.name = sys.argv[2]
+run = job.run("fake.py", how="silent")
+try:
+    for event in run.events():
+        print("ready", flush=True)
+except ApplesError as error:
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def agent(job):
+    """An agent in a process of its own, whose run is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(Path(__file__).parent), job.name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_killed_agent_leaves_nothing(job, agent):
+    assert set(job.processes()) == {"watchdog", "mpiexec", "proxy", "rank"}
+    agent.kill()
+    assert job.is_gone()
+
+
+def test_an_interrupted_agent_leaves_nothing(job, agent):
+    agent.send_signal(signal.SIGINT)
+    assert agent.wait(5) == -signal.SIGINT
+    assert not job.processes()
+
+
+def test_an_agent_killed_together_with_its_watchdog_leaves_no_process(job, agent, tmp_path):
+    (watchdog,) = job.processes()["watchdog"]
+    os.kill(watchdog, signal.SIGKILL)
+    agent.kill()
+    assert job.is_gone()
+    for directory in tmp_path.glob("apples-*"):  # all that is left: three small files
+        for file in directory.iterdir():
+            file.unlink()
+        directory.rmdir()
+
+
+def test_a_killed_agent_wakes_a_watchdog_that_was_stopped(job, agent):
+    (watchdog,) = job.processes()["watchdog"]
+    os.kill(watchdog, signal.SIGSTOP)
+    agent.kill()
+    assert job.is_gone()
+
+
+@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy"])
+def test_a_killed_helper_ends_the_run(job, victim):
+    run = job.run(how="silent")
+    run.until_ready()
+    os.kill(job.processes()[victim][0], signal.SIGKILL)
+    with pytest.raises(ApplicationError, match="before it said 'done'"):
+        list(run.events())
+    assert not job.processes()
+
+
+@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy", "rank"])
+def test_a_stopped_process_does_not_hold_up_the_end(job, victim):
+    run = job.run(how="silent")
+    run.until_ready()
+    os.kill(job.processes()[victim][0], signal.SIGSTOP)
+    run.cancel()
+    assert not job.processes()
+
+
+def test_a_launcher_killed_before_the_start_is_a_failed_launch(job):
+    run = job.run(how="never ready")
+    assert job.eventually(lambda: "rank" in job.processes())
+    os.kill(job.processes()["mpiexec"][0], signal.SIGKILL)
+    with pytest.raises(LaunchError, match="mpiexec was ended by signal 9 before it was ready"):
+        run.until_ready()
+    assert not job.processes()
+
+
+def test_processes_that_hide_are_found(job, tmp_path):
+    """Double fork, a session of its own, every signal ignored, and the launcher gone."""
+    hidden = tmp_path / "hidden"
+    program = (
+        "import os, signal, time\n"
+        "for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork():\n"
+        "        os._exit(0)\n"
+        f"    open({str(hidden)!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    segments = [Segment("ada", 1, (sys.executable, "-S", "-c", program))]
+    run = Run(command(segments, {}), segments, job=job.name, talk=job.talk.append)
+    assert job.eventually(lambda: hidden.exists() and hidden.read_text())
+    run.cancel()
+    assert not job.processes()
+    assert not Path(f"/proc/{hidden.read_text()}").exists()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("how", ["exception", "exit 1", "exit 0", "kill", "abort"])
+def test_a_rank_that_fails_ends_the_run(job, how, monkeypatch):
+    monkeypatch.setattr("apples.launch.run.PATIENCE_SECONDS", 0.3)
+    run = job.run("ring.py", iterations=10**9, how=how)
+    names = {"exception": "row 7 is bad", "abort": "rank 2 (bob): the strip is too small"}
+    with pytest.raises(ApplicationError) as caught:
+        list(run.events())
+    assert names.get(how, "rank 2 (bob) ended before it said 'done'") in str(caught.value)
+    assert not job.processes()
+
+
+@pytest.mark.mpi
+def test_shared_memory_has_no_name_once_all_are_ready(job):
+    run = job.run("ring.py", iterations=10**9)
+    run.until_ready()
+    (rank, *_) = job.processes()["rank"]
+    assert job.eventually(lambda: not named_segments(rank))
+    run.cancel()
+
+
+def test_a_run_nobody_holds_ends(job):
+    run = job.run(how="silent")
+    run.until_ready()
+    del run
+    assert job.is_gone()
+
+
+def named_segments(pid):
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    names = [line.split(maxsplit=5)[-1] for line in lines if "/dev/shm/mpich_shm_" in line]  # noqa: S108
+    return [name for name in names if Path(name).exists()]

@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from apples.errors import ApplicationError
+from apples.launch import events
+from apples.launch.events import HostTimes, Progress, parse, readable
+
+SCHEMA = json.loads(Path(events.__file__).with_name("protocol.schema.json").read_text())["$defs"]
+KINDS = {
+    "ready": events.Ready,
+    "progress": events.Progress,
+    "result": events.Outcome,
+    "done": events.Done,
+    "error": events.Failure,
+    "calibration": events.Calibration,
+}
+PROGRESS = {
+    "event": "progress",
+    "iteration": 1,
+    "iterations": 2,
+    "seconds": 0.5,
+    "residual": None,
+    "hosts": [{"host": "ada", "compute_seconds": 1, "communicate_seconds": 2.0}],
+}
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+def line(**changes):
+    return json.dumps({**PROGRESS, **changes}).encode()
+
+
+def test_progress_is_read_as_it_is_written():
+    assert parse(line()) == Progress(1, 2, 0.5, (HostTimes("ada", 1.0, 2.0),))
+
+
+def test_fields_of_a_later_version_are_passed_over():
+    assert parse(line(mood="good")) == parse(line())
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"iteration": "1"}, "iteration"),
+        ({"iteration": 1.5}, "iteration"),
+        ({"iteration": True}, "iteration"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"seconds": float("inf")}, "seconds"),
+        ({"seconds": -1}, "seconds"),
+        ({"seconds": 10**400}, "seconds"),
+        ({"residual": float("inf")}, "residual"),
+        ({"hosts": {}}, "hosts"),
+        ({"hosts": [{"host": "ada"}]}, "hosts.0.compute_seconds"),
+        ({"hosts": [{**PROGRESS["hosts"][0], "host": 7}]}, "hosts.0.host"),
+    ],
+)
+def test_a_wrong_field_is_named(changes, field):
+    with pytest.raises(ApplicationError, match=f"event 'progress': {field}: "):
+        parse(line(**changes))
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        *(b"", b"{", b"[]", b"null", b"3", b'"event"', b'{"event": 3}', b'{"event": "weather"}'),
+        *(b"{" * 60_000, b'{"a":' * 20_000, b"\xff\x00", b'{"event": "progress"', b"x" * 200_000),
+    ],
+)
+def test_what_is_no_event_is_talk(talk):
+    assert parse(talk) is None
+
+
+def test_an_event_that_is_too_long_is_refused_and_not_lost():
+    with pytest.raises(ApplicationError, match="more than 65536 bytes"):
+        parse(line(hosts=PROGRESS["hosts"] * 2000))
+
+
+@given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
+def test_any_line_is_an_event_or_talk_or_refused(data):
+    assert_harmless(data)
+
+
+@given(
+    st.sampled_from([*KINDS, "weather"]),
+    st.dictionaries(
+        st.sampled_from(sorted({name for kind in KINDS for name in SCHEMA[kind]["properties"]})),
+        json_values,
+    ),
+)
+@example("error", {"message": "\ud800"})
+@example("error", {"message": "two\nlines"})
+def test_any_event_is_checked_or_refused(kind, fields):
+    assert_harmless(json.dumps({**fields, "event": kind}).encode())
+
+
+def assert_harmless(data):
+    try:
+        found = parse(data)
+    except ApplicationError as refusal:
+        found = str(refusal).isprintable()
+    assert found is None or found is True or isinstance(found, tuple(KINDS.values()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_and_the_values_have_the_same_fields(kind):
+    schema = TypeAdapter(KINDS[kind]).json_schema()
+    assert set(schema.get("properties", {})) == set(SCHEMA[kind]["properties"]) - {"event"}
+    stricter = {"hosts"} if kind == "progress" else {"sha256"} if kind == "result" else set()
+    assert set(schema.get("required", ())) | stricter == set(SCHEMA[kind]["required"]) - {"event"}
+
+
+@given(st.text(), st.integers(3, 50))
+def test_foreign_text_becomes_one_printable_line(text, limit):
+    shown = readable(text, limit)
+    assert len(shown) <= limit
+    assert shown.isprintable()

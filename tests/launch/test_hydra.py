@@ -1,0 +1,102 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apples.errors import LaunchError
+from apples.launch import bind, hydra
+from apples.launch.hydra import Segment, command
+
+HOSTILE = [
+    *(":", "-n", "--", "", "-", "-genv", "%p", "..", "*", "é", "'", '"', "\\", "\t", "\r", "a\nb"),
+    *("$(touch canary)", "`touch canary`", "; touch canary", "| touch canary", "&& touch canary"),
+]
+hostile = st.sampled_from(HOSTILE) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"), max_size=20
+)
+programs = st.lists(hostile, max_size=4).map(lambda rest: ("true", *rest))
+segments_of = st.lists(
+    st.builds(
+        Segment,
+        host=hostile,
+        ranks=st.integers(1, 9),
+        program=programs,
+        cpus=st.lists(st.integers(0, 99)).map(tuple),
+        cgroup=hostile,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(segments_of, st.dictionaries(hostile, hostile), hostile)
+def test_nothing_a_user_named_is_on_the_command_line(segments, parameters, directory):
+    order = command(segments, {"parameters": parameters}, "/" + directory)
+    first = [hydra.mpiexec(), *hydra.OPTIONS]
+    parts = [
+        [
+            *(":",) * bool(i),
+            "-n",
+            str(s.ranks),
+            sys.executable,
+            "-I",
+            "-S",
+            bind.__file__,
+            "launch.json",
+            str(i),
+        ]
+        for i, s in enumerate(segments)
+    ]
+    assert list(order.argv) == [*first, *(word for part in parts for word in part)]
+    launch = json.loads(order.files["launch.json"])
+    assert [tuple(host["program"]) for host in launch["hosts"]] == [s.program for s in segments]
+    assert json.loads(order.files["task.json"]) == {"parameters": parameters}
+
+
+@given(st.lists(hostile, max_size=6))
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, arguments):
+    """The rank's own start, for real: no argument is split, joined, expanded or run."""
+    show = (sys.executable, "-I", "-S", "-c", "import sys; print(ascii(sys.argv[1:]))")
+    order = command([Segment("ada", 1, (*show, *arguments))], {}, tmp_path)
+    for name, text in order.files.items():
+        (tmp_path / name).write_text(text)
+    start = order.argv[order.argv.index(sys.executable) :]
+    told = subprocess.run(start, cwd=tmp_path, capture_output=True, check=True, timeout=20)
+    assert told.stdout.decode().strip() == ascii(arguments)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.json", "task.json"]
+
+
+@pytest.mark.parametrize(
+    ("segment", "reason"),
+    [
+        (Segment("ada", 0, ("true",)), "ada: 0 ranks"),
+        (Segment("ada", 1, ()), "ada: the template names no program"),
+        (Segment("ada", 1, ("true", "a\0b")), "ada: .* zero byte"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(segment, reason):
+    with pytest.raises(LaunchError, match=reason):
+        command([segment], {})
+
+
+def test_a_missing_mpiexec_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(LaunchError, match="pip install mpich"):
+        command([Segment("ada", 1, ("true",))], {})
+
+
+def test_variables_of_an_outer_launcher_are_kept_out(monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "3")
+    monkeypatch.setenv("HYDRA_IFACE", "eth0")
+    made = hydra.environment({"APPLES_TASK": "task.json"})
+    assert made["APPLES_TASK"] == "task.json"
+    assert not {"PMI_RANK", "HYDRA_IFACE"} & set(made)
+    assert made["PATH"] == os.environ["PATH"]

@@ -1,0 +1,141 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.errors import ApplicationError, DeadlineError, LaunchError
+from apples.launch.calibrate import calibrate
+from apples.launch.events import Calibration, Done, Outcome, Progress, Ready
+from apples.launch.hydra import Command, Segment, command
+from apples.launch.run import Run
+from apples.resources import Host
+
+
+def test_a_run_is_its_events_in_order(job):
+    run = job.run()
+    ready, progress, outcome, done = run.events()
+    run.finish()
+    assert ready == Ready(protocol=1, program="fake", version="2", ranks=3)
+    assert isinstance(progress, Progress)
+    assert [times.host for times in progress.hosts] == ["ada", "bob"]
+    assert isinstance(outcome, Outcome)
+    assert outcome.sha256 == "0f" * 32
+    assert done == Done()
+
+
+def test_nothing_is_lost_between_ready_and_the_first_look(job):
+    run = job.run()
+    run.until_ready()
+    assert [type(event) for event in run.events()] == [Progress, Outcome, Done]
+    run.finish()
+
+
+def test_talk_is_passed_through_and_bounded(job):
+    run = job.run(how="babbles")
+    assert isinstance(list(run.events())[-1], Done)
+    run.finish()
+    longest, *others = job.talk
+    assert len(longest) == 65537
+    assert others == ["\x1b[31mred", '{"event": "weather"}', '{"event": 3}', "[]", "{", "��", ""]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        ("refuses", ApplicationError, "no parameter 'depth'"),
+        (
+            "dies early",
+            LaunchError,
+            "before it was ready (exit code 1); its last words: no licence / no",
+        ),
+        (
+            "wrong field",
+            ApplicationError,
+            "event 'progress': seconds: input should be a valid number",
+        ),
+        ("foreign host", ApplicationError, "reports host 'eve'"),
+        ("no done", ApplicationError, "the program ended before it said 'done' (exit code 0)"),
+    ],
+)
+def test_a_failure_says_which(job, how, error, words):
+    with pytest.raises(error) as caught:
+        list(job.run(how=how).events())
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_names_its_rank_and_host(job):
+    with pytest.raises(ApplicationError, match=r"^fake.py: rank \d \((ada|bob)\): no parameter"):
+        job.run(how="refuses").until_ready()
+
+
+def test_another_protocol_is_refused(job):
+    with pytest.raises(ApplicationError, match="speaks protocol 2, this apples 1"):
+        job.run(protocol=2).until_ready()
+
+
+def test_a_program_that_is_never_ready_is_ended(job):
+    with pytest.raises(LaunchError, match=r"no rank was ready within 0.3 s"):
+        job.run(how="never ready", startup_seconds=0.3).until_ready()
+    assert job.is_gone()
+
+
+def test_a_silent_program_is_ended(job):
+    with pytest.raises(DeadlineError, match=r"silent for 0.3 s"):
+        list(job.run(how="silent", silence_seconds=0.3).events())
+    assert job.is_gone()
+
+
+def test_done_is_success_even_if_a_rank_stays(job, monkeypatch):
+    monkeypatch.setattr("apples.launch.run.FAREWELL_SECONDS", 0.1)
+    run = job.run(how="lingers")
+    assert isinstance(list(run.events())[-1], Done)
+    run.finish()
+    assert job.is_gone()
+
+
+def test_a_program_that_does_not_exist_is_no_run(job):
+    segments = [Segment("ada", 1, ("/no/such/solver", "-x"))]
+    run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
+    with pytest.raises(LaunchError, match="cannot start on ada: /no/such/solver: No such file"):
+        run.until_ready()
+
+
+def test_a_cpu_that_does_not_exist_is_no_host(job):
+    segments = [Segment("ada", 1, (sys.executable, "-c", ""), cpus=(65535,))]
+    run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
+    with pytest.raises(LaunchError, match="cannot start on ada: CPUs 65535: Invalid argument"):
+        run.until_ready()
+
+
+def test_a_launcher_that_does_not_exist_is_no_run(job):
+    segments = [Segment("ada", 1, ("true",))]
+    run = Run(Command(("/no/such/mpiexec",)), segments, job=job.name, talk=job.talk.append)
+    with pytest.raises(LaunchError, match="cannot start /no/such/mpiexec: No such file"):
+        run.until_ready()
+
+
+def test_cancelling_twice_is_cancelling_once(job):
+    run = job.run(how="silent")
+    run.until_ready()
+    run.cancel()
+    assert not job.processes()
+    run.cancel()
+    assert list(run.events()) == []
+
+
+def test_cgroups_that_cannot_be_made_end_the_run(job):
+    def refuse():
+        raise LaunchError("no")
+
+    segments = [Segment("ada", 1, ("true",))]
+    with pytest.raises(LaunchError, match=r"^no$"):
+        Run(command(segments, {}), segments, job=job.name, prepare=refuse)
+    assert job.is_gone()
+
+
+@pytest.mark.mpi
+def test_a_real_program_is_calibrated(job):
+    program = (sys.executable, str(Path(__file__).with_name("programs") / "ring.py"))
+    found = calibrate(Host("ada", cpus=(0,)), program, "plain", {}, (10, 20), talk=job.talk.append)
+    assert found == (Calibration(10, 2e-9, 0.0, 5), Calibration(20, 2e-9, 0.0, 5))

@@ -1,0 +1,103 @@
+"""Every check of `nws.checks` on every implementation there is."""
+
+import pytest
+
+import nws.forecasters
+import nws.memories
+import nws.sensors
+from nws import (
+    CpuSensor,
+    Endpoint,
+    FreeMemorySensor,
+    LatencySensor,
+    ReplaySensor,
+    RingMemory,
+    SeriesName,
+    checks,
+    classic,
+    classic_primaries,
+)
+from nws.forecasters import (
+    AdaptiveMedian,
+    LastValue,
+    LowestError,
+    RunningMean,
+    SlidingMean,
+    SlidingMedian,
+    Smoothing,
+    TrimmedMean,
+)
+from nws.sensors import BandwidthSensor
+
+FORECASTERS = {
+    "adaptive_median": lambda: AdaptiveMedian(start=10, minimum=5, maximum=21, offset=1),
+    "last_value": LastValue,
+    "lowest_error": lambda: LowestError({"last": LastValue(), "mean": RunningMean()}),
+    "lowest_squared_error": lambda: LowestError(
+        {"last": LastValue(), "mean": RunningMean()}, criterion="squared"
+    ),
+    "running_mean": RunningMean,
+    "sliding_mean": lambda: SlidingMean(5),
+    "sliding_median": lambda: SlidingMedian(4),
+    "smoothing": lambda: Smoothing(0.75),
+    "trimmed_mean": lambda: TrimmedMean(7),
+    "classic": classic,
+    **{name: lambda name=name: classic_primaries()[name] for name in classic_primaries()},
+}
+SECRET = "known to both sides"  # noqa: S105 - it guards nothing
+ADA = SeriesName("availableCpu", "ada")
+
+
+def named(check):
+    return check.__name__.removeprefix("check_")
+
+
+@pytest.mark.parametrize("check", checks.FORECASTER_CHECKS + checks.AVERAGING_CHECKS, ids=named)
+@pytest.mark.parametrize("make", FORECASTERS.values(), ids=FORECASTERS.keys())
+def test_forecasters_keep_their_contract(make, check):
+    check(make)
+
+
+def test_no_forecaster_is_left_out():
+    made = {type(make()).__name__ for make in FORECASTERS.values()}
+    assert made == set(nws.forecasters.__all__)
+
+
+@pytest.mark.parametrize("check", checks.MEMORY_CHECKS, ids=named)
+def test_memories_keep_their_contract(check):
+    assert nws.memories.__all__ == ["RingMemory"]
+    check(RingMemory)
+
+
+def replay():
+    return ReplaySensor(ADA, [(0.0, 0.5), (0.0, 0.25)])
+
+
+def cpu_without_hardware():
+    return CpuSensor("ada", probe=lambda _: 0.4, queue=lambda _: 1.5, sleep=lambda _: None)
+
+
+@pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
+@pytest.mark.parametrize("make", [replay, cpu_without_hardware])
+def test_sensors_that_read_nothing_keep_their_contract(make, check):
+    check(make)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
+@pytest.mark.parametrize("make", [lambda: CpuSensor("ada"), lambda: FreeMemorySensor("ada")])
+def test_sensors_of_this_machine_keep_their_contract(make, check):
+    check(make)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
+@pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
+def test_sensors_of_a_link_keep_their_contract(kind, check):
+    with Endpoint(SECRET) as endpoint:
+        check(lambda: kind("ada", "bob", endpoint.address, SECRET))
+
+
+def test_no_sensor_is_left_out():
+    tested = {CpuSensor, FreeMemorySensor, LatencySensor, BandwidthSensor, ReplaySensor}
+    assert {kind.__name__ for kind in tested} == set(nws.sensors.__all__)

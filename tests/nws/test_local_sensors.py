@@ -1,0 +1,279 @@
+import logging
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from nws import CpuSensor, FreeMemorySensor, ReplaySensor, SensorError, SeriesName
+from nws.linux import spin
+from nws.linux.probe import probe_share, spin_command
+
+MACHINE = {
+    "sys/devices/system/cpu/online": "0-3\n",
+    "proc/meminfo": "MemTotal: 4096 kB\nMemAvailable: 2048 kB\n",
+    "proc/self/mountinfo": "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+    "proc/self/cgroup": "0::/job\n",
+}
+
+
+class Clock:
+    def __init__(self, now=0.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def cpu_sensor(root, queue, cpus=(1,), probe=None, **options):
+    clock = options.pop("clock", Clock())
+    return CpuSensor(
+        "ada",
+        cpus,
+        queue=queue if callable(queue) else lambda _: queue,
+        probe=probe,
+        clock=clock,
+        sleep=clock.sleep,
+        root=root,
+        **options,
+    )
+
+
+def values(sensor):
+    available, current, others = (measurement.value for measurement in sensor.measure())
+    return pytest.approx((available, current, others))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "competitors", "expected"),
+    [
+        ([1], 0, (1.0, 1.0, 0)),
+        ([1], 1, (0.5, 1.0, 1)),
+        ([1], 4, (0.2, 0.25, 4)),
+        ([0, 1, 2, 3], 3, (1.0, 1.0, 3)),
+        ([0, 1, 2, 3], 7, (0.5, 4 / 7, 7)),
+    ],
+)
+def test_without_a_probe_the_run_queue_decides(tree, cpus, competitors, expected):
+    assert values(cpu_sensor(tree(MACHINE), competitors, cpus)) == expected
+
+
+def test_the_three_series_are_named_after_the_host(tree):
+    sensor = cpu_sensor(tree(MACHINE), 0)
+    names = ["availableCpu/ada", "currentCpu/ada", "competitors/ada"]
+    assert [str(series) for series in sensor.series] == names
+
+
+def test_shares_are_averaged_over_the_readings_not_taken_of_the_average(tree):
+    readings = iter([0, 3, 0, 3])
+    clock = Clock()
+    sensor = cpu_sensor(
+        tree(MACHINE), lambda _: next(readings), readings=4, spacing=0.02, clock=clock
+    )
+    available, _, others = sensor.measure()
+    assert available.value == (1 + 1 / 4 + 1 + 1 / 4) / 4
+    assert others.value == 1.5
+    assert available.time == clock.now == pytest.approx(0.06)
+
+
+def test_a_probe_corrects_what_the_run_queue_cannot_see(tree):
+    niced = cpu_sensor(tree(MACHINE), 3, probe=lambda _: 0.95)
+    assert values(niced) == (0.95, 1.0, 1 / 0.95 - 1)
+    hidden = cpu_sensor(tree(MACHINE), 0, probe=lambda _: 0.5)
+    assert values(hidden) == (0.5, 1.0, 1.0)
+
+
+def test_the_correction_outlives_its_probe_and_is_smoothed_into_the_next(tree):
+    clock = Clock()
+    answers = iter([0.8, 0.6])
+    often = {"probe": lambda _: next(answers), "probe_every": 60.0, "gain": 0.25}
+    sensor = cpu_sensor(tree(MACHINE), 1, readings=1, clock=clock, **often)
+    seen = []
+    for clock.now in (0.0, 30.0, 59.0, 60.0, 90.0):
+        seen.append(sensor.measure()[0].value)
+    assert seen == pytest.approx([0.8, 0.8, 0.8, 0.75, 0.75])  # .5 + (.3 + .25 * (.1 - .3))
+    assert sensor.bias == pytest.approx(0.25)
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_probes(tree):
+    clock = Clock(1000.0)
+    probes = []
+    sensor = cpu_sensor(
+        tree(MACHINE), 1, probe=lambda cpus: probes.append(cpus) or 0.5, readings=1, clock=clock
+    )
+    sensor.measure()
+    clock.now = 10.0
+    sensor.measure()
+    assert probes == [frozenset({1})] * 2
+
+
+def test_a_correction_never_leaves_zero_to_one(tree):
+    clock = Clock()
+    queue = iter([0, 9, 0])
+    answers = iter([0.5])
+    sensor = cpu_sensor(
+        tree(MACHINE),
+        lambda _: next(queue),
+        probe=lambda _: next(answers),
+        readings=1,
+        clock=clock,
+    )
+    assert [sensor.measure()[0].value for _ in range(3)] == [0.5, 0.001, 0.5]
+
+
+def test_a_probe_that_fails_costs_the_correction_not_the_measurement(tree, caplog):
+    def fails(_):
+        raise SensorError("a probe was not done in 10 s", transient=True)
+
+    with caplog.at_level(logging.WARNING, logger="nws"):
+        assert values(cpu_sensor(tree(MACHINE), 1, probe=fails)) == (0.5, 1.0, 1.0)
+    assert "without a new probe: a probe was not done in 10 s" in caplog.text
+
+
+def test_no_share_is_above_the_quota(tree):
+    root = tree({**MACHINE, "sys/fs/cgroup/job/cpu.max": "4000 10000\n"})
+    assert values(cpu_sensor(root, 0)) == (0.4, 0.4, 0.0)
+    assert values(cpu_sensor(root, 3)) == (0.25, 1 / 3, 3.0)
+
+
+def test_an_idle_machine_with_a_noisy_probe_does_not_look_contended(tree):
+    sensor = cpu_sensor(tree(MACHINE), 0, cpus=[0, 1], probe=lambda _: 0.97)
+    available, _, others = sensor.measure()
+    assert available.value == 0.97
+    assert others.value < 0.2
+
+
+def test_cpus_that_are_off_or_forbidden_are_refused_at_once(tree):
+    root = tree(MACHINE)
+    with pytest.raises(
+        SensorError, match=r"CPUs \[7\] cannot be used, only \[0, 1, 2, 3\]"
+    ) as off:
+        cpu_sensor(root, 0, cpus=[1, 7])
+    assert not off.value.transient
+    tree({"sys/fs/cgroup/job/cpuset.cpus.effective": "0-1\n"})
+    with pytest.raises(SensorError, match=r"CPUs \[2\] cannot be used, only \[0, 1\]"):
+        cpu_sensor(root, 0, cpus=[1, 2])
+
+
+def test_options_that_make_no_sense_are_refused(tree):
+    root = tree(MACHINE)
+    with pytest.raises(ValueError, match="no CPUs"):
+        cpu_sensor(root, 0, cpus=[])
+    with pytest.raises(ValueError, match="readings 0"):
+        cpu_sensor(root, 0, readings=0)
+    with pytest.raises(ValueError, match="gain 0"):
+        cpu_sensor(root, 0, gain=0)
+
+
+def test_a_machine_without_proc_is_a_permanent_error(tmp_path):
+    with pytest.raises(SensorError, match="CPUs cannot be read") as cpus:
+        CpuSensor("ada", [1], root=tmp_path)
+    with pytest.raises(SensorError, match="run queue cannot be read") as queue:
+        CpuSensor("ada", probe=None, root=tmp_path).measure()
+    with pytest.raises(SensorError, match="free memory cannot be read") as memory:
+        FreeMemorySensor("ada", root=tmp_path).measure()
+    assert not any(error.value.transient for error in (cpus, queue, memory))
+
+
+def test_free_memory_is_the_lesser_of_machine_and_cgroup(tree):
+    root = tree(MACHINE)
+    sensor = FreeMemorySensor("ada", clock=lambda: 7.0, root=root)
+    (measurement,) = sensor.measure()
+    assert (str(measurement.series), measurement.time) == ("freeMemory/ada", 7.0)
+    assert measurement.value == 2048 * 1024
+    group = "sys/fs/cgroup/job/memory"
+    tree({f"{group}.max": "1000000\n", f"{group}.current": "900000\n"})
+    assert sensor.measure()[0].value == 100000
+
+
+def test_a_replay_ends_for_good(tmp_path):
+    file = tmp_path / "ada.csv"
+    file.write_text("# time,value\n0,1\n10,0.5\n\n")
+    sensor = ReplaySensor.from_csv(SeriesName("availableCpu", "ada"), file)
+    assert [sensor.measure()[0].value for _ in range(2)] == [1.0, 0.5]
+    with pytest.raises(SensorError, match="availableCpu/ada is over after 2 measurements") as over:
+        sensor.measure()
+    assert not over.value.transient
+
+
+@pytest.mark.parametrize("line", ["10", "10,fast", "1,2,3"])
+def test_a_replay_names_the_line_it_cannot_read(tmp_path, line):
+    file = tmp_path / "ada.csv"
+    file.write_text(f"0,1\n{line}\n")
+    with pytest.raises(ValueError, match=r"ada.csv:2: 'time,value' is wanted"):
+        ReplaySensor.from_csv(SeriesName("availableCpu", "ada"), file)
+
+
+def test_the_probe_is_a_plain_command():
+    command = spin_command({3, 1}, 0.1)
+    assert command[:3] == [sys.executable, "-I", "-S"]
+    assert command[3].endswith("spin.py")
+    assert command[4:] == ["0.1", "1,3"]
+
+
+@pytest.mark.hardware
+def test_a_probe_gets_a_share_and_leaves_our_affinity_alone():
+    before = os.sched_getaffinity(0)
+    share = probe_share({max(before)}, seconds=0.02)
+    assert 0 < share <= 1
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.hardware
+def test_a_probe_on_a_cpu_that_is_not_there_fails_for_good():
+    with pytest.raises(SensorError, match=r"on CPUs \[4095\] failed: OSError") as failed:
+        probe_share({4095}, seconds=0.02)
+    assert not failed.value.transient
+
+
+@pytest.mark.hardware
+def test_a_probe_that_is_not_done_in_time_may_be_tried_again():
+    with pytest.raises(SensorError, match=r"not done in 0.05 s") as late:
+        probe_share(os.sched_getaffinity(0), seconds=5.0, deadline=0.05)
+    assert late.value.transient
+
+
+@pytest.mark.hardware
+def test_a_probe_that_cannot_start_may_be_tried_again(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(SensorError, match="a probe did not start") as failed:
+        probe_share(os.sched_getaffinity(0))
+    assert failed.value.transient
+
+
+@pytest.mark.hardware
+def test_the_probes_program_prints_the_share_it_got(capsys):
+    cpus = os.sched_getaffinity(0)
+    spin.main(["0.005", ",".join(map(str, cpus))])
+    assert 0 <= float(capsys.readouterr().out) <= 1
+    assert os.sched_getaffinity(0) == cpus
+
+
+@pytest.fixture
+def two_spinners():
+    """Give a CPU on which two processes spin."""
+    cpu = max(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{cpu}}}); print('go', flush=True)\nwhile 1: pass"
+    with ExitStack() as stack:
+        for _ in range(2):
+            spinner = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE
+            )
+            stack.enter_context(spinner)
+            stack.callback(spinner.kill)
+            assert spinner.stdout.readline() == b"go\n"
+        yield cpu
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("probe", [None, probe_share])
+def test_two_spinning_processes_leave_clearly_less_than_a_cpu(two_spinners, probe):
+    sensor = CpuSensor("ada", cpus=[two_spinners], probe=probe)
+    available, current, others = (measurement.value for measurement in sensor.measure())
+    assert 0 < available < 0.6
+    assert available <= current <= 1
+    assert others > 0.6
