@@ -1,0 +1,339 @@
+"""One step of one series, for numba, in the order of `nws.bank.vectors`; and many steps of many."""
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.bank import layout as at
+from nws.bank.parts import (
+    CANDIDATE,
+    CHOSEN,
+    CLIP,
+    DISCOUNT,
+    FINAL,
+    MEAN_AT,
+    QUANTILE,
+    SCALE,
+    SCALE_GAIN,
+    SCORED,
+    STEP_AT,
+    C,
+    D,
+    E,
+    K,
+    Narrow,
+    Wide,
+    answer,
+    clipped,
+    compiled,
+    regress,
+    score_answers,
+    score_experts,
+    track,
+)
+
+SAMPLES, AGE = at.WIDE["samples"].start, at.WIDE["age"].start
+LOW, HIGH = at.WIDE["low"].start, at.WIDE["high"].start
+AVERAGE, VARIANCE = at.WIDE["mean"].start, at.WIDE["variance"].start
+AR_MEAN, AR_VARIANCE = at.WIDE["ar_mean"].start, at.WIDE["ar_variance"].start
+AR_COVARIANCE, TUNING = at.WIDE["ar_covariance"].start, at.WIDE["tuning"].start
+WIDTH, MEDIANS = at.WIDE["width"].start, at.WIDE["medians"].start
+RECENT, EXPERT = at.WIDE["recent"].start, at.WIDE["expert"].start
+AR_X, AR_W, AR_P = (at.WIDE[name].start for name in ("ar_x", "ar_w", "ar_p"))
+LAG, LAG_X, LAG_W, LAG_P = (at.WIDE[name].start for name in ("lag", "lag_x", "lag_w", "lag_p"))
+HISTORY, LONGEST, ORDER, LAGS = at.HISTORY, at.LONGEST, at.ORDER, at.LAGS
+MATRICES, RUNGS, RUNG_SIZE, SLOT, SLOTS = at.MATRICES, at.RUNGS, at.RUNG_SIZE, at.SLOT, at.SLOTS
+VALID, PAST = at.NARROW["valid"].start, at.NARROW["past"].start
+DIRECT_W = at.MEAN["direct_w"].start
+STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
+TUNING_RATE, TRIM = at.TUNING_RATE, 0.30
+GAINS, DIRECT = np.array(at.GAINS), np.array(at.DIRECT)
+LADDER_EXPERTS = np.array(at.LADDER_EXPERTS)
+DIRECT_PAST = np.array([at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT])
+SHORTEST_WIDTH, LONGEST_WIDTH, WIDTH_OFFSET = np.array([5, 21]), np.array([21, 51]), np.array([1, 5])
+AR_GAINS = np.array([0.02, 0.10])
+
+
+@compiled
+def learn(wide: Wide, value: float) -> None:
+    """Score what was forecast of `value`, and move the regressions towards it."""
+    wide[STEP_AT[SCORED]] += 1.0
+    issued = wide[EXPERT : EXPERT + E]
+    c = STEP_AT[CANDIDATE]
+    cand = wide[c : c + C]
+    first = int(wide[STEP_AT[CHOSEN]])
+    second = int(wide[STEP_AT[CHOSEN] + 1])
+    score_experts(wide, 0, STEP_AT, issued, cand, value, DISCOUNT)
+    error = score_answers(wide, 0, STEP_AT, cand, first, second, value)
+    track(wide, 0, STEP_AT, error, STEP_RATE, SCALE_GAIN, -1)
+    sd = sqrt(wide[VARIANCE])
+    inverse = 1.0 / sd if sd > 0 else 0.0
+    z = clipped((value - wide[AVERAGE]) * inverse, CLIP)
+    p = wide[AR_P : AR_P + ORDER * ORDER].reshape(ORDER, ORDER)
+    regress(p, wide[AR_W : AR_W + ORDER], wide[AR_X : AR_X + ORDER], z)
+    p = wide[LAG_P : LAG_P + LAGS * LAGS].reshape(LAGS, LAGS)
+    regress(p, wide[LAG_W : LAG_W + LAGS], wide[LAG_X : LAG_X + LAGS], z)
+
+
+@compiled
+def order_latest(recent: Wide, width: int, ordered: Wide) -> None:
+    """Write the latest `width` values, in the order of their size, into `ordered`."""
+    for i in range(width):
+        value = recent[i]
+        j = i
+        while j > 0 and ordered[j - 1] > value:
+            ordered[j] = ordered[j - 1]
+            j -= 1
+        ordered[j] = value
+
+
+@compiled
+def middle(ordered: Wide, width: int) -> float:
+    """Return the median of the first `width` of ordered values."""
+    return (ordered[(width - 1) // 2] + ordered[width // 2]) / 2.0
+
+
+@compiled
+def average(ordered: Wide, start: int, stop: int) -> float:
+    """Return the mean of ``ordered[start:stop]``."""
+    total = 0.0
+    for i in range(start, stop):
+        total += ordered[i]
+    return total / (stop - start)
+
+
+@compiled
+def widths(kind: int, width: int) -> tuple[int, int, int]:
+    """Return the present, the shorter and the longer width of an adaptive median."""
+    shorter = max(SHORTEST_WIDTH[kind], width - WIDTH_OFFSET[kind])
+    return width, shorter, min(LONGEST_WIDTH[kind], width + WIDTH_OFFSET[kind])
+
+
+@compiled
+def adapt(wide: Wide, kind: int, value: float) -> None:
+    """Take the width whose median was nearest to `value`."""
+    m = MEDIANS + 3 * kind
+    options = widths(kind, int(wide[WIDTH + kind]))
+    best = 0
+    for i in range(1, 3):
+        if abs(wide[m + i] - value) < abs(wide[m + best] - value):
+            best = i
+    wide[WIDTH + kind] = options[best]
+
+
+@compiled
+def look_through_windows(wide: Wide, samples: int) -> None:
+    """Fill in the medians and means over the latest values."""
+    recent = wide[RECENT : RECENT + at_recent]
+    f = wide[EXPERT : EXPERT + E]
+    ordered = np.empty(at_recent)
+    w = min(samples, 31)
+    order_latest(recent, w, ordered)
+    cut = int(TRIM * w)
+    f[10], f[12], f[14] = middle(ordered, w), average(ordered, 0, w), average(ordered, cut, w - cut)
+    w = min(samples, 5)
+    order_latest(recent, w, ordered)
+    f[11], f[13] = middle(ordered, w), average(ordered, 0, w)
+    w = min(samples, 51)
+    order_latest(recent, w, ordered)
+    cut = int(TRIM * w)
+    f[15] = average(ordered, cut, w - cut)
+    for kind in range(2):
+        options = widths(kind, int(wide[WIDTH + kind]))
+        for i in range(3):
+            w = min(samples, options[i])
+            order_latest(recent, w, ordered)
+            wide[MEDIANS + 3 * kind + i] = middle(ordered, w)
+        f[16 + kind] = wide[MEDIANS + 3 * kind]
+
+
+at_recent = at.RECENT
+
+
+@compiled
+def follow(wide: Wide, value: float, last: float, samples: float) -> None:
+    """Move the EW-AR(1) and the self-tuning smoothing by the second or a later value."""
+    f = wide[EXPERT : EXPERT + E]
+    for i in range(2):
+        gain = max(AR_GAINS[i], 1.0 / samples)
+        before = last - wide[AR_MEAN + i]
+        wide[AR_MEAN + i] += gain * (value - wide[AR_MEAN + i])
+        after = value - wide[AR_MEAN + i]
+        wide[AR_COVARIANCE + i] += gain * (before * after - wide[AR_COVARIANCE + i])
+        wide[AR_VARIANCE + i] += gain * (before * before - wide[AR_VARIANCE + i])
+        phi = 0.0
+        if wide[AR_VARIANCE + i] > 0:
+            phi = clipped(wide[AR_COVARIANCE + i] / wide[AR_VARIANCE + i], 0.999)
+        f[18 + i] = wide[AR_MEAN + i] + phi * after
+    level, gain, slope, power = wide[TUNING], wide[TUNING + 1], wide[TUNING + 2], wide[TUNING + 3]
+    error = value - level
+    wide[TUNING] = level + gain * error
+    if power > 0:
+        step = TUNING_RATE * clipped(error * slope / power, 1.0)
+        wide[TUNING + 1] = min(max(gain + step, 0.01), 0.99)
+    wide[TUNING + 2] = (1.0 - gain) * slope + error
+    wide[TUNING + 3] = power + max(0.02, 1.0 / samples) * (error * error - power)
+    f[20] = wide[TUNING]
+
+
+@compiled
+def take(wide: Wide, value: float) -> None:
+    """Give `value` to the experts."""
+    samples = wide[SAMPLES] + 1.0
+    wide[SAMPLES] = samples
+    f = wide[EXPERT : EXPERT + E]
+    last = f[0]
+    if samples == 1.0:
+        f[:] = value
+        wide[LOW], wide[HIGH], wide[AVERAGE], wide[TUNING] = value, value, value, value
+        wide[AR_MEAN], wide[AR_MEAN + 1] = value, value
+    else:
+        gain = max(0.02, 1.0 / samples)
+        away = value - wide[AVERAGE]
+        wide[AVERAGE] += gain * away
+        wide[VARIANCE] = (1.0 - gain) * (wide[VARIANCE] + gain * away * away)
+        wide[LOW], wide[HIGH] = min(wide[LOW], value), max(wide[HIGH], value)
+        adapt(wide, 0, value)
+        adapt(wide, 1, value)
+        follow(wide, value, last, samples)
+    f[0] = value
+    f[1] += (value - f[1]) / samples
+    for i in range(8):
+        f[2 + i] += GAINS[i] * (value - f[2 + i])
+    for i in range(at_recent - 1, 0, -1):
+        wide[RECENT + i] = wide[RECENT + i - 1]
+    wide[RECENT] = value
+    look_through_windows(wide, int(samples))
+
+
+@compiled
+def look_back(wide: Wide, narrow: Narrow, tick: int, x: Wide, w: Wide, lags: Wide) -> float:
+    """Fill in the regressors `x`, standardised, and return the forecast of the regression `w`."""
+    sd = sqrt(wide[VARIANCE])
+    inverse = 1.0 / sd if sd > 0 else 0.0
+    total = 0.0
+    for i in range(len(x)):
+        lag = int(lags[i])
+        past = narrow[(tick + 1 - lag) % HISTORY] if lag <= wide[AGE] + 1.0 else wide[AVERAGE]
+        x[i] = clipped((past - wide[AVERAGE]) * inverse, CLIP)
+        total += w[i] * x[i]
+    return min(max(wide[AVERAGE] + sd * clipped(total, CLIP), wide[LOW]), wide[HIGH])
+
+
+FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
+
+
+@compiled
+def climb(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int) -> None:
+    """Score what is known by now of every further rung, and answer anew."""
+    f = wide[EXPERT : EXPERT + E]
+    age = wide[AGE]
+    sd = sqrt(wide[VARIANCE])
+    inverse = 1.0 / sd if sd > 0 else 0.0
+    issued, cand, x = np.empty(K + 1), np.empty(C), np.empty(D)
+    x[D - 1] = 1.0
+    ring = RUNGS + (len(rungs) - 1) * RUNG_SIZE
+    total, count, upto = 0.0, 0.0, 0
+    for j in range(len(rungs) - 1):
+        rung = rungs[j + 1]
+        every = max(1, rung // SLOTS)
+        places = rung // every
+        o = RUNGS + j * RUNG_SIZE
+        m = MATRICES + j * D * D
+        p = wide[m : m + D * D].reshape(D, D)
+        w = narrow[o + DIRECT_W : o + DIRECT_W + D]
+        while upto < rung:
+            if narrow[VALID + (tick - upto) % LONGEST] > 0:
+                total += narrow[(tick - upto) % HISTORY]
+                count += 1.0
+            upto += 1
+        if tick % every == 0:
+            slot = ring + SLOT * ((tick // every) % places)
+            if age >= rung and 2.0 * count >= rung:
+                actual = total / count
+                past = PAST + K * ((tick - rung) % LONGEST)
+                for k in range(K):
+                    issued[k] = narrow[past + k]
+                issued[K] = narrow[slot + C]
+                cand[:] = narrow[slot : slot + C]
+                first, second = int(narrow[slot + C + 1]) // C, int(narrow[slot + C + 1]) % C
+                held = 1 if narrow[slot + C + 2] <= actual <= narrow[slot + C + 3] else 0
+                share = sqrt(every / rung)
+                narrow[o] += 1.0
+                score_experts(narrow, o, MEAN_AT, issued, cand, actual, DISCOUNT * every)
+                error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
+                track(narrow, o, MEAN_AT, error, MEAN_RATE * share, SCALE_GAIN * share, held)
+                for i in range(D - 1):
+                    x[i] = clipped((issued[DIRECT_PAST[i]] - wide[AVERAGE]) * inverse, CLIP)
+                regress(p, w, x, clipped((actual - wide[AVERAGE]) * inverse, CLIP))
+            z = 0.0
+            for i in range(D - 1):
+                z += w[i] * clipped((f[DIRECT[i]] - wide[AVERAGE]) * inverse, CLIP)
+            z += w[D - 1]
+            for k in range(K):
+                issued[k] = f[LADDER_EXPERTS[k]]
+            direct = wide[AVERAGE] + sd * clipped(z, CLIP)
+            issued[K] = min(max(direct, wide[LOW]), wide[HIGH])
+            answer(narrow, o, MEAN_AT, issued, wide[VARIANCE])
+            remember(narrow, o, slot, issued[K])
+        if narrow[o] * every < TRUSTED:
+            narrow[o + MEAN_AT[FINAL]] = wide[STEP_AT[FINAL]]
+            narrow[o + MEAN_AT[FINAL] + 1] = wide[STEP_AT[FINAL] + 1]
+        ring += SLOT * places
+    for k in range(K):
+        narrow[PAST + K * (tick % LONGEST) + k] = f[LADDER_EXPERTS[k]]
+
+
+@compiled
+def remember(narrow: Narrow, o: int, slot: int, direct: float) -> None:
+    """Keep what a rung has answered until it can be scored."""
+    for c in range(C):
+        narrow[slot + c] = narrow[o + MEAN_AT[CANDIDATE] + c]
+    first, second = narrow[o + MEAN_AT[CHOSEN]], narrow[o + MEAN_AT[CHOSEN] + 1]
+    centre = narrow[slot + int(second)]
+    scale = narrow[o + MEAN_AT[SCALE]]
+    q = o + MEAN_AT[QUANTILE] + 2 * at_certified
+    narrow[slot + C] = direct
+    narrow[slot + C + 1] = first * C + second
+    narrow[slot + C + 2] = centre + narrow[q] * scale
+    narrow[slot + C + 3] = centre + narrow[q + 1] * scale
+
+
+at_certified = at.CERTIFIED
+
+
+@compiled
+def step(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, value: float) -> None:
+    """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
+    known = value == value  # noqa: PLR0124 - NaN is what differs from itself
+    if known:
+        if wide[SAMPLES] > 0:
+            learn(wide, value)
+        if wide[SAMPLES] > 0:
+            wide[AGE] += 1.0
+        take(wide, value)
+    elif wide[SAMPLES] > 0:
+        wide[AGE] += 1.0
+        value = wide[STEP_AT[FINAL]]
+    else:
+        value = 0.0
+    narrow[tick % HISTORY] = value
+    narrow[VALID + tick % LONGEST] = 1.0 if known else 0.0
+    f = wide[EXPERT : EXPERT + E]
+    x, w = wide[AR_X : AR_X + ORDER], wide[AR_W : AR_W + ORDER]
+    f[21] = look_back(wide, narrow, tick, x, w, FIRST_LAGS)
+    x, w = wide[LAG_X : LAG_X + LAGS], wide[LAG_W : LAG_W + LAGS]
+    f[22] = look_back(wide, narrow, tick, x, w, wide[LAG : LAG + LAGS])
+    answer(wide, 0, STEP_AT, f, wide[VARIANCE])
+    if len(rungs) > 1:
+        climb(wide, narrow, rungs, tick)
+
+
+@compiled
+def step_all(
+    wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, values: Wide
+) -> None:
+    """Take in the values of one tick, one a series."""
+    for i in range(len(values)):
+        step(wide[i], narrow[i], rungs, tick, values[i])

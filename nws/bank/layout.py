@@ -1,0 +1,184 @@
+"""Where everything that is known of a series lies: two flat blocks, one of float64, one of float32.
+
+A field is a place in a block and a shape. NumPy, numba and the forecaster of a single series see the
+same places, so that what one has saved another restores, bit for bit. The rings are float32: they
+hold values in the engine's own unit, as deviations from the first one, so that an offset costs no
+digits.
+
+`E` experts answer one step ahead. The `LADDER_EXPERTS` among them, and a direct regression, are
+scored on the mean of the next H samples for every further rung H of the ladder (research/nws 3.4).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+GAINS: Final = (0.05, 0.10, 0.15, 0.20, 0.30, 0.40, 0.50, 0.75)
+EXPERTS: Final = (
+    "last_value",
+    "running_mean",
+    *(f"smoothing_{gain:.2f}" for gain in GAINS),
+    "sliding_median_31",
+    "sliding_median_5",
+    "sliding_mean_31",
+    "sliding_mean_5",
+    "trimmed_mean_31",
+    "trimmed_mean_51",
+    "adaptive_median_5_21",
+    "adaptive_median_21_51",
+    "ew_ar1_0.02",
+    "ew_ar1_0.10",
+    "self_tuning_smoothing",
+    "robust_ar_16",
+    "auto_lag_ar_8",
+)
+"""The 18 of NWS 2.x in its order, and the five that the default profile adds."""
+LADDER_EXPERTS: Final = (0, 1, 2, 3, 5, 7, 10, 12, 15, 17, 18, 21)
+"""Those that are scored on means: what averages, and what knows a rhythm."""
+DIRECT: Final = (0, 3, 12, 15, 18, 21)
+"""Regressors of the direct regression on a mean, all of them `LADDER_EXPERTS`; last a constant."""
+CANDIDATES: Final = ("lowest error", "mixture squared", "mixture absolute", "lowest lately")
+"""What the answer of a rung is chosen from; the criterion squared starts at the second."""
+LADDER: Final = (1, 3, 6, 12, 30, 60, 120)
+"""The rungs: numbers of samples whose mean is forecast."""
+LEVELS: Final = (0.5, 0.8, 0.9, 0.95)
+"""Nominal levels of the prediction intervals that are tracked."""
+CERTIFIED: Final = 2
+"""The level whose coverage on means is that of intervals as they were issued."""
+
+RECENT: Final = 51
+HISTORY: Final = 896
+LONGEST: Final = 120
+ORDER: Final = 16
+LAGS: Final = 8
+E: Final = len(EXPERTS)
+K: Final = len(LADDER_EXPERTS)
+C: Final = len(CANDIDATES)
+D: Final = len(DIRECT) + 1
+L: Final = len(LEVELS)
+SLOT: Final = C + 4
+"""What is kept of an answer until it is scored: candidates, direct, the choices, lower, upper."""
+SLOTS: Final = 30
+"""Longer rungs are scored every second or fourth sample, so that no ring is longer than this."""
+
+DISCOUNT: Final = 0.02
+CLIP: Final = 4.0
+"""Regressors, targets and answers of the regressions stay within so many standard deviations."""
+FORGETTING: Final = 0.999
+RENEWAL: Final = 1.0 / FORGETTING
+TRACE: Final = 1000.0
+SCALE_GAIN: Final = 0.05
+STEP_RATE: Final = 0.05
+MEAN_RATE: Final = 0.075
+TUNING_RATE: Final = 0.05
+TRUSTED: Final = 20.0
+"""Scored samples after which a rung answers for itself and no longer with the first rung."""
+TINY: Final = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named array in a block: where it starts, and its shape."""
+
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        """Where the next field starts."""
+        return self.start + prod(self.shape)
+
+
+def _placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    for name, shape in shapes.items():
+        fields[name] = Field(start, shape)
+        start = fields[name].stop
+    return fields
+
+
+def _rung(experts: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "scored": (),  # how often
+        "absolute": (experts,),  # mean absolute error
+        "lately": (experts,),  # the same, exponentially discounted
+        "regret": (2, experts),  # of ML-Poly, on squared and on absolute error
+        "power": (2, experts),
+        "candidate": (C,),  # their forecasts
+        "candidate_absolute": (C,),  # mean absolute error
+        "candidate_squared": (C,),  # mean squared error
+        "final": (2,),  # the forecast for the criterion absolute, squared
+        "chosen": (2,),  # which candidate that is
+        "error": (2,),  # mean absolute error of the first, mean squared error of the second
+        "scale": (),  # exponentially weighted absolute error of the second
+        "quantile": (L, 2),  # of the error of the second, in units of the scale
+        "covered": (L,),  # how often the interval held the value
+    }
+
+
+WIDE: Final = _placed(
+    {
+        "base": (),  # the first value: the engine sees (value - base) / unit
+        "unit": (),  # a power of two, set by the first change; 0 until then
+        "least": (),  # of the values themselves
+        "greatest": (),
+        "samples": (),  # values; what is missing is not counted
+        "age": (),  # ticks since the first value
+        "low": (),  # of what the engine sees
+        "high": (),
+        "mean": (),  # exponentially weighted
+        "variance": (),
+        "ar_mean": (2,),
+        "ar_variance": (2,),
+        "ar_covariance": (2,),
+        "tuning": (4,),  # level, gain, slope of the level along the gain, squared error
+        "width": (2,),
+        "medians": (2, 3),  # over the present, the shorter and the longer window
+        "recent": (RECENT,),  # newest first
+        "expert": (E,),  # forecasts of the next value
+        "ar_x": (ORDER,),
+        "ar_w": (ORDER,),
+        "ar_p": (ORDER, ORDER),
+        "lag": (LAGS,),
+        "lag_x": (LAGS,),
+        "lag_w": (LAGS,),
+        "lag_p": (LAGS, LAGS),
+    }
+)
+"""Fields at the start of the float64 block."""
+STEP: Final = _placed(_rung(E), WIDE["lag_p"].stop)
+"""Fields of the first rung, behind them; then one matrix D x D for every further rung."""
+MATRICES: Final = STEP["covered"].stop
+
+NARROW: Final = _placed({"history": (HISTORY,), "valid": (LONGEST,), "past": (LONGEST, K)})
+"""Fields at the start of the float32 block: values, whether measured, forecasts of the experts."""
+RUNGS: Final = NARROW["past"].stop
+MEAN: Final = _placed(_rung(K + 1) | {"direct_w": (D,)})
+"""Fields of every further rung, one after the other behind them; then the rings of answers."""
+RUNG_SIZE: Final = MEAN["direct_w"].stop
+
+
+def checked_ladder(ladder: Sequence[int]) -> tuple[int, ...]:
+    """Return the ladder; ValueError unless it is 1 and, ascending, further rungs of `LADDER`."""
+    rungs = tuple(ladder)
+    if rungs[:1] != (1,) or rungs != tuple(rung for rung in LADDER if rung in rungs):
+        raise ValueError(f"a ladder is 1 and, ascending, some of {LADDER[1:]}, not {rungs}")
+    return rungs
+
+
+def stride(rung: int) -> int:
+    """Return how many samples lie between two scorings of a rung."""
+    return max(1, rung // SLOTS)
+
+
+def slots(rung: int) -> int:
+    """Return how many answers of a rung wait to be scored."""
+    return rung // stride(rung)
+
+
+def sizes(ladder: Sequence[int]) -> tuple[int, int]:
+    """Return the lengths of the two blocks of one series."""
+    more = ladder[1:]
+    rings = SLOT * sum(slots(rung) for rung in more)
+    return MATRICES + len(more) * D * D, RUNGS + len(more) * RUNG_SIZE + rings

@@ -1,0 +1,115 @@
+"""The choice of NWS 2.x: first the best predictor of every stretch of the past, then the best stretch."""
+
+from collections import deque
+from collections.abc import Mapping
+from itertools import chain
+from operator import sub
+from typing import Final, Literal
+
+from nws.forecaster import Forecaster
+from nws.measurement import checked_value
+
+Criterion = Literal["absolute", "squared"]
+
+STRETCHES: Final = (1, 5, 10, 20, 30, 50, 100)
+"""How many of the latest errors a derived forecaster compares; one more compares all of them."""
+LARGEST_ERROR: Final = 1e150
+"""Larger errors count as this, so that their squares can be added up."""
+
+
+class TwoLevel(Forecaster):
+    """Forecasts with the member that was best over the stretch that has been the best judge.
+
+    Sixteen *derived* forecasters each answer with the member whose error, absolute or squared,
+    over all of the past or over its latest 1, 5, 10, 20, 30, 50 or 100 values was least. The
+    forecast is that of the derived forecaster with the lowest cumulative error of the criterion.
+    Of equals the first wins. Costs the same at every update: an error over a stretch is the
+    difference of two cumulative errors.
+
+    NWS 2.x forecasters.c; its divisor that stops at 100 and its window that a short series shrinks
+    for all the others are not repeated.
+
+    Parameters
+    ----------
+    forecasters
+        Name -> member. At least one, all fresh; they belong to the chooser from now on.
+    criterion
+        What the final choice adds up: ``"absolute"`` or ``"squared"`` errors.
+
+    Examples
+    --------
+    >>> from nws.forecasters.last_value import LastValue
+    >>> from nws.forecasters.running_mean import RunningMean
+    >>> forecaster = TwoLevel({"last": LastValue(), "mean": RunningMean()})
+    >>> for value in [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]:
+    ...     forecaster.update(value)
+    >>> forecaster.method, forecaster.forecast()
+    ('mean', 0.5)
+    """
+
+    def __init__(
+        self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
+    ) -> None:
+        if not forecasters:
+            raise ValueError("there is nothing to choose from")
+        if criterion not in {"absolute", "squared"}:
+            raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+        self._names = tuple(forecasters)
+        self._members = tuple(forecasters.values())
+        self._criterion: Criterion = criterion
+        zeros = [0.0] * len(self._names)
+        self._sums = [zeros, zeros]
+        past = max(STRETCHES)
+        self._past = [deque([zeros], past), deque([zeros], past)]  # latest sums, newest first
+        self._picks = [0] * (2 * (1 + len(STRETCHES)))
+        self._judged = [0.0] * len(self._picks)
+        self._answers: list[float] = []
+        self._chosen = 0
+
+    def update(self, value: float) -> None:
+        """Score members and derived forecasters, give `value` to all members, choose anew."""
+        value = checked_value(value)
+        if self._answers:
+            self._score(value)
+        for member in self._members:
+            member.update(value)
+        self._answers = [member.forecast() for member in self._members]
+
+    def forecast(self) -> float:
+        """Return the forecast of the member that the best judge picked."""
+        return self._answers[self._picks[self._chosen]] if self._answers else self._members[0].forecast()
+
+    @property
+    def method(self) -> str:
+        """The name of the member chosen."""
+        return self._names[self._picks[self._chosen]]
+
+    def _score(self, value: float) -> None:
+        errors = [_countable(answer - value) for answer in self._answers]
+        squares = [error * error for error in errors]
+        costs = errors if self._criterion == "absolute" else squares
+        self._judged = [
+            judged + costs[pick] for judged, pick in zip(self._judged, self._picks, strict=True)
+        ]
+        self._picks = list(
+            chain.from_iterable(self._best(kind, of) for kind, of in enumerate((errors, squares)))
+        )
+        self._chosen = self._judged.index(min(self._judged))
+
+    def _best(self, kind: int, costs: list[float]) -> list[int]:
+        """Add `costs` up and return the best member over all of the past and every stretch."""
+        past = self._past[kind]
+        sums = self._sums[kind] = [a + b for a, b in zip(self._sums[kind], costs, strict=True)]
+        picks = [sums.index(min(sums))]
+        for stretch in STRETCHES:
+            before = past[min(stretch, len(past)) - 1]
+            recent = list(map(sub, sums, before))
+            picks.append(recent.index(min(recent)))
+        past.appendleft(sums)
+        return picks
+
+
+def _countable(error: float) -> float:
+    """Return the magnitude of an error, at most `LARGEST_ERROR`; of no number that as well."""
+    magnitude = abs(error)
+    return magnitude if magnitude < LARGEST_ERROR else LARGEST_ERROR
