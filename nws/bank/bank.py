@@ -180,10 +180,7 @@ class Bank:
         place = self.ladder.index(rung)
         if place == 0:
             return self.series.step
-        part = object.__new__(vectors.Rungs)
-        for name, view in vars(self.series.means).items():
-            setattr(part, name, view[place - 1 : place])
-        return part
+        return self.series.means.part(slice(place - 1, place))
 
     def state(self) -> dict[str, Any]:
         """Return all there is to know, as arrays; `restore` of it goes on with the same bits."""

@@ -1,8 +1,13 @@
 """One step of one series, for numba, in the order of `nws.bank.vectors`; and many steps of many."""
 
+import zlib
+from collections.abc import Callable
 from math import sqrt
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from nws.bank import layout as at
@@ -32,6 +37,8 @@ from nws.bank.parts import (
     score_experts,
     track,
 )
+
+Step = Callable[[Wide, Narrow, NDArray[np.int64], int, Wide], int]
 
 SAMPLES, AGE = at.WIDE["samples"].start, at.WIDE["age"].start
 LOW, HIGH = at.WIDE["low"].start, at.WIDE["high"].start
@@ -330,10 +337,28 @@ def step(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, value:
         climb(wide, narrow, rungs, tick)
 
 
-@compiled
-def step_all(
-    wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, values: Wide
-) -> None:
-    """Take in the values of one tick, one a series."""
-    for i in range(len(values)):
-        step(wide[i], narrow[i], rungs, tick, values[i])
+def _edition() -> int:
+    """Return a number that changes with the source of the kernel."""
+    folder = Path(__file__).parent
+    sources = (folder / name for name in ("layout.py", "parts.py", "compiled.py"))
+    return zlib.crc32(b"".join(source.read_bytes() for source in sources))
+
+
+def _kernel(edition: int) -> Step:
+    def step_all(
+        wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, values: Wide
+    ) -> int:
+        for i in range(len(values)):
+            step(wide[i], narrow[i], rungs, tick, values[i])
+        return edition
+
+    machine_code: Step = njit(step_all, cache=True, error_model="numpy")
+    return machine_code
+
+
+step_all: Final = _kernel(_edition())
+"""Takes in the values of one tick, one a series; returns the edition.
+
+numba keeps the machine code on disk under the text of this one function and what it encloses: the
+edition is enclosed, so that a change to any part of the kernel is never missed.
+"""

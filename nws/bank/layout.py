@@ -101,13 +101,11 @@ def _placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, 
 def _rung(experts: int) -> dict[str, tuple[int, ...]]:
     return {
         "scored": (),  # how often
-        "absolute": (experts,),  # mean absolute error
-        "lately": (experts,),  # the same, exponentially discounted
+        "erred": (2, experts),  # mean absolute error, and exponentially discounted
         "regret": (2, experts),  # of ML-Poly, on squared and on absolute error
         "power": (2, experts),
         "candidate": (C,),  # their forecasts
-        "candidate_absolute": (C,),  # mean absolute error
-        "candidate_squared": (C,),  # mean squared error
+        "candidate_error": (2, C),  # mean absolute, mean squared error
         "final": (2,),  # the forecast for the criterion absolute, squared
         "chosen": (2,),  # which candidate that is
         "error": (2,),  # mean absolute error of the first, mean squared error of the second

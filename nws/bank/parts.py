@@ -23,7 +23,7 @@ Block = Wide | Narrow
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Return `function` compiled, with IEEE arithmetic as it is written."""
-    machine_code: Callable[P, R] = njit(function, cache=True, error_model="numpy")
+    machine_code: Callable[P, R] = njit(function, error_model="numpy")
     return machine_code
 
 
@@ -33,9 +33,8 @@ def _starts(fields: dict[str, at.Field]) -> NDArray[np.int64]:
 
 C, D, E, K, L = at.C, at.D, at.E, at.K, at.L
 LEVELS = np.array(at.LEVELS)
-SCORED, ABSOLUTE, LATELY, REGRET, POWER, CANDIDATE, MAE, MSE, FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = (
-    range(14)
-)
+SCORED, ERRED, REGRET, POWER, CANDIDATE, CANDIDATE_ERROR = range(6)
+FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = range(6, 12)
 STEP_AT = _starts(at.STEP)
 MEAN_AT = _starts(at.MEAN)
 CLIP, TINY, TRACE, FORGETTING = at.CLIP, at.TINY, at.TRACE, at.FORGETTING
@@ -83,8 +82,8 @@ def score_experts(
     b: Block, o: int, s: NDArray[np.int64], issued: Block, cand: Block, actual: float, gain: float
 ) -> None:
     """Score the experts' issued forecasts against the actual value (`vectors.score`)."""
-    count = float(b[o + s[SCORED]])
-    gain = max(gain, 1.0 / count)
+    share = 1.0 / float(b[o + s[SCORED]])
+    gain = max(gain, share)
     experts = len(issued)
     above = float(cand[1]) - actual
     below = float(cand[2]) - actual
@@ -95,9 +94,9 @@ def score_experts(
         sign = -1.0
     for k in range(experts):
         error = abs(issued[k] - actual)
-        i = o + s[ABSOLUTE] + k
-        b[i] += (error - b[i]) / count
-        i = o + s[LATELY] + k
+        i = o + s[ERRED] + k
+        b[i] += share * (error - b[i])
+        i += experts
         b[i] += gain * (error - b[i])
         regret = above * (cand[1] - issued[k])
         i = o + s[REGRET] + k
@@ -116,18 +115,18 @@ def score_answers(
     b: Block, o: int, s: NDArray[np.int64], cand: Block, first: int, second: int, actual: float
 ) -> float:
     """Score the candidates and the two answers; return the error of the second answer."""
-    count = float(b[o + s[SCORED]])
+    share = 1.0 / float(b[o + s[SCORED]])
     for c in range(C):
         error = abs(cand[c] - actual)
-        i = o + s[MAE] + c
-        b[i] += (error - b[i]) / count
-        i = o + s[MSE] + c
-        b[i] += (error * error - b[i]) / count
+        i = o + s[CANDIDATE_ERROR] + c
+        b[i] += share * (error - b[i])
+        i += C
+        b[i] += share * (error * error - b[i])
     error = abs(cand[first] - actual)
     i = o + s[ERROR]
-    b[i] += (error - b[i]) / count
+    b[i] += share * (error - b[i])
     error = actual - cand[second]
-    b[i + 1] += (error * error - b[i + 1]) / count
+    b[i + 1] += share * (error * error - b[i + 1])
     return error
 
 
@@ -136,8 +135,8 @@ def track(
     b: Block, o: int, s: NDArray[np.int64], error: float, rate: float, gain: float, held: int
 ) -> None:
     """Move the quantiles and the scale; `held` tells of the certified level, -1: see yourself."""
-    count = float(b[o + s[SCORED]])
-    rate = 2.0 * max(rate, 1.0 / count)
+    share = 1.0 / float(b[o + s[SCORED]])
+    rate = 2.0 * max(rate, share)
     scale = b[o + s[SCALE]]
     for i in range(L):
         q = o + s[QUANTILE] + 2 * i
@@ -152,7 +151,7 @@ def track(
             tail = (1.0 - LEVELS[i]) / 2.0
             b[q] = min(0.0, b[q] + rate * (tail - (1.0 if error < lower else 0.0)))
             b[q + 1] = max(0.0, b[q + 1] + rate * ((1.0 - tail) - (1.0 if error <= upper else 0.0)))
-    b[o + s[SCALE]] += max(gain, 1.0 / count) * (abs(error) - scale)
+    b[o + s[SCALE]] += max(gain, share) * (abs(error) - scale)
 
 
 @compiled
@@ -162,29 +161,29 @@ def answer(b: Block, o: int, s: NDArray[np.int64], issued: Block, variance: floa
     best = 0
     lately = 0
     for k in range(1, experts):
-        if b[o + s[ABSOLUTE] + k] < b[o + s[ABSOLUTE] + best]:
+        if b[o + s[ERRED] + k] < b[o + s[ERRED] + best]:
             best = k
-        if b[o + s[LATELY] + k] < b[o + s[LATELY] + lately]:
+        if b[o + s[ERRED] + experts + k] < b[o + s[ERRED] + experts + lately]:
             lately = k
     cand = o + s[CANDIDATE]
     b[cand] = issued[best]
     b[cand + 3] = issued[lately]
     for c in range(2):
-        floor = variance * variance if c == 0 else variance
+        floor = (variance * variance if c == 0 else variance) + TINY
         total = 0.0
         mix = 0.0
         for k in range(experts):
             i = c * experts + k
-            weight = max(0.0, b[o + s[REGRET] + i]) / (b[o + s[POWER] + i] + floor + TINY)
+            weight = max(0.0, b[o + s[REGRET] + i]) / (b[o + s[POWER] + i] + floor)
             total += weight
             mix += weight * issued[k]
         b[cand + 1 + c] = mix / total if total > 0 else issued[best]
     first = 0
     second = 1
     for c in range(1, C):
-        if b[o + s[MAE] + c] < b[o + s[MAE] + first]:
+        if b[o + s[CANDIDATE_ERROR] + c] < b[o + s[CANDIDATE_ERROR] + first]:
             first = c
-        if b[o + s[MSE] + c] < b[o + s[MSE] + second]:
+        if b[o + s[CANDIDATE_ERROR] + C + c] < b[o + s[CANDIDATE_ERROR] + C + second]:
             second = c
     b[o + s[CHOSEN]] = first
     b[o + s[CHOSEN] + 1] = second

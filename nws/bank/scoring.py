@@ -18,19 +18,17 @@ TAILS = (1.0 - LEVELS) / 2.0
 
 
 class Rungs:
-    """The fields of J rungs as views of a block: ``scored`` (J, N), ``absolute`` (J, E, N), ...
+    """The fields of J rungs as views of a block: ``scored`` (J, N), ``erred`` (J, 2, E, N), ...
 
     `nws.bank.layout` says what each one is.
     """
 
     scored: Array
-    absolute: Array
-    lately: Array
+    erred: Array
     regret: Array
     power: Array
     candidate: Array
-    candidate_absolute: Array
-    candidate_squared: Array
+    candidate_error: Array
     final: Array
     chosen: Array
     error: Array
@@ -44,13 +42,17 @@ class Rungs:
         for name, field in fields.items():
             view = block[:, field.start : field.stop].reshape(rungs, *field.shape, series)
             setattr(self, name, view)
+        self.row = np.arange(rungs)[:, None]
+        self.column = np.arange(series)
 
-    def first(self, count: int) -> "Rungs":
-        """Return the first `count` rungs."""
-        part = object.__new__(Rungs)
+    def part(self, which: slice) -> "Rungs":
+        """Return some of the rungs."""
+        some = object.__new__(Rungs)
         for name, view in vars(self).items():
-            setattr(part, name, view[:count])
-        return part
+            setattr(some, name, view[which])
+        some.row = np.arange(len(some.scored))[:, None]
+        some.column = self.column
+        return some
 
 
 def add(target: Array, change: Array, ok: Array | None) -> None:
@@ -64,6 +66,11 @@ def in_order(array: Array, axis: int) -> Array:
     return total
 
 
+def shares(rungs: Rungs) -> Array:
+    """Return what the newest scoring counts in a mean, 1 / count, (J, N)."""
+    return 1.0 / np.maximum(rungs.scored, 1.0).astype(np.float64)
+
+
 def score_experts(
     rungs: Rungs, issued: Array, candidate: Array, actual: Array, gain: Array, ok: Array | None
 ) -> None:
@@ -74,18 +81,15 @@ def score_experts(
     losses", algorithm ML-Poly) on the gradient of the loss: ``r = l'(m) (m - f)`` with the
     mixture's forecast m, the expert's f, and l the squared or the absolute error.
     """
-    if ok is not None:
-        ok = ok[:, None]
-    count = np.maximum(rungs.scored, 1.0).astype(np.float64)[:, None]
+    ok = None if ok is None else ok[:, None, None]
+    share = shares(rungs)
     error = np.abs(issued - actual[:, None])
-    add(rungs.absolute, (error - rungs.absolute) / count, ok)
-    add(rungs.lately, np.maximum(gain, 1.0 / count) * (error - rungs.lately), ok)
+    weight = np.stack([share, np.maximum(gain, share)], axis=1)[:, :, None]
+    add(rungs.erred, weight * (error[:, None] - rungs.erred), ok)
     mixed = candidate[:, 1:3]
     slope = mixed - actual[:, None]
     slope[:, 1] = np.sign(slope[:, 1])
     regret = slope[:, :, None] * (mixed[:, :, None] - issued[:, None])
-    if ok is not None:
-        ok = ok[:, None]
     add(rungs.regret, regret, ok)
     add(rungs.power, regret * regret, ok)
 
@@ -94,19 +98,25 @@ def score_answers(
     rungs: Rungs, candidate: Array, chosen: Array, actual: Array, ok: Array | None
 ) -> Array:
     """Score the candidates (J, C, N) and the two `chosen` ones; return the error of the second."""
+    share = shares(rungs)[:, None]
+    cost = np.empty(rungs.candidate_error.shape)
+    np.abs(candidate - actual[:, None], out=cost[:, 0])
+    np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
     some = None if ok is None else ok[:, None]
-    count = np.maximum(rungs.scored, 1.0).astype(np.float64)[:, None]
-    error = np.abs(candidate - actual[:, None])
-    add(rungs.candidate_absolute, (error - rungs.candidate_absolute) / count, some)
-    add(rungs.candidate_squared, (error * error - rungs.candidate_squared) / count, some)
-    answers = np.take_along_axis(candidate, chosen.astype(np.intp), axis=1)
-    away: Array = actual[:, None] - answers
-    away[:, 0] = np.abs(away[:, 0])
-    cost = away.copy()
-    cost[:, 1] *= away[:, 1]
-    add(rungs.error, (cost - rungs.error) / count, some)
-    second: Array = away[:, 1]
-    return second
+    more = None if ok is None else ok[:, None, None]
+    add(rungs.candidate_error, share[:, None] * (cost - rungs.candidate_error), more)
+    places = chosen.astype(np.intp)
+    second = places[:, 1]
+    spent = np.stack(
+        [
+            cost[rungs.row, 0, places[:, 0], rungs.column],
+            cost[rungs.row, 1, second, rungs.column],
+        ],
+        axis=1,
+    )
+    add(rungs.error, share * (spent - rungs.error), some)
+    error: Array = actual - candidate[rungs.row, second, rungs.column]
+    return error
 
 
 def track(
@@ -119,21 +129,22 @@ def track(
     `held` (J, N) tells whether intervals as they were issued, of the certified level, held.
     """
     some = None if ok is None else ok[:, None]
-    count = np.maximum(rungs.scored, 1.0).astype(np.float64)
-    rates = (2.0 * np.maximum(rate, 1.0 / count))[:, None]
+    share = shares(rungs)
+    rates = (2.0 * np.maximum(rate, share))[:, None]
     scale = rungs.scale[:, None]
     lower, upper = rungs.quantile[:, :, 0] * scale, rungs.quantile[:, :, 1] * scale
     off = error[:, None]
-    inside = (off >= lower) & (off <= upper)
+    under, within = off < lower, off <= upper
+    inside = within > under
     if held is not None:
         inside[:, at.CERTIFIED] = held
-    add(rungs.covered, np.where(inside, 1.0, 0.0), some)
+    add(rungs.covered, inside, some)
     moving = scale > 0 if some is None else (scale > 0) & some
-    below = rungs.quantile[:, :, 0] + rates * (TAILS - np.where(off < lower, 1.0, 0.0))
-    above = rungs.quantile[:, :, 1] + rates * ((1.0 - TAILS) - np.where(off <= upper, 1.0, 0.0))
-    np.copyto(rungs.quantile[:, :, 0], np.minimum(0.0, below), where=moving, casting="same_kind")
-    np.copyto(rungs.quantile[:, :, 1], np.maximum(0.0, above), where=moving, casting="same_kind")
-    add(rungs.scale, np.maximum(gain, 1.0 / count) * (np.abs(error) - rungs.scale), ok)
+    below = np.minimum(0.0, rungs.quantile[:, :, 0] + rates * (TAILS - under))
+    above = np.maximum(0.0, rungs.quantile[:, :, 1] + rates * ((1.0 - TAILS) - within))
+    np.copyto(rungs.quantile[:, :, 0], below, where=moving, casting="same_kind")
+    np.copyto(rungs.quantile[:, :, 1], above, where=moving, casting="same_kind")
+    add(rungs.scale, np.maximum(gain, share) * (np.abs(error) - rungs.scale), ok)
 
 
 def answer(rungs: Rungs, issued: Array, variance: Array) -> None:
@@ -145,26 +156,22 @@ def answer(rungs: Rungs, issued: Array, variance: Array) -> None:
     lately. The answers: the candidate of the lowest mean absolute error, and the one of the second
     to last of the lowest mean squared error.
     """
-    best = rungs.absolute.argmin(axis=1)[:, None]
-    lately = rungs.lately.argmin(axis=1)[:, None]
-    rungs.candidate[:, :1] = lowest = np.take_along_axis(issued, best, axis=1)
-    rungs.candidate[:, 3:] = np.take_along_axis(issued, lately, axis=1)
-    floor = np.stack([variance * variance, variance])[:, None]
-    weight = np.maximum(0.0, rungs.regret) / (rungs.power + floor + at.TINY)
-    total = in_order(weight, 2)
-    mix = in_order(weight * issued[:, None], 2)
-    mixed = np.repeat(lowest, 2, axis=1).astype(np.float64)
+    best = rungs.erred.argmin(axis=2)
+    row, column = rungs.row, rungs.column
+    rungs.candidate[:, 0] = lowest = issued[row, best[:, 0], column]
+    rungs.candidate[:, 3] = issued[row, best[:, 1], column]
+    floor = np.stack([variance * variance, variance])[:, None] + at.TINY
+    weight = np.empty((2, *rungs.regret.shape))
+    np.divide(np.maximum(0.0, rungs.regret), rungs.power + floor, out=weight[0])
+    np.multiply(weight[0], issued[:, None], out=weight[1])
+    total, mix = np.add.accumulate(weight, axis=3)[:, :, :, -1]
+    mixed = np.empty(mix.shape)
+    mixed[...] = lowest[:, None]
     rungs.candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
-    choose(rungs)
-
-
-def choose(rungs: Rungs) -> None:
-    """Choose for each criterion the candidate that has been wrong least."""
-    first = rungs.candidate_absolute.argmin(axis=1)
-    second = rungs.candidate_squared[:, 1:].argmin(axis=1) + 1
-    chosen = np.stack([first, second], axis=1)
+    chosen = rungs.candidate_error.argmin(axis=2)
+    chosen[:, 1] = rungs.candidate_error[:, 1, 1:].argmin(axis=1) + 1
     rungs.chosen[:] = chosen
-    rungs.final[:] = np.take_along_axis(rungs.candidate, chosen, axis=1)
+    rungs.final[:] = rungs.candidate[row[:, None], chosen, column]
 
 
 def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> None:

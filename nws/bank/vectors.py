@@ -189,7 +189,7 @@ def climb(s: Series, tick: int) -> None:
     """Score what is known by now of the further rungs that are due, and answer anew."""
     due = int(np.count_nonzero(tick % s.every == 0))
     rungs, every = s.rungs[:due], s.every[:due]
-    means = s.means.first(due)
+    means = s.means.part(slice(0, due))
     places = s.starts[:due] + (tick // every) % s.places[:due]
     deviation = np.sqrt(s.variance)
     by = inverse(deviation)
@@ -224,7 +224,7 @@ def score_rungs(
     chosen = np.stack(np.divmod(slot[:, at.C + 1], at.C), axis=1)
     held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
     share = np.sqrt(every / rungs)[:, None]
-    gain = (at.DISCOUNT * every)[:, None, None]
+    gain = (at.DISCOUNT * every)[:, None]
     score_experts(means, issued, candidate, actual, gain, ok)
     error = score_answers(means, candidate, chosen, actual, ok)
     track(means, error, at.MEAN_RATE * share, at.SCALE_GAIN * share, held, ok)
