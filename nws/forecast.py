@@ -1,6 +1,26 @@
-"""What is forecast: a number with its error."""
+"""What is forecast: a number with its error, and an interval with the coverage it has reached."""
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a value is expected to lie.
+
+    Attributes
+    ----------
+    lower, upper
+        The ends, in the unit of the series, within its physical bounds.
+    level
+        The share of values that such intervals are meant to hold, in (0, 1).
+    coverage
+        The share that they have really held so far; ``None`` before there was one to count.
+    """
+
+    lower: float
+    upper: float
+    level: float
+    coverage: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +41,16 @@ class Forecast:
         How many measurements it is made of.
     time
         When the last of them was taken, in seconds since the epoch.
+    rmse
+        Root mean squared error, same unit, of the forecasts made for the criterion ``squared``;
+        ``None`` if not known.
+    horizon
+        The value is the mean of this many samples to come: the rung of the forecaster's ladder
+        that is nearest to what was asked. `error`, `rmse` and `interval` are of such means.
+    over
+        The same in seconds, the period of the series being known; else ``None``.
+    interval
+        Where the value will lie; ``None`` from a forecaster that gives none.
     """
 
     value: float
@@ -28,6 +58,10 @@ class Forecast:
     method: str
     samples: int
     time: float
+    rmse: float | None = None
+    horizon: int = 1
+    over: float | None = None
+    interval: Interval | None = None
 
     def age(self, now: float) -> float:
         """Return the seconds from the last measurement to `now`; never negative."""

@@ -4,7 +4,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
-from nws.forecaster import NoValueYetError
 
 
 class Window:
@@ -28,6 +27,18 @@ class Window:
         self._arrived = deque(values, maxlen=size)
         self.ordered = sorted(self._arrived)
 
+    def state(self) -> list[float]:
+        """Return the values in the order of their arrival."""
+        return list(self._arrived)
+
+    def restore(self, state: list[float]) -> None:
+        """Hold the values of a `state`; ValueError unless they are numbers, not too many."""
+        numbers = isinstance(state, list) and all(isinstance(each, int | float) for each in state)
+        if not numbers or len(state) > self.size:
+            raise ValueError(f"a window holds at most {self.size} numbers, not {state!r:.40}")
+        self._arrived = deque(map(float, state), maxlen=self.size)
+        self.ordered = sorted(self._arrived)
+
     def push(self, value: float) -> None:
         """Add the newest value; the oldest leaves when there are more than `size`."""
         if len(self.ordered) == self.size:
@@ -39,5 +50,5 @@ class Window:
         """Return the middle value, or the mean of the middle two."""
         count = len(self.ordered)
         if not count:
-            raise NoValueYetError
+            raise LookupError("an empty window has no median")
         return (self.ordered[(count - 1) // 2] + self.ordered[count // 2]) / 2

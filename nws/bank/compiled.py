@@ -84,15 +84,28 @@ def learn(wide: Wide, value: float) -> None:
 
 
 @compiled
-def order_latest(recent: Wide, width: int, ordered: Wide) -> None:
-    """Write the latest `width` values, in the order of their size, into `ordered`."""
-    for i in range(width):
+def order_latest(recent: Wide, count: int, ordered: Wide, ages: NDArray[np.int64]) -> None:
+    """Write the latest `count` values, in the order of their size, and their ages."""
+    for i in range(count):
         value = recent[i]
         j = i
         while j > 0 and ordered[j - 1] > value:
             ordered[j] = ordered[j - 1]
+            ages[j] = ages[j - 1]
             j -= 1
         ordered[j] = value
+        ages[j] = i
+
+
+@compiled
+def choose_latest(
+    ordered: Wide, ages: NDArray[np.int64], count: int, width: int, chosen: Wide
+) -> None:
+    """Write those of the ordered values that are among the latest `width`, in order."""
+    place = 0
+    for i in range(count):
+        chosen[place] = ordered[i]
+        place += 1 if ages[i] < width else 0
 
 
 @compiled
@@ -134,24 +147,25 @@ def look_through_windows(wide: Wide, samples: int) -> None:
     """Fill in the medians and means over the latest values."""
     recent = wide[RECENT : RECENT + at_recent]
     f = wide[EXPERT : EXPERT + E]
-    ordered = np.empty(at_recent)
-    w = min(samples, 31)
-    order_latest(recent, w, ordered)
+    every, part = np.empty(at_recent), np.empty(at_recent + 1)
+    ages = np.empty(at_recent, dtype=np.int64)
+    count = min(samples, at_recent)
+    order_latest(recent, count, every, ages)
+    cut = int(TRIM * count)
+    f[15] = average(every, cut, count - cut)
+    w = min(count, 31)
+    choose_latest(every, ages, count, w, part)
     cut = int(TRIM * w)
-    f[10], f[12], f[14] = middle(ordered, w), average(ordered, 0, w), average(ordered, cut, w - cut)
-    w = min(samples, 5)
-    order_latest(recent, w, ordered)
-    f[11], f[13] = middle(ordered, w), average(ordered, 0, w)
-    w = min(samples, 51)
-    order_latest(recent, w, ordered)
-    cut = int(TRIM * w)
-    f[15] = average(ordered, cut, w - cut)
+    f[10], f[12], f[14] = middle(part, w), average(part, 0, w), average(part, cut, w - cut)
+    w = min(count, 5)
+    choose_latest(every, ages, count, w, part)
+    f[11], f[13] = middle(part, w), average(part, 0, w)
     for kind in range(2):
         options = widths(kind, int(wide[WIDTH + kind]))
         for i in range(3):
-            w = min(samples, options[i])
-            order_latest(recent, w, ordered)
-            wide[MEDIANS + 3 * kind + i] = middle(ordered, w)
+            w = min(count, options[i])
+            choose_latest(every, ages, count, w, part)
+            wide[MEDIANS + 3 * kind + i] = middle(part, w)
         f[16 + kind] = wide[MEDIANS + 3 * kind]
 
 

@@ -1,8 +1,10 @@
 """A median that tunes the length of its window."""
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
-from nws.forecaster import Forecaster
+from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.window import Window
 
@@ -32,6 +34,8 @@ class AdaptiveMedian(Forecaster):
     (1, 8.0)
     """
 
+    STATEFUL = ("_latest", "width")
+
     def __init__(self, start: int, minimum: int, maximum: int, offset: int) -> None:
         if not (1 <= minimum <= start <= maximum and offset >= 1):
             raise ValueError(
@@ -53,7 +57,16 @@ class AdaptiveMedian(Forecaster):
 
     def forecast(self) -> float:
         """Return the median over the present window."""
+        if not self._latest:
+            raise NoValueYetError
         return self._windows[self.width].median()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the latest values and the width, and fill the windows."""
+        super().restore(state)
+        if not self._minimum <= self.width <= self._maximum:
+            raise ValueError(f"width: {self._minimum} to {self._maximum} values, not {self.width}")
+        self._windows = {width: Window(width, self._latest) for width in self._neighbours()}
 
     def _neighbours(self) -> tuple[int, ...]:
         """Return the lengths to compare, each once; `min` keeps the first of equals: ours."""

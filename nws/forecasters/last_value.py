@@ -16,6 +16,8 @@ class LastValue(Forecaster):
     0.5
     """
 
+    STATEFUL = ("_last",)
+
     def __init__(self) -> None:
         self._last: float | None = None
 

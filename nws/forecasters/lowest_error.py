@@ -42,12 +42,15 @@ class LowestError(Forecaster):
     ('mean', 0.5)
     """
 
+    STATEFUL = ("_members", "_errors", "_started", "_best")
+
     def __init__(
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
     ) -> None:
         if not forecasters:
             raise ValueError("there is nothing to choose from")
         self._names = tuple(forecasters)
+        self._members = tuple(forecasters.values())
         self._updates = tuple(member.update for member in forecasters.values())
         self._forecasts = tuple(member.forecast for member in forecasters.values())
         self._accumulate = _ACCUMULATE[criterion]
@@ -63,6 +66,11 @@ class LowestError(Forecaster):
         for update in self._updates:
             update(value)
         self._started = True
+
+    def miss(self) -> None:
+        """Tell all members."""
+        for member in self._members:
+            member.miss()
 
     def forecast(self) -> float:
         """Return the forecast of the member chosen."""

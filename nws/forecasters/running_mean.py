@@ -16,6 +16,8 @@ class RunningMean(Forecaster):
     3.0
     """
 
+    STATEFUL = ("_count", "_mean")
+
     def __init__(self) -> None:
         self._count = 0
         self._mean = 0.0

@@ -19,6 +19,8 @@ class SlidingMean(Forecaster):
     1.5
     """
 
+    STATEFUL = ("_window",)
+
     def __init__(self, size: int) -> None:
         self._window = Window(size)
 

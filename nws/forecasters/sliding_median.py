@@ -1,6 +1,6 @@
 """The median of the latest values."""
 
-from nws.forecaster import Forecaster
+from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.window import Window
 
@@ -17,6 +17,8 @@ class SlidingMedian(Forecaster):
     2.0
     """
 
+    STATEFUL = ("_window",)
+
     def __init__(self, size: int) -> None:
         self._window = Window(size)
 
@@ -26,4 +28,6 @@ class SlidingMedian(Forecaster):
 
     def forecast(self) -> float:
         """Return the median."""
+        if not self._window.ordered:
+            raise NoValueYetError
         return self._window.median()

@@ -23,6 +23,8 @@ class Smoothing(Forecaster):
     1.25
     """
 
+    STATEFUL = ("_smooth",)
+
     def __init__(self, gain: float) -> None:
         if not 0 < gain <= 1:
             raise ValueError(f"a gain lies in (0, 1], not {gain}")

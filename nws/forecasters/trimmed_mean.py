@@ -27,6 +27,8 @@ class TrimmedMean(Forecaster):
     3.0
     """
 
+    STATEFUL = ("_window",)
+
     def __init__(self, size: int, alpha: float = 0.30) -> None:
         if not 0 <= alpha < 0.5:
             raise ValueError(f"alpha lies in [0, 0.5), not {alpha}")

@@ -1,4 +1,4 @@
-"""The choice of NWS 2.x: first the best predictor of every stretch of the past, then the best stretch."""
+"""The choice of NWS 2.x: the best predictor over the stretch of the past that judges best."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from itertools import chain
 from operator import sub
 from typing import Final, Literal
 
-from nws.forecaster import Forecaster
+from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 
 Criterion = Literal["absolute", "squared"]
@@ -47,6 +47,8 @@ class TwoLevel(Forecaster):
     ('mean', 0.5)
     """
 
+    STATEFUL = ("_members", "_sums", "_past", "_picks", "_judged", "_answers", "_chosen")
+
     def __init__(
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
     ) -> None:
@@ -60,7 +62,7 @@ class TwoLevel(Forecaster):
         zeros = [0.0] * len(self._names)
         self._sums = [zeros, zeros]
         past = max(STRETCHES)
-        self._past = [deque([zeros], past), deque([zeros], past)]  # latest sums, newest first
+        self._past = [deque([zeros], past), deque([zeros], past)]  # sums, the newest first
         self._picks = [0] * (2 * (1 + len(STRETCHES)))
         self._judged = [0.0] * len(self._picks)
         self._answers: list[float] = []
@@ -75,9 +77,18 @@ class TwoLevel(Forecaster):
             member.update(value)
         self._answers = [member.forecast() for member in self._members]
 
+    def miss(self) -> None:
+        """Tell all members, and ask them anew."""
+        for member in self._members:
+            member.miss()
+        if self._answers:
+            self._answers = [member.forecast() for member in self._members]
+
     def forecast(self) -> float:
         """Return the forecast of the member that the best judge picked."""
-        return self._answers[self._picks[self._chosen]] if self._answers else self._members[0].forecast()
+        if not self._answers:
+            raise NoValueYetError
+        return self._answers[self._picks[self._chosen]]
 
     @property
     def method(self) -> str:

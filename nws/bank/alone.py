@@ -1,0 +1,212 @@
+"""The default profile for a single series."""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nws.bank import layout as at
+from nws.bank.bank import CRITERIA, FAR, REFRESH, Criterion, Engine, chosen_engine, fresh, look_for_rhythm
+from nws.bank.runners import make_runner
+from nws.bank.vectors import Series
+from nws.forecast import Interval
+from nws.forecaster import NoValueYetError
+from nws.frame import FrameForecaster, Outlook
+from nws.measurement import checked_value
+from nws.state import checked_object
+
+SCHEMA = "nws.ladder/1"
+
+
+class LadderForecaster(FrameForecaster):
+    """Forecasts one series as `nws.bank.bank.Bank` forecasts many, with the same numbers.
+
+    The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an
+    auto-lag AR(8), answered by the choice among the expert of the lowest error so far, of the
+    lowest error lately, and two ML-Poly mixtures; chosen anew for every rung of the ladder, by
+    the error on the mean of the next so many values (research/nws section 3).
+
+    Parameters
+    ----------
+    criterion
+        The error that is to be small: ``"absolute"`` or ``"squared"``.
+    ladder
+        The rungs: 1 and, ascending, some of 3, 6, 12, 30, 60, 120.
+    engine
+        ``"numpy"``, ``"numba"``, or ``"auto"``: numba when it is installed. Both give the same
+        numbers; numba takes a second to load.
+
+    Examples
+    --------
+    >>> forecaster = LadderForecaster(engine="numpy")
+    >>> for step in range(200):
+    ...     forecaster.update(step % 4)
+    >>> round(forecaster.forecast(), 1), forecaster.outlook(12).horizon
+    (0.0, 12)
+    >>> round(forecaster.outlook(12).value, 1)
+    1.5
+    """
+
+    def __init__(
+        self,
+        criterion: Criterion = "absolute",
+        ladder: Sequence[int] = at.LADDER,
+        engine: Engine = "numpy",
+    ) -> None:
+        if criterion not in CRITERIA:
+            raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+        self._which = CRITERIA.index(criterion)
+        self.ladder = at.checked_ladder(ladder)
+        self.engine = chosen_engine(engine)
+        self._start()
+
+    def _start(self) -> None:
+        self._wide, self._narrow = fresh(1, self.ladder)
+        self._series = Series(self._wide.T, self._narrow.T, self.ladder)
+        self._tick = 0
+        self._base = self._unit = self._least = self._greatest = 0.0
+        self._samples = 0
+        self._runner = make_runner(self.engine, self._series, self._wide, self._narrow)
+
+    def update(self, value: float) -> None:
+        """Take in the next value."""
+        value = checked_value(value)
+        if not self._samples:
+            self._base = self._least = self._greatest = value
+        elif value < self._least:
+            self._least = value
+        elif value > self._greatest:
+            self._greatest = value
+        away = value - self._base
+        if self._unit and abs(away) / self._unit > FAR:
+            self._start_anew()
+        if not self._unit and away:
+            self._unit = math.ldexp(1.0, max(math.frexp(away)[1], -1020))
+        self._samples += 1
+        self._step(away / self._unit if self._unit else away)
+
+    def miss(self) -> None:
+        """Go on from the forecast: it is remembered, but neither scored nor learnt from."""
+        if self._samples:
+            self._step(math.nan)
+
+    def forecast(self) -> float:
+        """Return the value to expect next."""
+        if not self._samples:
+            raise NoValueYetError
+        return self._out(self._runner.final(self._which))
+
+    @property
+    def method(self) -> str:
+        """The predictor, or the mixture, behind `forecast`."""
+        return self._method(0) if self._samples else "nothing yet"
+
+    def outlook(self, samples: float = 1.0, level: float = 0.9) -> Outlook:
+        """Return the outlook on the nearest rung."""
+        if not (samples > 0 and 0 < level < 1):
+            raise ValueError(f"a frame of {samples} samples at level {level} cannot be forecast")
+        if not self._samples:
+            raise NoValueYetError
+        place = nearest(self.ladder, samples)
+        self._runner.settle()
+        rungs = self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
+        final = [self._out(float(each)) for each in rungs.final[0, :, 0]]
+        scored = float(rungs.scored[0, 0])
+        unit = self._unit or 1.0
+        error = unit * float(rungs.error[0, 0, 0]) if scored else None
+        rmse = unit * math.sqrt(float(rungs.error[0, 1, 0])) if scored else None
+        which = next((i for i, each in enumerate(at.LEVELS) if level <= each + 1e-12), at.L - 1)
+        scale = float(rungs.scale[0, 0])
+        centre = float(rungs.final[0, 1, 0])
+        lower, upper = (centre + float(q) * scale for q in rungs.quantile[0, which, :, 0])
+        interval = Interval(
+            min(self._base + unit * lower, *final),
+            max(self._base + unit * upper, *final),
+            at.LEVELS[which],
+            float(rungs.covered[0, which, 0]) / scored if scored else None,
+        )
+        value = final[self._which]
+        return Outlook(value, error, rmse, self.ladder[place], self._method(place), interval)
+
+    def state(self) -> dict[str, Any]:
+        """Return the two blocks as base64 of little-endian numbers, with the tick."""
+        self._runner.settle()
+        s = self._series
+        for name in ("base", "unit", "least", "greatest"):
+            getattr(s, name)[0] = getattr(self, f"_{name}")
+        return {
+            "schema": SCHEMA,
+            "ladder": list(self.ladder),
+            "tick": self._tick,
+            "values": self._samples,
+            "wide": base64.b64encode(self._wide.astype("<f8").tobytes()).decode(),
+            "narrow": base64.b64encode(self._narrow.astype("<f4").tobytes()).decode(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, of either engine."""
+        names = ("schema", "ladder", "tick", "values", "wide", "narrow")
+        given = checked_object(state, names, "a ladder")
+        if given["schema"] != SCHEMA or given["ladder"] != list(self.ladder):
+            raise ValueError(f"not a state {SCHEMA} of the ladder {self.ladder}")
+        tick, values = given["tick"], given["values"]
+        if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):
+            raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
+        wide = _numbers(given["wide"], "<f8", self._wide.size)
+        narrow = _numbers(given["narrow"], "<f4", self._narrow.size)
+        self._start()
+        self._wide[0], self._narrow[0] = wide, narrow
+        self._tick, self._samples = tick, values
+        for name in ("base", "unit", "least", "greatest"):
+            setattr(self, f"_{name}", float(getattr(self._series, name)[0]))
+        self._runner.resume()
+
+    def _step(self, value: float) -> None:
+        self._runner.step(self._tick, value)
+        if self._tick % REFRESH == 0:
+            look_for_rhythm(self._series, 0, self._tick)
+        self._tick += 1
+
+    def _start_anew(self) -> None:
+        kept = self._base, self._least, self._greatest, self._samples, self._tick
+        self._start()
+        self._base, self._least, self._greatest, self._samples, self._tick = kept
+
+    def _out(self, final: float) -> float:
+        value = self._base + (self._unit or 1.0) * final
+        return min(max(value, self._least), self._greatest)
+
+    def _method(self, place: int) -> str:
+        self._runner.settle()
+        step = self._series.step
+        rungs, first = step, place == 0
+        if not first:
+            rungs = self._series.means.part(slice(place - 1, place))
+            if float(rungs.scored[0, 0]) * at.stride(self.ladder[place]) < at.TRUSTED:
+                rungs, first = step, True
+        chosen = int(rungs.chosen[0, self._which, 0])
+        if chosen in {1, 2}:
+            return at.CANDIDATES[chosen]
+        expert = int(rungs.erred[0, 0 if chosen == 0 else 1, :, 0].argmin())
+        if first:
+            return at.EXPERTS[expert]
+        return at.EXPERTS[at.LADDER_EXPERTS[expert]] if expert < at.K else "direct_regression"
+
+
+def nearest(ladder: Sequence[int], samples: float) -> int:
+    """Return the place of the rung nearest to `samples`, in ratio."""
+    return min(range(len(ladder)), key=lambda place: abs(math.log(ladder[place] / samples)))
+
+
+def _numbers(text: object, kind: str, size: int) -> Any:
+    if not isinstance(text, str):
+        raise ValueError(f"numbers in base64 are wanted, not {text!r:.40}")
+    try:
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype=kind)
+    except ValueError as error:
+        raise ValueError(f"not numbers in base64: {error}") from error
+    if len(numbers) != size or not np.isfinite(numbers).all():
+        raise ValueError(f"{size} finite numbers are wanted, not {len(numbers)}")
+    return numbers

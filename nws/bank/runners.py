@@ -1,0 +1,88 @@
+"""What takes the steps of a single series: compiled, or with NumPy."""
+
+from typing import Protocol
+
+import numpy as np
+
+from nws.bank import vectors
+from nws.bank.scoring import Array
+from nws.bank.vectors import Series
+
+
+class Runner(Protocol):
+    """Takes the steps of one series, whose fields others may read after `settle`."""
+
+    def step(self, tick: int, value: float) -> None:
+        """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
+
+    def final(self, which: int) -> float:
+        """Return the answer of the first rung, in the engine's unit."""
+
+    def settle(self) -> None:
+        """See to it that the fields hold all that is known."""
+
+    def resume(self) -> None:
+        """Go on from fields that were changed."""
+
+
+class CompiledRunner:
+    """Steps in machine code."""
+
+    def __init__(self, series: Series, wide: Array, narrow: Array) -> None:
+        from nws.bank.compiled import step_all  # noqa: PLC0415 - numba loads for a second
+
+        self._run = step_all
+        self._wide, self._narrow = wide, narrow
+        self._rungs = np.array(series.ladder, dtype=np.int64)
+        self._value = np.empty(1)
+        self._final = series.step.final[0, :, 0]
+
+    def step(self, tick: int, value: float) -> None:
+        """Run the kernel."""
+        self._value[0] = value
+        self._run(self._wide, self._narrow, self._rungs, tick, self._value)
+
+    def final(self, which: int) -> float:
+        """Read the answer."""
+        return float(self._final[which])
+
+    def settle(self) -> None:
+        """Nothing is kept elsewhere."""
+
+    def resume(self) -> None:
+        """Nothing is kept elsewhere."""
+
+
+class VectorRunner:
+    """Steps with NumPy, as a bank of one."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+
+    def step(self, tick: int, value: float) -> None:
+        """Take the steps of `nws.bank.vectors`."""
+        s, given = self._series, np.array([value])
+        known = ~np.isnan(given)
+        started = s.samples[0] > 0
+        s.age += started
+        if known[0] and started:
+            vectors.learn(s, given)
+            vectors.take(s, given)
+        elif known[0]:
+            vectors.begin(s, given)
+        vectors.finish(s, tick, given, known)
+
+    def final(self, which: int) -> float:
+        """Read the answer."""
+        return float(self._series.step.final[0, which, 0])
+
+    def settle(self) -> None:
+        """Nothing is kept elsewhere."""
+
+    def resume(self) -> None:
+        """Nothing is kept elsewhere."""
+
+
+def make_runner(engine: str, series: Series, wide: Array, narrow: Array) -> Runner:
+    """Return what runs a single series with this engine."""
+    return CompiledRunner(series, wide, narrow) if engine == "numba" else VectorRunner(series)
