@@ -161,12 +161,14 @@ class LadderForecaster(FrameForecaster):
         self._tick, self._samples = tick, values
         for name in ("base", "unit", "least", "greatest"):
             setattr(self, f"_{name}", float(getattr(self._series, name)[0]))
-        self._runner.resume()
+        self._runner.resume(self._tick)
 
     def _step(self, value: float) -> None:
         self._runner.step(self._tick, value)
         if self._tick % REFRESH == 0:
+            self._runner.settle()
             look_for_rhythm(self._series, 0, self._tick)
+            self._runner.resume(self._tick + 1)
         self._tick += 1
 
     def _start_anew(self) -> None:

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
-from nws.bank import vectors
 from nws.bank.scoring import Array
+from nws.bank.single import SingleRunner
 from nws.bank.vectors import Series
 
 
@@ -21,8 +21,8 @@ class Runner(Protocol):
     def settle(self) -> None:
         """See to it that the fields hold all that is known."""
 
-    def resume(self) -> None:
-        """Go on from fields that were changed."""
+    def resume(self, tick: int) -> None:
+        """Go on from fields that were changed, `tick` being the next."""
 
 
 class CompiledRunner:
@@ -49,40 +49,10 @@ class CompiledRunner:
     def settle(self) -> None:
         """Nothing is kept elsewhere."""
 
-    def resume(self) -> None:
-        """Nothing is kept elsewhere."""
-
-
-class VectorRunner:
-    """Steps with NumPy, as a bank of one."""
-
-    def __init__(self, series: Series) -> None:
-        self._series = series
-
-    def step(self, tick: int, value: float) -> None:
-        """Take the steps of `nws.bank.vectors`."""
-        s, given = self._series, np.array([value])
-        known = ~np.isnan(given)
-        started = s.samples[0] > 0
-        s.age += started
-        if known[0] and started:
-            vectors.learn(s, given)
-            vectors.take(s, given)
-        elif known[0]:
-            vectors.begin(s, given)
-        vectors.finish(s, tick, given, known)
-
-    def final(self, which: int) -> float:
-        """Read the answer."""
-        return float(self._series.step.final[0, which, 0])
-
-    def settle(self) -> None:
-        """Nothing is kept elsewhere."""
-
-    def resume(self) -> None:
+    def resume(self, tick: int) -> None:  # noqa: ARG002 - part of the contract
         """Nothing is kept elsewhere."""
 
 
 def make_runner(engine: str, series: Series, wide: Array, narrow: Array) -> Runner:
     """Return what runs a single series with this engine."""
-    return CompiledRunner(series, wide, narrow) if engine == "numba" else VectorRunner(series)
+    return CompiledRunner(series, wide, narrow) if engine == "numba" else SingleRunner(series)
