@@ -3,18 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """What can be saved and restored: a forecaster, or a window."""
-
-    def state(self) -> Any:
-        """Return the state as a document of JSON."""
-
-    def restore(self, state: Any) -> None:
-        """Take over a state."""
+from typing import Any
 
 
 def packed(value: Any) -> Any:
@@ -25,7 +14,7 @@ def packed(value: Any) -> Any:
     >>> packed((1.5, None, float("inf")))
     [1.5, None, 'inf']
     """
-    if isinstance(value, Stateful):
+    if hasattr(value, "restore"):  # a forecaster, a window, a regression
         return value.state()
     if isinstance(value, list | tuple | deque):
         return [packed(each) for each in value]
@@ -42,7 +31,7 @@ def unpacked(present: Any, plain: Any, where: str) -> Any:
     ValueError
         Permanent: it is of another kind; the message says `where`.
     """
-    if isinstance(present, Stateful):
+    if hasattr(present, "restore"):
         present.restore(plain)
         return present
     if isinstance(present, list | tuple | deque):

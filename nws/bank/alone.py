@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nws.bank import layout as at
-from nws.bank.bank import CRITERIA, FAR, REFRESH, Criterion, Engine, chosen_engine, fresh, look_for_rhythm
+from nws.bank.bank import CRITERIA, FAR, REFRESH, Criterion, Engine, chosen_engine, fresh
 from nws.bank.runners import make_runner
 from nws.bank.vectors import Series
 from nws.forecast import Interval
@@ -166,9 +166,7 @@ class LadderForecaster(FrameForecaster):
     def _step(self, value: float) -> None:
         self._runner.step(self._tick, value)
         if self._tick % REFRESH == 0:
-            self._runner.settle()
-            look_for_rhythm(self._series, 0, self._tick)
-            self._runner.resume(self._tick + 1)
+            self._runner.look_for_rhythm(self._tick)
         self._tick += 1
 
     def _start_anew(self) -> None:

@@ -12,7 +12,6 @@ from typing import Final
 
 from nws.bank import layout as at
 from nws.bank.vectors import Series
-from nws.forecasters.adaptive_median import AdaptiveMedian
 
 
 def _sum(values: list[float]) -> float:
@@ -22,6 +21,53 @@ def _sum(values: list[float]) -> float:
 in_order: Final[Callable[[list[float]], float]] = sum if sys.version_info < (3, 12) else _sum
 """Adds up from the first to the last; from Python 3.12 on `sum` is more exact, and differs."""
 WIDEST: Final = at.RECENT
+
+
+class Adaptive:
+    """An adaptive median (`nws.forecasters.AdaptiveMedian`) that shares its history."""
+
+    def __init__(self, start: int, minimum: int, maximum: int, offset: int) -> None:
+        self._bounds = minimum, maximum, offset
+        self.width = start
+        self._windows: dict[int, list[float]] = {}
+        self.median = 0.0
+
+    def fill(self, recent: list[float]) -> None:
+        """Take over the latest values, the oldest first."""
+        self._windows = {width: sorted(recent[-width:]) for width in self._options()}
+        self.median = self.medians()[0] if recent else 0.0
+
+    def medians(self) -> list[float]:
+        """Return the medians over the present, the shorter and the longer window."""
+        return [_median(self._windows[width]) for width in self._options()]
+
+    def update(self, value: float, recent: list[float]) -> None:
+        """Take the width that would have forecast `value` best; `value` is the last of `recent`."""
+        width, minimum = self.width, abs(self.median - value)
+        for each, values in self._windows.items():
+            error = abs(_median(values) - value)
+            if error < minimum:
+                width, minimum = each, error
+        if width != self.width:
+            self.width = width
+            self.fill(recent)
+            return
+        count = len(recent)
+        for size, values in self._windows.items():
+            if count > size:
+                del values[bisect_left(values, recent[-1 - size])]
+            insort(values, value)
+        self.median = _median(self._windows[width])
+
+    def _options(self) -> tuple[int, int, int]:
+        minimum, maximum, offset = self._bounds
+        width = self.width
+        return width, max(minimum, width - offset), min(maximum, width + offset)
+
+
+def _median(values: list[float]) -> float:
+    count = len(values)
+    return (values[(count - 1) // 2] + values[count // 2]) / 2
 
 
 class Battery:
@@ -36,7 +82,7 @@ class Battery:
         self.ar = [[0.02, 0.0, 0.0, 0.0], [0.10, 0.0, 0.0, 0.0]]
         self.tuning = [0.0, 0.3, 0.0, 0.0]
         self.sorted: tuple[list[float], list[float], list[float]] = ([], [], [])
-        self.adaptive = (AdaptiveMedian(10, 5, 21, 1), AdaptiveMedian(30, 21, 51, 5))
+        self.adaptive = (Adaptive(10, 5, 21, 1), Adaptive(30, 21, 51, 5))
 
     def load(self, s: Series) -> None:
         """Take over what the fields of a series hold."""
@@ -53,7 +99,8 @@ class Battery:
         for values, size in zip(self.sorted, (5, 31, 51), strict=True):
             values[:] = sorted(self.recent[-size:])
         for adaptive, width in zip(self.adaptive, s.width[:, 0].tolist(), strict=True):
-            adaptive.restore({"_latest": list(self.recent), "width": int(width)})
+            adaptive.width = int(width)
+            adaptive.fill(self.recent)
 
     def save(self, s: Series) -> None:
         """Write all but the forecasts into the fields of a series."""
@@ -75,7 +122,11 @@ class Battery:
         self.low = self.high = self.mean = self.running = self.tuning[0] = value
         self.ar[0][1] = self.ar[1][1] = value
         self.smooth = [value] * len(self.smooth)
-        self._push(value)
+        self.recent = [value]
+        for values in self.sorted:
+            values[:] = [value]
+        for adaptive in self.adaptive:
+            adaptive.fill(self.recent)
         return [value] * 21
 
     def take(self, value: float) -> list[float]:
@@ -110,8 +161,8 @@ class Battery:
             in_order(five) / few,
             in_order(more[cut : many - cut]) / (many - 2 * cut),
             in_order(most[wide_cut : all_ - wide_cut]) / (all_ - 2 * wide_cut),
-            self.adaptive[0].forecast(),
-            self.adaptive[1].forecast(),
+            self.adaptive[0].median,
+            self.adaptive[1].median,
             *ar,
             self._tune(value, gain),
         ]
@@ -123,10 +174,10 @@ class Battery:
             if len(values) == size:
                 del values[bisect_left(values, recent[-1 - size])]
             insort(values, value)
-        if len(recent) > 4 * WIDEST:
-            del recent[:-WIDEST]
         for adaptive in self.adaptive:
-            adaptive.update(value)
+            adaptive.update(value, recent)
+        if len(recent) > 8 * WIDEST:
+            del recent[: -WIDEST - 1]
 
     @staticmethod
     def _autoregress(moments: list[float], value: float, last: float, share: float) -> float:

@@ -17,6 +17,7 @@ class FirstRung:
         self._regret, self._power = rungs.regret[0, :, :, 0], rungs.power[0, :, :, 0]
         self._error = np.empty(at.E)
         self._two = np.empty((2, at.E))
+        self._mean_row, self._late_row = self._two
         self._weight = np.empty((2, at.E))
         self._mixed = np.empty((2, 1))
         self._slope = np.empty((2, 1))
@@ -57,8 +58,8 @@ class FirstRung:
         np.subtract(f, value, out=error)
         np.abs(error, out=error)
         np.subtract(error, self._erred, out=two)
-        two[0] *= share
-        two[1] *= max(at.DISCOUNT, share)
+        np.multiply(self._mean_row, share, out=self._mean_row)
+        np.multiply(self._late_row, max(at.DISCOUNT, share), out=self._late_row)
         np.add(self._erred, two, out=self._erred)
         first, second = self._candidate[1], self._candidate[2]
         self._mixed[0, 0], self._mixed[1, 0] = first, second

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
+from nws.bank.rhythms import look_for_rhythm
 from nws.bank.scoring import Array
 from nws.bank.single import SingleRunner
 from nws.bank.vectors import Series
@@ -17,6 +18,9 @@ class Runner(Protocol):
 
     def final(self, which: int) -> float:
         """Return the answer of the first rung, in the engine's unit."""
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Look for the rhythm, `tick` being the latest."""
 
     def settle(self) -> None:
         """See to it that the fields hold all that is known."""
@@ -32,6 +36,7 @@ class CompiledRunner:
         from nws.bank.compiled import step_all  # noqa: PLC0415 - numba loads for a second
 
         self._run = step_all
+        self._series = series
         self._wide, self._narrow = wide, narrow
         self._rungs = np.array(series.ladder, dtype=np.int64)
         self._value = np.empty(1)
@@ -45,6 +50,10 @@ class CompiledRunner:
     def final(self, which: int) -> float:
         """Read the answer."""
         return float(self._final[which])
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Give the auto-lag regression new lags."""
+        look_for_rhythm(self._series, 0, tick)
 
     def settle(self) -> None:
         """Nothing is kept elsewhere."""

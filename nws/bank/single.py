@@ -13,6 +13,7 @@ from nws.bank import vectors
 from nws.bank.battery import Battery
 from nws.bank.first_rung import FirstRung
 from nws.bank.pair import Pair
+from nws.bank.rhythms import look_for_rhythm
 from nws.bank.vectors import Series
 
 
@@ -63,6 +64,15 @@ class SingleRunner:
     def final(self, which: int) -> float:
         """Return the answer of the first rung."""
         return self._first.final[which]
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Give the auto-lag regression new lags."""
+        s, battery = self._series, self._battery
+        s.mean[0], s.variance[0], s.age[0] = battery.mean, battery.variance, self._age
+        s.low[0], s.high[0] = battery.low, battery.high
+        self._pair.save()
+        look_for_rhythm(s, 0, tick)
+        self._pair.resume(tick + 1)
 
     def settle(self) -> None:
         """Write what is kept here into the fields of the series."""

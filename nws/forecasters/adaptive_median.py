@@ -61,13 +61,6 @@ class AdaptiveMedian(Forecaster):
             raise NoValueYetError
         return self._windows[self.width].median()
 
-    def medians(self) -> tuple[float, float, float]:
-        """Return the medians over the present, the shorter and the longer window."""
-        shorter = max(self._minimum, self.width - self._offset)
-        longer = min(self._maximum, self.width + self._offset)
-        present, short, long = (self._windows[w].median() for w in (self.width, shorter, longer))
-        return present, short, long
-
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the latest values and the width, and fill the windows."""
         super().restore(state)
