@@ -9,8 +9,10 @@ A library that imports nothing of `apples`. In reading order:
 3. `nws.memory` and `nws.memories`: where measurements are kept.
 4. `nws.forecaster` and `nws.forecasters`: what forecasts, one number at a time, and the choice of
    the one that has been wrong least (`nws.window` is what the medians look through).
-   `nws.profiles` is the battery of 18; `nws.scored` reports a `nws.forecast.Forecast` with its
-   error.
+   `nws.frame`: those that forecast a mean over a frame, with an interval; `nws.bank` does that for
+   thousands of series at once. `nws.profiles` has the batteries by name; `nws.scored` reports a
+   `nws.forecast.Forecast` with its errors (`nws.grid` tells it what is missing). `nws.backtest`
+   says how good they would have been.
 5. `nws.weather`: all forecasts at one moment, frozen (as text: `nws.weather_format`).
 6. `nws.service`: the five together.
 7. `nws.checks`: the contracts as functions that run, on ours and on yours.
@@ -25,18 +27,27 @@ performance forecasting service for metacomputing"; NWS 2.x.
 from importlib import import_module
 
 _HOMES = {
-    "nws.forecast": ("Forecast",),
+    "nws.bank.alone": ("LadderForecaster",),
+    "nws.bank.bank": ("Bank",),
+    "nws.forecast": ("Forecast", "Interval"),
     "nws.forecaster": ("Forecaster", "NoValueYetError"),
     "nws.forecasters": (
         "AdaptiveMedian",
+        "EwAr1",
         "LastValue",
         "LowestError",
+        "RobustAr",
         "RunningMean",
+        "SelfTuningSmoothing",
         "SlidingMean",
         "SlidingMedian",
         "Smoothing",
         "TrimmedMean",
+        "TwoLevel",
     ),
+    "nws.forecasters.auto_lag_ar": ("AutoLagAr",),
+    "nws.frame": ("FrameForecaster", "Outlook"),
+    "nws.backtest": ("backtest", "trace"),
     "nws.measurement": (
         "AVAILABLE_CPU",
         "BANDWIDTH_TCP",
@@ -49,7 +60,7 @@ _HOMES = {
     ),
     "nws.memories": ("RingMemory",),
     "nws.memory": ("Memory", "RefusedError"),
-    "nws.profiles": ("classic", "classic_primaries"),
+    "nws.profiles": ("PROFILES", "classic", "classic_primaries", "default", "dynamite"),
     "nws.scored": ("ScoredForecaster",),
     "nws.sensor": ("Sensor", "SensorError"),
     "nws.sensors": (

@@ -1,17 +1,29 @@
 # The front door as type checkers see it; `nws/__init__.py` loads the same names lazily.
 # tests/nws/test_front_door.py keeps the two alike.
 
+from nws.backtest import backtest as backtest
+from nws.backtest import trace as trace
+from nws.bank.alone import LadderForecaster as LadderForecaster
+from nws.bank.bank import Bank as Bank
 from nws.forecast import Forecast as Forecast
+from nws.forecast import Interval as Interval
 from nws.forecaster import Forecaster as Forecaster
 from nws.forecaster import NoValueYetError as NoValueYetError
 from nws.forecasters import AdaptiveMedian as AdaptiveMedian
+from nws.forecasters import EwAr1 as EwAr1
 from nws.forecasters import LastValue as LastValue
 from nws.forecasters import LowestError as LowestError
+from nws.forecasters import RobustAr as RobustAr
 from nws.forecasters import RunningMean as RunningMean
+from nws.forecasters import SelfTuningSmoothing as SelfTuningSmoothing
 from nws.forecasters import SlidingMean as SlidingMean
 from nws.forecasters import SlidingMedian as SlidingMedian
 from nws.forecasters import Smoothing as Smoothing
 from nws.forecasters import TrimmedMean as TrimmedMean
+from nws.forecasters import TwoLevel as TwoLevel
+from nws.forecasters.auto_lag_ar import AutoLagAr as AutoLagAr
+from nws.frame import FrameForecaster as FrameForecaster
+from nws.frame import Outlook as Outlook
 from nws.measurement import AVAILABLE_CPU as AVAILABLE_CPU
 from nws.measurement import BANDWIDTH_TCP as BANDWIDTH_TCP
 from nws.measurement import COMPETITORS as COMPETITORS
@@ -25,6 +37,9 @@ from nws.memory import Memory as Memory
 from nws.memory import RefusedError as RefusedError
 from nws.profiles import classic as classic
 from nws.profiles import classic_primaries as classic_primaries
+from nws.profiles import default as default
+from nws.profiles import dynamite as dynamite
+from nws.profiles import PROFILES as PROFILES
 from nws.scored import ScoredForecaster as ScoredForecaster
 from nws.sensor import Sensor as Sensor
 from nws.sensor import SensorError as SensorError

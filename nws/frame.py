@@ -22,7 +22,8 @@ class Outlook:
     method
         The predictor, or mixture of predictors, that it comes from.
     interval
-        Where the mean will lie.
+        Where the mean will lie. It holds the forecast for the squared error; one for the absolute
+        error, which is nearer to a median, may lie outside where the series is very skewed.
     """
 
     value: float
@@ -37,7 +38,7 @@ class FrameForecaster(Forecaster):
     """Forecasts the mean of the next values, for a few fixed numbers of them: its rungs.
 
     * The value lies within the range of the values so far, hence within any physical bounds.
-    * The value lies within its interval.
+    * The interval is in order, names its level, and reports the coverage that was reached.
     * `forecast` is the value of ``outlook(1)``.
 
     ``nws.checks.FRAME_CHECKS`` holds these promises as functions that run.

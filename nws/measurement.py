@@ -18,6 +18,9 @@ LATENCY_TCP: Final = "latencyTcp"
 BANDWIDTH_TCP: Final = "bandwidthTcp"
 """Bytes per second of a long transfer."""
 
+BOUNDS: Final = {AVAILABLE_CPU: (0.0, 1.0), CURRENT_CPU: (0.0, 1.0)}
+"""The least and the greatest value of a resource; of all others, which are amounts, 0 and none."""
+
 LARGEST: Final = 1e300
 """The largest magnitude that counts as a measurement; sums of errors stay finite below it."""
 
@@ -73,6 +76,11 @@ class Measurement:
     series: SeriesName
     time: float
     value: float
+
+
+def bounds_of(resource: str) -> tuple[float, float]:
+    """Return the least and the greatest value that a resource can have, in its unit."""
+    return BOUNDS.get(resource, (0.0, math.inf))
 
 
 def checked_name(what: str, name: str) -> str:

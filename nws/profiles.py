@@ -1,20 +1,27 @@
-"""Which forecasters run together: the batteries, by name."""
+"""Which forecasters run together: the profiles, by name."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, Literal
 
 from nws.forecaster import Forecaster
 from nws.forecasters import (
     AdaptiveMedian,
     LastValue,
-    LowestError,
     RunningMean,
     SlidingMean,
     SlidingMedian,
     Smoothing,
     TrimmedMean,
+    TwoLevel,
 )
+from nws.frame import FrameForecaster
+
+Criterion = Literal["absolute", "squared"]
 
 
-def classic() -> LowestError:
-    """Return the NWS's own battery, fresh, under the choice of the lowest cumulative error.
+def classic(criterion: Criterion = "absolute") -> TwoLevel:
+    """Return the 18 predictors of NWS 2.x under its choice in two levels, fresh.
 
     Examples
     --------
@@ -24,7 +31,40 @@ def classic() -> LowestError:
     >>> forecaster.forecast()
     0.5
     """
-    return LowestError(classic_primaries())
+    return TwoLevel(classic_primaries(), criterion)
+
+
+def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaster:
+    """Return the profile that forecasts best, fresh: `nws.bank.alone.LadderForecaster`.
+
+    The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an auto-lag
+    AR(8), scored on every rung of a ladder of horizons, with prediction intervals
+    (docs/forecasting.md). Loads NumPy. `options` are those of `LadderForecaster`.
+
+    Examples
+    --------
+    >>> forecaster = default()
+    >>> for step in range(100):
+    ...     forecaster.update(step % 2)
+    >>> forecaster.outlook(30).horizon, round(forecaster.outlook(30).value, 2)
+    (30, 0.5)
+    """
+    ladder: Callable[..., FrameForecaster] = import_module("nws.bank.alone").LadderForecaster
+    return ladder(criterion, **options)
+
+
+def dynamite(length: int = 10) -> SlidingMean:
+    """Return Dynamite's load monitor: the mean of a ring buffer of the latest values, fresh.
+
+    Examples
+    --------
+    >>> forecaster = dynamite(length=2)
+    >>> for value in [9.0, 1.0, 2.0]:
+    ...     forecaster.update(value)
+    >>> forecaster.forecast()
+    1.5
+    """
+    return SlidingMean(length)
 
 
 def classic_primaries() -> dict[str, Forecaster]:
@@ -51,3 +91,11 @@ def classic_primaries() -> dict[str, Forecaster]:
         "adaptive_median_5_21": AdaptiveMedian(start=10, minimum=5, maximum=21, offset=1),
         "adaptive_median_21_51": AdaptiveMedian(start=30, minimum=21, maximum=51, offset=5),
     }
+
+
+PROFILES: Final[dict[str, Callable[[], Forecaster]]] = {
+    "classic": classic,
+    "default": default,
+    "dynamite": dynamite,
+}
+"""Profile name -> what makes a fresh forecaster."""

@@ -1,8 +1,17 @@
 """A forecaster held to account: every forecast meets the value it was made for."""
 
-from nws.forecast import Forecast
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nws.forecast import Forecast, Interval
 from nws.forecaster import Forecaster, NoValueYetError
-from nws.measurement import Measurement
+from nws.frame import FrameForecaster
+from nws.grid import Grid
+from nws.measurement import Measurement, checked_value
+from nws.state import checked_object
+
+UNBOUNDED: Final = (-math.inf, math.inf)
 
 
 class ScoredForecaster:
@@ -10,6 +19,18 @@ class ScoredForecaster:
 
     For a forecaster that chooses, this is the error of the choice, made before the value was
     known; the winner's own cumulative error would be flattered by hindsight.
+
+    Measurements that are missing from a regular series are told to the forecaster as missed
+    (`Forecaster.miss`): it may go on from its own forecast, which is not scored.
+
+    Parameters
+    ----------
+    forecaster
+        What forecasts; fresh.
+    bounds
+        The least and the greatest value that the quantity can have: intervals end there.
+    period
+        Seconds between two measurements, if known; else it is taken from their times.
 
     Examples
     --------
@@ -19,12 +40,19 @@ class ScoredForecaster:
     >>> ada = SeriesName("availableCpu", "ada")
     >>> for time, value in [(0.0, 1.0), (10.0, 0.5), (20.0, 0.75)]:
     ...     scored.update(Measurement(ada, time, value))
-    >>> scored.forecast()
-    Forecast(value=0.75, error=0.375, method='LastValue', samples=3, time=20.0)
+    >>> scored.forecast().value, scored.forecast().error
+    (0.75, 0.375)
     """
 
-    def __init__(self, forecaster: Forecaster) -> None:
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        bounds: tuple[float, float] = UNBOUNDED,
+        period: float | None = None,
+    ) -> None:
         self._forecaster = forecaster
+        self._bounds = bounds
+        self._grid = Grid(period)
         self._samples = 0
         self._error = 0.0
         self._time = float("-inf")
@@ -33,6 +61,11 @@ class ScoredForecaster:
     def time(self) -> float:
         """When the last measurement was taken; minus infinity before the first."""
         return self._time
+
+    @property
+    def period(self) -> float | None:
+        """Seconds between two measurements; None while that is not known."""
+        return self._grid.period
 
     def update(self, measurement: Measurement) -> None:
         """Compare the measurement with the forecast made for it, then take it in.
@@ -47,21 +80,95 @@ class ScoredForecaster:
             raise ValueError(
                 f"{measurement.series} at {measurement.time} is not later than {self._time}"
             )
-        expected = self._forecaster.forecast() if self._samples else None
+        checked_value(measurement.value)  # before anything is missed
+        expected = self._expected(measurement.time) if self._samples else None
         self._forecaster.update(measurement.value)
         if expected is not None:
             self._error += (abs(expected - measurement.value) - self._error) / self._samples
         self._samples += 1
         self._time = measurement.time
 
-    def forecast(self) -> Forecast:
-        """Return what to expect next, with the mean absolute error so far."""
+    def forecast(self, over: float | None = None, level: float = 0.9) -> Forecast:
+        """Return what to expect next, with the errors so far.
+
+        Parameters
+        ----------
+        over
+            Seconds from now whose mean is wanted, None: the next measurement. Answered from the
+            forecaster's nearest horizon, which the forecast names; one that has no horizons, or a
+            series whose period is not known yet, answers for the next measurement.
+        level
+            The share of values that the interval is to hold.
+
+        Raises
+        ------
+        LookupError
+            Transient: there has been no measurement yet.
+        ValueError
+            Permanent: `over` is not positive, or `level` not in (0, 1).
+        """
+        if over is not None and not 0 < over < math.inf:
+            raise ValueError(f"a frame of {over} seconds holds nothing to forecast")
         if not self._samples:
             raise NoValueYetError
+        error = self._error if self._samples > 1 else None
+        if not isinstance(self._forecaster, FrameForecaster):
+            method = self._forecaster.method
+            value = self._forecaster.forecast()
+            return Forecast(value, error, method, self._samples, self._time, over=self.period)
+        period = self.period
+        outlook = self._forecaster.outlook(over / period if over and period else 1.0, level)
         return Forecast(
-            value=self._forecaster.forecast(),
-            error=self._error if self._samples > 1 else None,
-            method=self._forecaster.method,
+            value=outlook.value,
+            error=error if outlook.horizon == 1 else outlook.error,
+            method=outlook.method,
             samples=self._samples,
             time=self._time,
+            rmse=outlook.rmse,
+            horizon=outlook.horizon,
+            over=period * outlook.horizon if period else None,
+            interval=self._bounded(outlook.interval),
         )
+
+    def state(self) -> dict[str, Any]:
+        """Return all there is to know, as a document of JSON; TypeError if a part cannot say."""
+        return {
+            "forecaster": self._forecaster.state(),
+            "grid": self._grid.state(),
+            "samples": self._samples,
+            "error": self._error,
+            "time": self._time if self._samples else None,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`, with a forecaster made with the same arguments, bit for bit.
+
+        Raises
+        ------
+        ValueError
+            Permanent: it is not such a state. This object is of no more use.
+        """
+        names = ("forecaster", "grid", "samples", "error", "time")
+        given = checked_object(state, names, "a scored forecaster")
+        samples, error, time = given["samples"], given["error"], given["time"]
+        if not (isinstance(samples, int) and samples >= 0 and isinstance(error, int | float)):
+            raise ValueError(f"samples {samples!r:.40}, error {error!r:.40}: counts are wanted")
+        if (time is None) != (samples == 0) or not isinstance(time, int | float | None):
+            raise ValueError(f"time: the time of the last measurement is wanted, not {time!r:.40}")
+        self._forecaster.restore(given["forecaster"])
+        self._grid.restore(given["grid"])
+        self._samples, self._error = samples, float(error)
+        self._time = float("-inf") if time is None else float(time)
+
+    def _expected(self, time: float) -> float:
+        """Return the forecast for `time`, once what is missing before it was missed."""
+        since = time - self._time
+        for _ in range(self._grid.missing(since)):
+            self._forecaster.miss()
+        self._grid.update(since)
+        return self._forecaster.forecast()
+
+    def _bounded(self, interval: Interval) -> Interval:
+        least, greatest = self._bounds
+        lower, upper = (min(max(end, least), greatest) for end in (interval.lower, interval.upper))
+        return Interval(lower, upper, interval.level, interval.coverage)

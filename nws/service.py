@@ -7,9 +7,9 @@ from threading import Lock
 
 from nws.forecast import Forecast
 from nws.forecaster import Forecaster
-from nws.measurement import Measurement, SeriesName
+from nws.measurement import Measurement, SeriesName, bounds_of
 from nws.memory import Memory, RefusedError
-from nws.profiles import classic
+from nws.profiles import default
 from nws.scored import ScoredForecaster
 from nws.sensor import Sensor, SensorError
 from nws.weather import Weather
@@ -69,7 +69,7 @@ class NetworkWeatherService:
         self,
         memory: Memory,
         sensors: Iterable[Sensor] = (),
-        profile: Callable[[], Forecaster] = classic,
+        profile: Callable[[], Forecaster] = default,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.memory = memory
@@ -98,8 +98,13 @@ class NetworkWeatherService:
                     self._store(measurements, stored, failures)
         return Round(tuple(stored), tuple(failures))
 
-    def forecast(self, series: SeriesName) -> Forecast:
-        """Return what to expect next of `series`.
+    def forecast(
+        self, series: SeriesName, over: float | None = None, level: float = 0.9
+    ) -> Forecast:
+        """Return what to expect of `series`: next, or in the mean `over` so many seconds.
+
+        The forecast names the horizon that was nearest to `over`, and has an interval of `level`,
+        if the profile has such (`nws.scored.ScoredForecaster.forecast`).
 
         Raises
         ------
@@ -107,14 +112,15 @@ class NetworkWeatherService:
             Transient: nothing was measured yet.
         """
         with self._forecasting:
-            return self._up_to_date(series).forecast()
+            return self._up_to_date(series).forecast(over, level)
 
-    def weather(self) -> Weather:
-        """Return the forecasts of all series in the memory, now."""
+    def weather(self, over: float | None = None, level: float = 0.9) -> Weather:
+        """Return the forecasts of all series in the memory, now; `over` and `level` as above."""
         now = self._clock()
         with self._forecasting:
             forecasts = {
-                series: self._up_to_date(series).forecast() for series in self.memory.series()
+                series: self._up_to_date(series).forecast(over, level)
+                for series in self.memory.series()
             }
         return Weather.of(forecasts, now)
 
@@ -126,7 +132,9 @@ class NetworkWeatherService:
         if forecaster is None:
             if not measurements:
                 raise LookupError(f"nothing was measured of {series} yet")
-            forecaster = self._forecasters[series] = ScoredForecaster(self._profile())
+            forecaster = self._forecasters[series] = ScoredForecaster(
+                self._profile(), bounds_of(series.resource)
+            )
         for measurement in measurements:
             forecaster.update(measurement)
         return forecaster

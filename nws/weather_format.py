@@ -12,9 +12,10 @@ known. Of a forecast only the value is needed, so that a sky can be written by h
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
-from nws.forecast import Forecast
+from nws.forecast import Forecast, Interval
 from nws.measurement import checked_name
 
 SCHEMA: Final = "nws.weather/1"
@@ -59,13 +60,14 @@ def read(
 
 
 def _plain(forecast: Forecast) -> dict[str, Any]:
-    return {
-        "value": forecast.value,
-        "error": forecast.error,
-        "method": forecast.method,
-        "samples": forecast.samples,
-        "time": forecast.time,
-    }
+    """Return the fields; of those that only some forecasts have, the ones that are set."""
+    fields = asdict(forecast)
+    for name in ("rmse", "over", "interval"):
+        if fields[name] is None:
+            del fields[name]
+    if forecast.horizon == 1:
+        del fields["horizon"]
+    return fields
 
 
 def _parse(text: str) -> object:
@@ -97,13 +99,17 @@ def _forecast(value: object, where: str, time: float, table: str) -> Forecast:
         "method": _text,
         "samples": _count,
         "time": _number,
+        "rmse": _error,
+        "horizon": _count,
+        "over": _error,
+        "interval": _interval,
     }
     for name in entry:
         if name not in read_field:
             _refuse(f"{where}.{name}", f"there is no such field, only {', '.join(read_field)}")
     fields = {"value": None, "error": None, "method": "given", "samples": 0, "time": time, **entry}
     forecast = Forecast(
-        **{name: read_field[name](fields[name], f"{where}.{name}") for name in read_field}
+        **{name: read_field[name](given, f"{where}.{name}") for name, given in fields.items()}
     )
     if forecast.value > MOST.get(table, math.inf):
         _refuse(f"{where}.value", f"a share lies in 0..1, not {forecast.value}")
@@ -137,6 +143,20 @@ def _amount(value: object, where: str) -> float:
 
 def _error(value: object, where: str) -> float | None:
     return None if value is None else _amount(value, where)
+
+
+def _interval(value: object, where: str) -> Interval | None:
+    if value is None:
+        return None
+    entry = _object(value, where)
+    if set(entry) != {"lower", "upper", "level", "coverage"}:
+        _refuse(where, "lower, upper, level and coverage are wanted")
+    ends = [_number(entry[name], f"{where}.{name}") for name in ("lower", "upper")]
+    level = _amount(entry["level"], f"{where}.level")
+    coverage = _error(entry["coverage"], f"{where}.coverage")
+    if not ends[0] <= ends[1] or level >= 1 or (coverage or 0) > 1:
+        _refuse(where, "lower <= upper, level < 1 and coverage <= 1 are wanted")
+    return Interval(ends[0], ends[1], level, coverage)
 
 
 def _count(value: object, where: str) -> int:

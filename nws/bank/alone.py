@@ -10,6 +10,7 @@ import numpy as np
 from nws.bank import layout as at
 from nws.bank.bank import CRITERIA, FAR, REFRESH, Criterion, Engine, chosen_engine, fresh
 from nws.bank.runners import make_runner
+from nws.bank.scoring import Array
 from nws.bank.vectors import Series
 from nws.forecast import Interval
 from nws.forecaster import NoValueYetError
@@ -122,13 +123,32 @@ class LadderForecaster(FrameForecaster):
         centre = float(rungs.final[0, 1, 0])
         lower, upper = (centre + float(q) * scale for q in rungs.quantile[0, which, :, 0])
         interval = Interval(
-            min(self._base + unit * lower, *final),
-            max(self._base + unit * upper, *final),
+            self._base + unit * lower,
+            self._base + unit * upper,
             at.LEVELS[which],
             float(rungs.covered[0, which, 0]) / scored if scored else None,
         )
         value = final[self._which]
         return Outlook(value, error, rmse, self.ladder[place], self._method(place), interval)
+
+    def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
+        """Return for every rung the forecasts absolute and squared, and the ends; and the experts.
+
+        `level` is one of ``nws.bank.layout.LEVELS``.
+        """
+        self._runner.settle()
+        s, which, unit = self._series, at.LEVELS.index(level), self._unit or 1.0
+        final, scale, quantile = s.step.final, s.step.scale, s.step.quantile
+        if len(self.ladder) > 1:
+            final = np.concatenate([final, s.means.final])
+            scale = np.concatenate([scale, s.means.scale])
+            quantile = np.concatenate([quantile, s.means.quantile])
+        final = final[:, :, 0].T
+        ends = final[1] + quantile[:, which, :, 0].T * scale[:, 0]
+        values = np.minimum(np.maximum(self._base + unit * final, self._least), self._greatest)
+        experts = self._base + unit * s.expert[:, 0]
+        lower, upper = self._base + unit * ends
+        return values[0], values[1], lower, upper, experts
 
     def state(self) -> dict[str, Any]:
         """Return the two blocks as base64 of little-endian numbers, with the tick."""

@@ -151,13 +151,10 @@ class Bank:
         scale = r.scale[0].astype(np.float64) * s.unit
         centre = s.base + s.unit * r.final[0, 1].astype(np.float64)
         ends = centre + r.quantile[0, which].astype(np.float64) * scale
-        value, other = self.forecast(rung), self.forecast(rung, "squared")
-        lower = np.minimum(ends[0], np.minimum(value, other))
-        upper = np.maximum(ends[1], np.maximum(value, other))
         scored = r.scored[0].astype(np.float64)
         coverage = np.full(self.count, np.nan)
         np.divide(r.covered[0, which], scored, out=coverage, where=scored > 0)
-        return lower, upper, coverage
+        return ends[0], ends[1], coverage
 
     def rung(self, rung: int) -> vectors.Rungs:
         """Return the fields of one rung of the ladder."""

@@ -6,7 +6,11 @@
 4. `SlidingMean`, `SlidingMedian`, `TrimmedMean`: the last few values, ever less impressed by
    outliers.
 5. `AdaptiveMedian`: a median that tunes the length of its own window.
-6. `LowestError`: runs others side by side and answers with the one that has been wrong least.
+6. `EwAr1`, `SelfTuningSmoothing`, `RobustAr`: what follows a trend back to the mean, tunes itself,
+   regresses on the past. `AutoLagAr` looks for the rhythm first; it needs NumPy and is therefore
+   to be had from the front door or its own module, not from here.
+7. `LowestError`: runs others side by side and answers with the one that has been wrong least;
+   `TwoLevel`: with the one that was best over the stretch of the past that judges best.
 
 None of them knows another: `nws.profiles` puts them together. All keep the contract of
 `nws.forecaster`; the averaging ones also never leave the range of the values they were given.
@@ -16,21 +20,29 @@ performance forecasting service for metacomputing", and the NWS 2.x distribution
 """
 
 from nws.forecasters.adaptive_median import AdaptiveMedian
+from nws.forecasters.ew_ar1 import EwAr1
 from nws.forecasters.last_value import LastValue
 from nws.forecasters.lowest_error import LowestError
+from nws.forecasters.robust_ar import RobustAr
 from nws.forecasters.running_mean import RunningMean
+from nws.forecasters.self_tuning_smoothing import SelfTuningSmoothing
 from nws.forecasters.sliding_mean import SlidingMean
 from nws.forecasters.sliding_median import SlidingMedian
 from nws.forecasters.smoothing import Smoothing
 from nws.forecasters.trimmed_mean import TrimmedMean
+from nws.forecasters.two_level import TwoLevel
 
 __all__ = [
     "AdaptiveMedian",
+    "EwAr1",
     "LastValue",
     "LowestError",
+    "RobustAr",
     "RunningMean",
+    "SelfTuningSmoothing",
     "SlidingMean",
     "SlidingMedian",
     "Smoothing",
     "TrimmedMean",
+    "TwoLevel",
 ]

@@ -1,0 +1,177 @@
+"""How good the forecasts would have been: the league table of predictors over a recorded series."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.bank import layout as at
+from nws.bank.alone import LadderForecaster
+from nws.bank.bank import Engine
+from nws.profiles import classic
+
+SCHEMA: Final = "nws.backtest/1"
+UNSCORED: Final = 64
+"""Samples at the start that are learnt from but not scored."""
+LEVEL: Final = 0.9
+REPORTED: Final = (12, 60)
+"""Horizons in the report."""
+GAUSS: Final = 1.645
+"""Half the width, in standard deviations, of the interval that holds 0.9 of a normal distribution."""
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was forecast before every sample of a series; row t was made from the samples before t.
+
+    Attributes
+    ----------
+    values
+        The samples, T of them; NaN where one is missing.
+    absolute, squared
+        (T + 1, rungs): the default profile's forecasts for the two criteria, by rung of `ladder`.
+    lower, upper
+        (T + 1, rungs): its intervals of level 0.9.
+    method
+        (T + 1): the predictor behind ``absolute[:, 0]``.
+    experts
+        (T + 1, E): the forecasts of its predictors, `nws.bank.layout.EXPERTS`.
+    classic
+        (T + 1, 2): the classic profile's, for the criteria absolute and squared.
+    ladder
+        The rungs.
+    """
+
+    values: Numbers
+    absolute: Numbers
+    squared: Numbers
+    lower: Numbers
+    upper: Numbers
+    method: tuple[str, ...]
+    experts: Numbers
+    classic: Numbers
+    ladder: tuple[int, ...] = at.LADDER
+
+
+def trace(values: NDArray[Any], engine: Engine = "numpy") -> Trace:
+    """Run the default and the classic profile through `values` (NaN: missing).
+
+    Raises
+    ------
+    ValueError
+        Permanent: a value is infinite or larger than 1e300.
+    """
+    samples = np.asarray(values, dtype=np.float64)
+    size, rungs = len(samples), len(at.LADDER)
+    absolute, squared, lower, upper = np.full((4, size + 1, rungs), np.nan)
+    experts = np.full((size + 1, at.E), np.nan)
+    methods = ["nothing yet"] * (size + 1)
+    forecaster, started = LadderForecaster(engine=engine), False
+    for row, value in enumerate(samples.tolist(), start=1):
+        if value == value:  # noqa: PLR0124 - NaN is what differs from itself
+            forecaster.update(value)
+            started = True
+        elif started:
+            forecaster.miss()
+        if started:
+            now = forecaster.all_outlooks(LEVEL)
+            absolute[row], squared[row], lower[row], upper[row], experts[row] = now
+            methods[row] = forecaster.method
+    return Trace(
+        samples, absolute, squared, lower, upper, tuple(methods), experts, _classic(samples)
+    )
+
+
+def _classic(samples: Numbers) -> Numbers:
+    """Return the classic profile's forecasts for both criteria; what is missing it skips."""
+    made = np.full((len(samples) + 1, 2), np.nan)
+    choices = [classic("absolute"), classic("squared")]
+    for row, value in enumerate(samples.tolist(), start=1):
+        made[row] = made[row - 1]
+        if value == value:  # noqa: PLR0124 - NaN is what differs from itself
+            for column, choice in enumerate(choices):
+                choice.update(value)
+                made[row, column] = choice.forecast()
+    return made
+
+
+def backtest(name: str, values: NDArray[Any], engine: Engine = "numpy") -> dict[str, Any]:
+    """Return the report on one series, an entry of ``series`` in the schema ``nws.backtest/1``."""
+    return report(name, trace(values, engine))
+
+
+def report(name: str, run: Trace) -> dict[str, Any]:
+    """Return the report on a trace. Numbers that there is nothing to take from are None."""
+    predictors = {
+        expert: _errors(run.experts[:, column], run.experts[:, column], run.values)
+        for column, expert in enumerate(at.EXPERTS)
+    }
+    both = _errors(run.absolute[:, 0], run.squared[:, 0], run.values)
+    classic_errors = _errors(run.classic[:, 0], run.classic[:, 1], run.values)
+    return {
+        "name": name,
+        "n": int(np.count_nonzero(~np.isnan(run.values))),
+        **both,
+        "classic": classic_errors,
+        "last_value": predictors["last_value"],
+        "interval": _interval(run, classic_errors["rmse"]),
+        "horizons": {str(rung): _horizon(run, rung) for rung in REPORTED},
+        "predictors": predictors,
+    }
+
+
+def means(values: Numbers, rung: int) -> Numbers:
+    """Return the means of ``values[t : t + rung]``; NaN where fewer than half are known."""
+    if len(values) < rung:
+        return np.empty(0)
+    windows = np.lib.stride_tricks.sliding_window_view(values, rung)
+    known = np.count_nonzero(~np.isnan(windows), axis=1)
+    enough = 2 * known >= rung
+    result = np.full(len(windows), np.nan)
+    result[enough] = np.nansum(windows[enough], axis=1) / known[enough]
+    return result
+
+
+def _mean(numbers: Numbers) -> float | None:
+    known = numbers[~np.isnan(numbers)]
+    return float(known.mean()) if len(known) else None
+
+
+def _errors(absolute: Numbers, squared: Numbers, values: Numbers) -> dict[str, float | None]:
+    rows = slice(UNSCORED, len(values))
+    mse = _mean((squared[rows] - values[rows]) ** 2)
+    return {
+        "mae": _mean(np.abs(absolute[rows] - values[rows])),
+        "rmse": None if mse is None else float(np.sqrt(mse)),
+    }
+
+
+def _interval(run: Trace, classic_rmse: float | None) -> dict[str, float | None]:
+    rows = slice(UNSCORED, len(run.values))
+    value, lower, upper = run.values[rows], run.lower[rows, 0], run.upper[rows, 0]
+    inside = np.where(np.isnan(value), np.nan, (value >= lower) & (value <= upper))
+    width = _mean(upper - lower)
+    ratio = width / (2 * GAUSS * classic_rmse) if width is not None and classic_rmse else None
+    return {"level": LEVEL, "coverage": _mean(inside), "width_ratio": ratio}
+
+
+def _horizon(run: Trace, rung: int) -> dict[str, float | None]:
+    actual = means(run.values, rung)[UNSCORED:]
+    rows = slice(UNSCORED, UNSCORED + len(actual))
+    place = run.ladder.index(rung)
+    lower, upper = run.lower[rows, place], run.upper[rows, place]
+    inside = np.where(np.isnan(actual), np.nan, (actual >= lower) & (actual <= upper))
+    return {
+        "mae": _mean(np.abs(run.absolute[rows, place] - actual)),
+        "classic_one_step_mae": _mean(np.abs(run.classic[rows, 0] - actual)),
+        "coverage": _mean(inside),
+    }
+
+
+def document(reports: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the whole document of ``nws backtest --json``."""
+    return {"schema": SCHEMA, "series": list(reports)}
