@@ -47,7 +47,7 @@ _HOMES = {
     ),
     "nws.forecasters.auto_lag_ar": ("AutoLagAr",),
     "nws.frame": ("FrameForecaster", "Outlook"),
-    "nws.backtest": ("backtest", "trace"),
+    "nws.backtest": ("backtest", "document", "report", "trace"),
     "nws.measurement": (
         "AVAILABLE_CPU",
         "BANDWIDTH_TCP",
@@ -60,6 +60,8 @@ _HOMES = {
     ),
     "nws.memories": ("RingMemory",),
     "nws.memory": ("Memory", "RefusedError"),
+    "nws.picture": ("picture",),
+    "nws.recording": ("read_recording",),
     "nws.profiles": ("PROFILES", "classic", "classic_primaries", "default", "dynamite"),
     "nws.scored": ("ScoredForecaster",),
     "nws.sensor": ("Sensor", "SensorError"),

@@ -2,6 +2,8 @@
 # tests/nws/test_front_door.py keeps the two alike.
 
 from nws.backtest import backtest as backtest
+from nws.backtest import document as document
+from nws.backtest import report as report
 from nws.backtest import trace as trace
 from nws.bank.alone import LadderForecaster as LadderForecaster
 from nws.bank.bank import Bank as Bank
@@ -35,11 +37,13 @@ from nws.measurement import SeriesName as SeriesName
 from nws.memories import RingMemory as RingMemory
 from nws.memory import Memory as Memory
 from nws.memory import RefusedError as RefusedError
+from nws.picture import picture as picture
 from nws.profiles import classic as classic
 from nws.profiles import classic_primaries as classic_primaries
 from nws.profiles import default as default
 from nws.profiles import dynamite as dynamite
 from nws.profiles import PROFILES as PROFILES
+from nws.recording import read_recording as read_recording
 from nws.scored import ScoredForecaster as ScoredForecaster
 from nws.sensor import Sensor as Sensor
 from nws.sensor import SensorError as SensorError

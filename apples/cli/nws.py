@@ -14,6 +14,7 @@ from apples.information import LiveSky
 from apples.resources import Host, HostList, Network, read_host_list
 
 COMMANDS: Mapping[str, Entry] = {
+    "backtest": Entry("apples.cli.nws_backtest:backtest", "League table of predictors."),
     "sense": Entry("apples.cli.nws:sense", "Measure this machine and print its weather."),
 }
 
