@@ -38,11 +38,11 @@ from nws.memories import RingMemory as RingMemory
 from nws.memory import Memory as Memory
 from nws.memory import RefusedError as RefusedError
 from nws.picture import picture as picture
+from nws.profiles import PROFILES as PROFILES
 from nws.profiles import classic as classic
 from nws.profiles import classic_primaries as classic_primaries
 from nws.profiles import default as default
 from nws.profiles import dynamite as dynamite
-from nws.profiles import PROFILES as PROFILES
 from nws.recording import read_recording as read_recording
 from nws.scored import ScoredForecaster as ScoredForecaster
 from nws.sensor import Sensor as Sensor

@@ -1,6 +1,6 @@
 """How good the forecasts would have been: the league table of predictors over a recorded series."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -172,6 +172,6 @@ def _horizon(run: Trace, rung: int) -> dict[str, float | None]:
     }
 
 
-def document(reports: list[Mapping[str, Any]]) -> dict[str, Any]:
+def document(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the whole document of ``nws backtest --json``."""
     return {"schema": SCHEMA, "series": list(reports)}

@@ -6,8 +6,9 @@ the promise that was broken. They run on all implementations here, and on yours:
     for check in nws.checks.FORECASTER_CHECKS:
         check(lambda: MyForecaster(gain=0.2))
 
-Reading order: forecasters (`FORECASTER_CHECKS`, and `AVERAGING_CHECKS` for those that never leave
-the range of their values), sensors (`SENSOR_CHECKS`), memories (`MEMORY_CHECKS`).
+Reading order: forecasters (`FORECASTER_CHECKS`, `AVERAGING_CHECKS` for those that never leave the
+range of their values, `STATE_CHECKS` for those that can be saved, `FRAME_CHECKS` for those that
+look over a frame), sensors (`SENSOR_CHECKS`), memories (`MEMORY_CHECKS`).
 """
 
 import math
@@ -16,9 +17,19 @@ from functools import partial
 from typing import Final
 
 from nws.forecaster import Forecaster
+from nws.forecaster_checks import FRAME_CHECKS, STATE_CHECKS
 from nws.measurement import Measurement, SeriesName
 from nws.memory import Memory, RefusedError
 from nws.sensor import Sensor
+
+__all__ = [
+    "AVERAGING_CHECKS",
+    "FORECASTER_CHECKS",
+    "FRAME_CHECKS",
+    "MEMORY_CHECKS",
+    "SENSOR_CHECKS",
+    "STATE_CHECKS",
+]
 
 MakeForecaster = Callable[[], Forecaster]
 MakeSensor = Callable[[], Sensor]

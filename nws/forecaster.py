@@ -26,8 +26,8 @@ class Forecaster(ABC):
     enough to name the attributes that change in `STATEFUL`.
     """
 
-    STATEFUL: ClassVar[tuple[str, ...] | None] = None
-    """The attributes that make up the state; None: it cannot be saved, only fed again."""
+    STATEFUL: ClassVar[tuple[str, ...]] = ()
+    """The attributes that make up the state; none: it cannot be saved, only fed again."""
 
     @abstractmethod
     def update(self, value: float) -> None:
@@ -85,7 +85,7 @@ class Forecaster(ABC):
             setattr(self, name, unpacked(getattr(self, name), state[name], name))
 
     def _stateful(self) -> tuple[str, ...]:
-        if self.STATEFUL is None:
+        if not self.STATEFUL:
             raise TypeError(f"{type(self).__name__} does not say what its state is")
         return self.STATEFUL
 

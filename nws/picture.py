@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from html import escape
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -77,7 +78,7 @@ def _columns(values: Numbers) -> Iterable[tuple[float, float, float]]:
     """Yield (place, least, greatest) of the known samples of every column."""
     count = min(len(values), COLUMNS)
     edges = np.linspace(0, len(values), count + 1).astype(int)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges.tolist()):
         part = values[start:stop]
         part = part[np.isfinite(part)]
         if len(part):
@@ -117,7 +118,9 @@ def _axes(low: float, high: float, start: int, stop: int) -> str:
     ]
     for value in np.linspace(low, high, 5)[1:-1].tolist():
         y = _y(value, low, high)
-        marks.append(f'<line x1="{LEFT - 4}" y1="{y:.1f}" x2="{LEFT}" y2="{y:.1f}" stroke="{INK}"/>')
+        marks.append(
+            f'<line x1="{LEFT - 4}" y1="{y:.1f}" x2="{LEFT}" y2="{y:.1f}" stroke="{INK}"/>'
+        )
         marks.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
     return "\n".join(marks)
 

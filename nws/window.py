@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterable
 
 
-
 class Window:
     """The latest `size` values, kept sorted: a push costs one search and two short moves.
 

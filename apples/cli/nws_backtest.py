@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,7 @@ import nws
 from apples.cli.program import say, show, show_json
 from apples.errors import UsageError
 
+Engine = Literal["numpy", "numba"]
 MANY = 20_000
 """From so many samples on numba, when it is installed, earns the seconds that it takes to load."""
 SHOWN = 5
@@ -39,7 +40,7 @@ def backtest(
     except ValueError as error:
         raise UsageError(str(error)) from error
     many = sum(len(values) for values in recording.values()) > MANY
-    engine = "numba" if many and find_spec("numba") else "numpy"
+    engine: Engine = "numba" if many and find_spec("numba") else "numpy"
     reports = []
     for name, values in recording.items():
         run = nws.trace(values, engine)
@@ -58,8 +59,7 @@ def table(report: Mapping[str, Any]) -> list[str]:
     classic, last, interval = report["classic"], report["last_value"], report["interval"]
     width = _number(interval["width_ratio"])
     lines = [
-        f"{report['name']}: {_against(report['mae'], classic['mae'])} "
-        f"({report['n']} samples)",
+        f"{report['name']}: {_against(report['mae'], classic['mae'])} ({report['n']} samples)",
         f"  {'predictor':<24} {'MAE':>12} {'RMSE':>12}",
         _row("default profile", report),
         _row("classic profile (NWS 2.x)", classic),
@@ -69,7 +69,9 @@ def table(report: Mapping[str, Any]) -> list[str]:
         (item for item in report["predictors"].items() if item[1]["mae"] is not None),
         key=lambda item: item[1]["mae"],
     )
-    lines += [_row(f"{place}. {name}", errors) for place, (name, errors) in enumerate(ranked[:SHOWN], 1)]
+    lines += [
+        _row(f"{place}. {name}", errors) for place, (name, errors) in enumerate(ranked[:SHOWN], 1)
+    ]
     lines.append(
         f"  interval of {interval['level']:.0%}: held {_percent(interval['coverage'])}, "
         f"{width} as wide as +-1.645 RMSE of the classic forecast"

@@ -112,7 +112,9 @@ class LadderForecaster(FrameForecaster):
             raise NoValueYetError
         place = nearest(self.ladder, samples)
         self._runner.settle()
-        rungs = self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
+        rungs = (
+            self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
+        )
         final = [self._out(float(each)) for each in rungs.final[0, :, 0]]
         scored = float(rungs.scored[0, 0])
         unit = self._unit or 1.0

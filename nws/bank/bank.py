@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from nws.bank import layout as at
 from nws.bank import vectors
 from nws.bank.rhythms import look_for_rhythm
-from nws.bank.scoring import Array
+from nws.bank.scoring import Array, Rungs
 from nws.bank.vectors import Series
 from nws.measurement import LARGEST
 
@@ -156,7 +156,7 @@ class Bank:
         np.divide(r.covered[0, which], scored, out=coverage, where=scored > 0)
         return ends[0], ends[1], coverage
 
-    def rung(self, rung: int) -> vectors.Rungs:
+    def rung(self, rung: int) -> Rungs:
         """Return the fields of one rung of the ladder."""
         place = self.ladder.index(rung)
         if place == 0:
@@ -199,7 +199,7 @@ class Bank:
         unit = np.where(s.unit > 0, s.unit, np.inf)
         far = known & (np.abs(away) / unit > FAR)
         if far.any():
-            for column in np.flatnonzero(far):
+            for column in np.flatnonzero(far).tolist():
                 self._start_anew(column)
         unset = known & (s.unit == 0) & (away != 0)
         if unset.any():

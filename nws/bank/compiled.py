@@ -4,13 +4,14 @@ import zlib
 from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from nws.bank import layout as at
+from nws.bank.experts import AVERAGE, EXPERT, HIGH, LOW, SAMPLES, VARIANCE, take
 from nws.bank.parts import (
     CANDIDATE,
     CHOSEN,
@@ -40,26 +41,18 @@ from nws.bank.parts import (
 
 Step = Callable[[Wide, Narrow, NDArray[np.int64], int, Wide], int]
 
-SAMPLES, AGE = at.WIDE["samples"].start, at.WIDE["age"].start
-LOW, HIGH = at.WIDE["low"].start, at.WIDE["high"].start
-AVERAGE, VARIANCE = at.WIDE["mean"].start, at.WIDE["variance"].start
-AR_MEAN, AR_VARIANCE = at.WIDE["ar_mean"].start, at.WIDE["ar_variance"].start
-AR_COVARIANCE, TUNING = at.WIDE["ar_covariance"].start, at.WIDE["tuning"].start
-WIDTH, MEDIANS = at.WIDE["width"].start, at.WIDE["medians"].start
-RECENT, EXPERT = at.WIDE["recent"].start, at.WIDE["expert"].start
+AGE = at.WIDE["age"].start
 AR_X, AR_W, AR_P = (at.WIDE[name].start for name in ("ar_x", "ar_w", "ar_p"))
 LAG, LAG_X, LAG_W, LAG_P = (at.WIDE[name].start for name in ("lag", "lag_x", "lag_w", "lag_p"))
 HISTORY, LONGEST, ORDER, LAGS = at.HISTORY, at.LONGEST, at.ORDER, at.LAGS
 MATRICES, RUNGS, RUNG_SIZE, SLOT, SLOTS = at.MATRICES, at.RUNGS, at.RUNG_SIZE, at.SLOT, at.SLOTS
 VALID, PAST = at.NARROW["valid"].start, at.NARROW["past"].start
-DIRECT_W = at.MEAN["direct_w"].start
+DIRECT_W, LEVEL = at.MEAN["direct_w"].start, at.CERTIFIED
 STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
-TUNING_RATE, TRIM = at.TUNING_RATE, 0.30
-GAINS, DIRECT = np.array(at.GAINS), np.array(at.DIRECT)
-LADDER_EXPERTS = np.array(at.LADDER_EXPERTS)
+LADDER_EXPERTS, DIRECT = np.array(at.LADDER_EXPERTS), np.array(at.DIRECT)
 DIRECT_PAST = np.array([at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT])
-SHORTEST_WIDTH, LONGEST_WIDTH, WIDTH_OFFSET = np.array([5, 21]), np.array([21, 51]), np.array([1, 5])
-AR_GAINS = np.array([0.02, 0.10])
+FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
+SOURCES = ("layout.py", "parts.py", "experts.py", "compiled.py")
 
 
 @compiled
@@ -84,151 +77,6 @@ def learn(wide: Wide, value: float) -> None:
 
 
 @compiled
-def order_latest(recent: Wide, count: int, ordered: Wide, ages: NDArray[np.int64]) -> None:
-    """Write the latest `count` values, in the order of their size, and their ages."""
-    for i in range(count):
-        value = recent[i]
-        j = i
-        while j > 0 and ordered[j - 1] > value:
-            ordered[j] = ordered[j - 1]
-            ages[j] = ages[j - 1]
-            j -= 1
-        ordered[j] = value
-        ages[j] = i
-
-
-@compiled
-def choose_latest(
-    ordered: Wide, ages: NDArray[np.int64], count: int, width: int, chosen: Wide
-) -> None:
-    """Write those of the ordered values that are among the latest `width`, in order."""
-    place = 0
-    for i in range(count):
-        chosen[place] = ordered[i]
-        place += 1 if ages[i] < width else 0
-
-
-@compiled
-def middle(ordered: Wide, width: int) -> float:
-    """Return the median of the first `width` of ordered values."""
-    return (ordered[(width - 1) // 2] + ordered[width // 2]) / 2.0
-
-
-@compiled
-def average(ordered: Wide, start: int, stop: int) -> float:
-    """Return the mean of ``ordered[start:stop]``."""
-    total = 0.0
-    for i in range(start, stop):
-        total += ordered[i]
-    return total / (stop - start)
-
-
-@compiled
-def widths(kind: int, width: int) -> tuple[int, int, int]:
-    """Return the present, the shorter and the longer width of an adaptive median."""
-    shorter = max(SHORTEST_WIDTH[kind], width - WIDTH_OFFSET[kind])
-    return width, shorter, min(LONGEST_WIDTH[kind], width + WIDTH_OFFSET[kind])
-
-
-@compiled
-def adapt(wide: Wide, kind: int, value: float) -> None:
-    """Take the width whose median was nearest to `value`."""
-    m = MEDIANS + 3 * kind
-    options = widths(kind, int(wide[WIDTH + kind]))
-    best = 0
-    for i in range(1, 3):
-        if abs(wide[m + i] - value) < abs(wide[m + best] - value):
-            best = i
-    wide[WIDTH + kind] = options[best]
-
-
-@compiled
-def look_through_windows(wide: Wide, samples: int) -> None:
-    """Fill in the medians and means over the latest values."""
-    recent = wide[RECENT : RECENT + at_recent]
-    f = wide[EXPERT : EXPERT + E]
-    every, part = np.empty(at_recent), np.empty(at_recent + 1)
-    ages = np.empty(at_recent, dtype=np.int64)
-    count = min(samples, at_recent)
-    order_latest(recent, count, every, ages)
-    cut = int(TRIM * count)
-    f[15] = average(every, cut, count - cut)
-    w = min(count, 31)
-    choose_latest(every, ages, count, w, part)
-    cut = int(TRIM * w)
-    f[10], f[12], f[14] = middle(part, w), average(part, 0, w), average(part, cut, w - cut)
-    w = min(count, 5)
-    choose_latest(every, ages, count, w, part)
-    f[11], f[13] = middle(part, w), average(part, 0, w)
-    for kind in range(2):
-        options = widths(kind, int(wide[WIDTH + kind]))
-        for i in range(3):
-            w = min(count, options[i])
-            choose_latest(every, ages, count, w, part)
-            wide[MEDIANS + 3 * kind + i] = middle(part, w)
-        f[16 + kind] = wide[MEDIANS + 3 * kind]
-
-
-at_recent = at.RECENT
-
-
-@compiled
-def follow(wide: Wide, value: float, last: float, samples: float) -> None:
-    """Move the EW-AR(1) and the self-tuning smoothing by the second or a later value."""
-    f = wide[EXPERT : EXPERT + E]
-    for i in range(2):
-        gain = max(AR_GAINS[i], 1.0 / samples)
-        before = last - wide[AR_MEAN + i]
-        wide[AR_MEAN + i] += gain * (value - wide[AR_MEAN + i])
-        after = value - wide[AR_MEAN + i]
-        wide[AR_COVARIANCE + i] += gain * (before * after - wide[AR_COVARIANCE + i])
-        wide[AR_VARIANCE + i] += gain * (before * before - wide[AR_VARIANCE + i])
-        phi = 0.0
-        if wide[AR_VARIANCE + i] > 0:
-            phi = clipped(wide[AR_COVARIANCE + i] / wide[AR_VARIANCE + i], 0.999)
-        f[18 + i] = wide[AR_MEAN + i] + phi * after
-    level, gain, slope, power = wide[TUNING], wide[TUNING + 1], wide[TUNING + 2], wide[TUNING + 3]
-    error = value - level
-    wide[TUNING] = level + gain * error
-    if power > 0:
-        step = TUNING_RATE * clipped(error * slope / power, 1.0)
-        wide[TUNING + 1] = min(max(gain + step, 0.01), 0.99)
-    wide[TUNING + 2] = (1.0 - gain) * slope + error
-    wide[TUNING + 3] = power + max(0.02, 1.0 / samples) * (error * error - power)
-    f[20] = wide[TUNING]
-
-
-@compiled
-def take(wide: Wide, value: float) -> None:
-    """Give `value` to the experts."""
-    samples = wide[SAMPLES] + 1.0
-    wide[SAMPLES] = samples
-    f = wide[EXPERT : EXPERT + E]
-    last = f[0]
-    if samples == 1.0:
-        f[:] = value
-        wide[LOW], wide[HIGH], wide[AVERAGE], wide[TUNING] = value, value, value, value
-        wide[AR_MEAN], wide[AR_MEAN + 1] = value, value
-    else:
-        gain = max(0.02, 1.0 / samples)
-        away = value - wide[AVERAGE]
-        wide[AVERAGE] += gain * away
-        wide[VARIANCE] = (1.0 - gain) * (wide[VARIANCE] + gain * away * away)
-        wide[LOW], wide[HIGH] = min(wide[LOW], value), max(wide[HIGH], value)
-        adapt(wide, 0, value)
-        adapt(wide, 1, value)
-        follow(wide, value, last, samples)
-    f[0] = value
-    f[1] += (value - f[1]) / samples
-    for i in range(8):
-        f[2 + i] += GAINS[i] * (value - f[2 + i])
-    for i in range(at_recent - 1, 0, -1):
-        wide[RECENT + i] = wide[RECENT + i - 1]
-    wide[RECENT] = value
-    look_through_windows(wide, int(samples))
-
-
-@compiled
 def look_back(wide: Wide, narrow: Narrow, tick: int, x: Wide, w: Wide, lags: Wide) -> float:
     """Fill in the regressors `x`, standardised, and return the forecast of the regression `w`."""
     sd = sqrt(wide[VARIANCE])
@@ -239,21 +87,13 @@ def look_back(wide: Wide, narrow: Narrow, tick: int, x: Wide, w: Wide, lags: Wid
         past = narrow[(tick + 1 - lag) % HISTORY] if lag <= wide[AGE] + 1.0 else wide[AVERAGE]
         x[i] = clipped((past - wide[AVERAGE]) * inverse, CLIP)
         total += w[i] * x[i]
-    return min(max(wide[AVERAGE] + sd * clipped(total, CLIP), wide[LOW]), wide[HIGH])
-
-
-FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
+    forecast = wide[AVERAGE] + sd * clipped(total, CLIP)
+    return float(min(max(forecast, wide[LOW]), wide[HIGH]))
 
 
 @compiled
 def climb(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int) -> None:
     """Score what is known by now of every further rung, and answer anew."""
-    f = wide[EXPERT : EXPERT + E]
-    age = wide[AGE]
-    sd = sqrt(wide[VARIANCE])
-    inverse = 1.0 / sd if sd > 0 else 0.0
-    issued, cand, x = np.empty(K + 1), np.empty(C), np.empty(D)
-    x[D - 1] = 1.0
     ring = RUNGS + (len(rungs) - 1) * RUNG_SIZE
     total, count, upto = 0.0, 0.0, 0
     for j in range(len(rungs) - 1):
@@ -261,67 +101,79 @@ def climb(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int) -> No
         every = max(1, rung // SLOTS)
         places = rung // every
         o = RUNGS + j * RUNG_SIZE
-        m = MATRICES + j * D * D
-        p = wide[m : m + D * D].reshape(D, D)
-        w = narrow[o + DIRECT_W : o + DIRECT_W + D]
         while upto < rung:
             if narrow[VALID + (tick - upto) % LONGEST] > 0:
                 total += narrow[(tick - upto) % HISTORY]
                 count += 1.0
             upto += 1
         if tick % every == 0:
+            m = MATRICES + j * D * D
+            p = wide[m : m + D * D].reshape(D, D)
             slot = ring + SLOT * ((tick // every) % places)
-            if age >= rung and 2.0 * count >= rung:
-                actual = total / count
+            if wide[AGE] >= rung and 2.0 * count >= rung:
                 past = PAST + K * ((tick - rung) % LONGEST)
-                for k in range(K):
-                    issued[k] = narrow[past + k]
-                issued[K] = narrow[slot + C]
-                cand[:] = narrow[slot : slot + C]
-                first, second = int(narrow[slot + C + 1]) // C, int(narrow[slot + C + 1]) % C
-                held = 1 if narrow[slot + C + 2] <= actual <= narrow[slot + C + 3] else 0
-                share = sqrt(every / rung)
-                narrow[o] += 1.0
-                score_experts(narrow, o, MEAN_AT, issued, cand, actual, DISCOUNT * every)
-                error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
-                track(narrow, o, MEAN_AT, error, MEAN_RATE * share, SCALE_GAIN * share, held)
-                for i in range(D - 1):
-                    x[i] = clipped((issued[DIRECT_PAST[i]] - wide[AVERAGE]) * inverse, CLIP)
-                regress(p, w, x, clipped((actual - wide[AVERAGE]) * inverse, CLIP))
-            z = 0.0
-            for i in range(D - 1):
-                z += w[i] * clipped((f[DIRECT[i]] - wide[AVERAGE]) * inverse, CLIP)
-            z += w[D - 1]
-            for k in range(K):
-                issued[k] = f[LADDER_EXPERTS[k]]
-            direct = wide[AVERAGE] + sd * clipped(z, CLIP)
-            issued[K] = min(max(direct, wide[LOW]), wide[HIGH])
-            answer(narrow, o, MEAN_AT, issued, wide[VARIANCE])
-            remember(narrow, o, slot, issued[K])
+                score_rung(wide, narrow, o, slot, past, p, rung, total / count)
+            answer_rung(wide, narrow, o, slot)
         if narrow[o] * every < TRUSTED:
             narrow[o + MEAN_AT[FINAL]] = wide[STEP_AT[FINAL]]
             narrow[o + MEAN_AT[FINAL] + 1] = wide[STEP_AT[FINAL] + 1]
         ring += SLOT * places
     for k in range(K):
-        narrow[PAST + K * (tick % LONGEST) + k] = f[LADDER_EXPERTS[k]]
+        narrow[PAST + K * (tick % LONGEST) + k] = wide[EXPERT + LADDER_EXPERTS[k]]
 
 
 @compiled
-def remember(narrow: Narrow, o: int, slot: int, direct: float) -> None:
-    """Keep what a rung has answered until it can be scored."""
+def score_rung(
+    wide: Wide, narrow: Narrow, o: int, slot: int, past: int, p: Wide, rung: int, actual: float
+) -> None:
+    """Score what was forecast of `actual`, and move the direct regression towards it."""
+    issued, cand, x = np.empty(K + 1), np.empty(C), np.ones(D)
+    for k in range(K):
+        issued[k] = narrow[past + k]
+    issued[K] = narrow[slot + C]
+    cand[:] = narrow[slot : slot + C]
+    first, second = int(narrow[slot + C + 1]) // C, int(narrow[slot + C + 1]) % C
+    held = 1 if narrow[slot + C + 2] <= actual <= narrow[slot + C + 3] else 0
+    every = max(1, rung // SLOTS)
+    share = sqrt(every / rung)
+    narrow[o] += 1.0
+    score_experts(narrow, o, MEAN_AT, issued, cand, actual, DISCOUNT * every)
+    error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
+    track(narrow, o, MEAN_AT, error, MEAN_RATE * share, SCALE_GAIN * share, held)
+    sd = sqrt(wide[VARIANCE])
+    inverse = 1.0 / sd if sd > 0 else 0.0
+    for i in range(D - 1):
+        x[i] = clipped((issued[DIRECT_PAST[i]] - wide[AVERAGE]) * inverse, CLIP)
+    w = narrow[o + DIRECT_W : o + DIRECT_W + D]
+    regress(p, w, x, clipped((actual - wide[AVERAGE]) * inverse, CLIP))
+
+
+@compiled
+def answer_rung(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
+    """Answer a rung, and keep the answer until it can be scored."""
+    sd = sqrt(wide[VARIANCE])
+    inverse = 1.0 / sd if sd > 0 else 0.0
+    issued = np.empty(K + 1)
+    z = 0.0
+    for i in range(D - 1):
+        away = wide[EXPERT + DIRECT[i]] - wide[AVERAGE]
+        z += narrow[o + DIRECT_W + i] * clipped(away * inverse, CLIP)
+    z += narrow[o + DIRECT_W + D - 1]
+    for k in range(K):
+        issued[k] = wide[EXPERT + LADDER_EXPERTS[k]]
+    direct = wide[AVERAGE] + sd * clipped(z, CLIP)
+    issued[K] = min(max(direct, wide[LOW]), wide[HIGH])
+    answer(narrow, o, MEAN_AT, issued, wide[VARIANCE])
     for c in range(C):
         narrow[slot + c] = narrow[o + MEAN_AT[CANDIDATE] + c]
     first, second = narrow[o + MEAN_AT[CHOSEN]], narrow[o + MEAN_AT[CHOSEN] + 1]
     centre = narrow[slot + int(second)]
     scale = narrow[o + MEAN_AT[SCALE]]
-    q = o + MEAN_AT[QUANTILE] + 2 * at_certified
-    narrow[slot + C] = direct
+    q = o + MEAN_AT[QUANTILE] + 2 * LEVEL
+    narrow[slot + C] = issued[K]
     narrow[slot + C + 1] = first * C + second
     narrow[slot + C + 2] = centre + narrow[q] * scale
     narrow[slot + C + 3] = centre + narrow[q + 1] * scale
-
-
-at_certified = at.CERTIFIED
 
 
 @compiled
@@ -354,8 +206,7 @@ def step(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, value:
 def _edition() -> int:
     """Return a number that changes with the source of the kernel."""
     folder = Path(__file__).parent
-    sources = (folder / name for name in ("layout.py", "parts.py", "compiled.py"))
-    return zlib.crc32(b"".join(source.read_bytes() for source in sources))
+    return zlib.crc32(b"".join((folder / name).read_bytes() for name in SOURCES))
 
 
 def _kernel(edition: int) -> Step:
@@ -366,8 +217,7 @@ def _kernel(edition: int) -> Step:
             step(wide[i], narrow[i], rungs, tick, values[i])
         return edition
 
-    machine_code: Step = njit(step_all, cache=True, error_model="numpy")
-    return machine_code
+    return cast("Step", njit(cache=True, error_model="numpy")(step_all))
 
 
 step_all: Final = _kernel(_edition())

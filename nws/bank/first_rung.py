@@ -95,8 +95,8 @@ class FirstRung:
                 tail = TAILS[place]
                 low += rate * (tail - under)
                 high += rate * ((1.0 - tail) - within)
-                quantile[0] = low if low < 0.0 else 0.0
-                quantile[1] = high if high > 0.0 else 0.0
+                quantile[0] = min(0.0, low)
+                quantile[1] = max(0.0, high)
         self._scale = scale + max(at.SCALE_GAIN, share) * (abs(error) - scale)
 
     def answer(self, f: Array, variance: float) -> None:
@@ -110,7 +110,9 @@ class FirstRung:
         np.divide(self._weight, self._two, out=products[0])
         np.multiply(products[0], f, out=products[1])
         totals, mixes = np.add.accumulate(products, axis=2)[:, :, -1].tolist()
-        mixed = [mix / total if total > 0 else lowest for mix, total in zip(mixes, totals, strict=True)]
+        mixed = [
+            mix / total if total > 0 else lowest for mix, total in zip(mixes, totals, strict=True)
+        ]
         self._candidate = [lowest, *mixed, float(f[lately])]
         first = self._mae.index(min(self._mae))
         second = self._mse.index(min(self._mse[1:]), 1)

@@ -76,14 +76,16 @@ class Pair:
     def _check_trace(self) -> None:
         """Shrink what exceeds the cap; without shrinking, a trace grows by 1/lambda at most."""
         traces = np.add.accumulate(self._diagonal, axis=1)[:, -1].tolist()
-        for matrix, trace in zip(self._p, traces, strict=True):
+        for place, trace in enumerate(traces):
             if trace > at.TRACE:
-                matrix *= at.TRACE / trace
+                self._p[place] *= at.TRACE / trace
         greatest = max(traces)
         if 0 < greatest < at.TRACE:
             self._unchecked = int(math.log(at.TRACE / greatest) / math.log(at.RENEWAL) * 0.99) - 1
 
-    def look_back(self, tick: int, value: float, age: int, mean: float, inverse: float) -> list[float]:
+    def look_back(
+        self, tick: int, value: float, age: int, mean: float, inverse: float
+    ) -> list[float]:
         """Remember `value`; return what both make of the past, in standard deviations."""
         history = self._series.history
         history[tick % at.HISTORY, 0] = value

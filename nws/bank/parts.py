@@ -6,7 +6,7 @@ Formulas and sources stand there.
 """
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -23,8 +23,7 @@ Block = Wide | Narrow
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Return `function` compiled, with IEEE arithmetic as it is written."""
-    machine_code: Callable[P, R] = njit(function, error_model="numpy")
-    return machine_code
+    return cast("Callable[P, R]", njit(error_model="numpy")(function))
 
 
 def _starts(fields: dict[str, at.Field]) -> NDArray[np.int64]:
@@ -127,7 +126,7 @@ def score_answers(
     b[i] += share * (error - b[i])
     error = actual - cand[second]
     b[i + 1] += share * (error * error - b[i + 1])
-    return error
+    return float(error)
 
 
 @compiled
@@ -150,7 +149,9 @@ def track(
         if scale > 0:
             tail = (1.0 - LEVELS[i]) / 2.0
             b[q] = min(0.0, b[q] + rate * (tail - (1.0 if error < lower else 0.0)))
-            b[q + 1] = max(0.0, b[q + 1] + rate * ((1.0 - tail) - (1.0 if error <= upper else 0.0)))
+            b[q + 1] = max(
+                0.0, b[q + 1] + rate * ((1.0 - tail) - (1.0 if error <= upper else 0.0))
+            )
     b[o + s[SCALE]] += max(gain, share) * (abs(error) - scale)
 
 

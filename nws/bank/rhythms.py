@@ -20,5 +20,7 @@ def look_for_rhythm(series: Series, column: int, tick: int) -> None:
     series.lag_w[:, column] = [weights.get(lag, 0.0) for lag in lags.tolist()]
     series.lag_p[:, :, column] = np.eye(at.LAGS)
     series.lag[:, column] = lags
-    part = Series(series.wide[:, column : column + 1], series.narrow[:, column : column + 1], series.ladder)
+    part = Series(
+        series.wide[:, column : column + 1], series.narrow[:, column : column + 1], series.ladder
+    )
     vectors.look_back(part, tick, part.lag_x, part.lag_w, part.lag.astype(np.intp))

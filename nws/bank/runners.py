@@ -58,7 +58,7 @@ class CompiledRunner:
     def settle(self) -> None:
         """Nothing is kept elsewhere."""
 
-    def resume(self, tick: int) -> None:  # noqa: ARG002 - part of the contract
+    def resume(self, tick: int) -> None:
         """Nothing is kept elsewhere."""
 
 

@@ -155,12 +155,15 @@ def look_back(s: Series, tick: int, x: Array, w: Array, lags: Array) -> Array:
     """Fill in the regressors `x`, standardised past values, and return what `w` forecasts."""
     deviation = np.sqrt(s.variance)
     rows = (tick + 1 - lags) % at.HISTORY
-    past = np.take_along_axis(s.history, rows, axis=0) if rows.shape[1] > 1 or s.history.shape[1] == 1 else s.history[rows[:, 0]]
+    past: Array = s.history[rows[:, 0]]
+    if rows.shape[1] > 1:
+        past = np.take_along_axis(s.history, rows, axis=0)
     known = lags <= s.age + 1.0
     past = np.where(known, past, s.mean)
     x[:] = clipped((past - s.mean) * inverse(deviation))
     total = np.add.accumulate(w * x, axis=0)[-1]
-    return np.minimum(np.maximum(s.mean + deviation * clipped(total), s.low), s.high)
+    forecast: Array = s.mean + deviation * clipped(total)
+    return np.minimum(np.maximum(forecast, s.low), s.high)
 
 
 def finish(s: Series, tick: int, value: Array, known: Array) -> None:
@@ -216,7 +219,13 @@ def climb(s: Series, tick: int) -> None:
 
 
 def score_rungs(
-    means: Rungs, issued: Array, slot: Array, actual: Array, rungs: Array, every: Array, ok: Array | None
+    means: Rungs,
+    issued: Array,
+    slot: Array,
+    actual: Array,
+    rungs: Array,
+    every: Array,
+    ok: Array | None,
 ) -> None:
     """Score the experts (J, K + 1, N) and the answers in `slot` (J, SLOT, N) of some rungs."""
     means.scored += 1.0 if ok is None else ok

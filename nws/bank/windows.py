@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from nws.bank import layout as at
 from nws.bank.scoring import Array
 
 SHORTEST = np.array([5.0, 21.0])[:, None]
@@ -70,5 +69,3 @@ def look_through(recent: Array, samples: Array, width: Array, medians: Array, f:
             rows = int(count.max())
             medians[kind, place] = middle(ordered(recent[:rows], count), count)
         f[16 + kind] = medians[kind, 0]
-
-

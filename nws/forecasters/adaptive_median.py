@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
@@ -34,7 +34,7 @@ class AdaptiveMedian(Forecaster):
     (1, 8.0)
     """
 
-    STATEFUL = ("_latest", "width")
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_latest", "width")
 
     def __init__(self, start: int, minimum: int, maximum: int, offset: int) -> None:
         if not (1 <= minimum <= start <= maximum and offset >= 1):

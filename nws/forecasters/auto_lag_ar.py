@@ -1,7 +1,7 @@
 """An autoregression on the lags at which the series resembles itself. Needs NumPy."""
 
 from collections import deque
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -30,7 +30,16 @@ class AutoLagAr(Forecaster):
     True
     """
 
-    STATEFUL = ("_history", "_count", "_lags", "_x", "_fit", "_standard", "_least", "_greatest")
+    STATEFUL: ClassVar[tuple[str, ...]] = (
+        "_history",
+        "_count",
+        "_lags",
+        "_x",
+        "_fit",
+        "_standard",
+        "_least",
+        "_greatest",
+    )
 
     def __init__(self) -> None:
         self._history: deque[float] = deque(maxlen=HISTORY)  # newest first

@@ -1,5 +1,7 @@
 """An autoregression of order one whose moments forget."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.recursive import clipped
@@ -26,7 +28,15 @@ class EwAr1(Forecaster):
     True
     """
 
-    STATEFUL = ("_samples", "_last", "_mean", "_covariance", "_variance", "_least", "_greatest")
+    STATEFUL: ClassVar[tuple[str, ...]] = (
+        "_samples",
+        "_last",
+        "_mean",
+        "_covariance",
+        "_variance",
+        "_least",
+        "_greatest",
+    )
 
     def __init__(self, gain: float) -> None:
         if not 0 < gain <= 1:

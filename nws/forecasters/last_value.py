@@ -1,5 +1,7 @@
 """The last value."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 
@@ -16,7 +18,7 @@ class LastValue(Forecaster):
     0.5
     """
 
-    STATEFUL = ("_last",)
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_last",)
 
     def __init__(self) -> None:
         self._last: float | None = None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from operator import add
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nws.forecaster import Forecaster
 from nws.measurement import checked_value
@@ -42,7 +42,7 @@ class LowestError(Forecaster):
     ('mean', 0.5)
     """
 
-    STATEFUL = ("_members", "_errors", "_started", "_best")
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_members", "_errors", "_started", "_best")
 
     def __init__(
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"

@@ -1,6 +1,7 @@
 """A robust autoregression."""
 
 from collections import deque
+from typing import ClassVar
 
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
@@ -29,7 +30,14 @@ class RobustAr(Forecaster):
     0.0
     """
 
-    STATEFUL = ("_latest", "_x", "_fit", "_standard", "_least", "_greatest")
+    STATEFUL: ClassVar[tuple[str, ...]] = (
+        "_latest",
+        "_x",
+        "_fit",
+        "_standard",
+        "_least",
+        "_greatest",
+    )
 
     def __init__(self, order: int = 16) -> None:
         if order < 1:

@@ -1,5 +1,7 @@
 """The mean of all values."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 
@@ -16,7 +18,7 @@ class RunningMean(Forecaster):
     3.0
     """
 
-    STATEFUL = ("_count", "_mean")
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_count", "_mean")
 
     def __init__(self) -> None:
         self._count = 0

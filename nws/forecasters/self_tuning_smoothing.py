@@ -1,5 +1,7 @@
 """Exponential smoothing that tunes its own gain."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.recursive import clipped
@@ -27,7 +29,15 @@ class SelfTuningSmoothing(Forecaster):
     True
     """
 
-    STATEFUL = ("_samples", "_level", "gain", "_slope", "_power", "_least", "_greatest")
+    STATEFUL: ClassVar[tuple[str, ...]] = (
+        "_samples",
+        "_level",
+        "gain",
+        "_slope",
+        "_power",
+        "_least",
+        "_greatest",
+    )
 
     def __init__(self, gain: float = 0.3) -> None:
         if not 0.01 <= gain <= 0.99:

@@ -1,5 +1,7 @@
 """The median of the latest values."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.window import Window
@@ -17,7 +19,7 @@ class SlidingMedian(Forecaster):
     2.0
     """
 
-    STATEFUL = ("_window",)
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_window",)
 
     def __init__(self, size: int) -> None:
         self._window = Window(size)

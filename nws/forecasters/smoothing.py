@@ -1,5 +1,7 @@
 """Exponential smoothing."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 
@@ -23,7 +25,7 @@ class Smoothing(Forecaster):
     1.25
     """
 
-    STATEFUL = ("_smooth",)
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_smooth",)
 
     def __init__(self, gain: float) -> None:
         if not 0 < gain <= 1:

@@ -1,5 +1,7 @@
 """The mean of the middle of the latest values."""
 
+from typing import ClassVar
+
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
 from nws.window import Window
@@ -27,7 +29,7 @@ class TrimmedMean(Forecaster):
     3.0
     """
 
-    STATEFUL = ("_window",)
+    STATEFUL: ClassVar[tuple[str, ...]] = ("_window",)
 
     def __init__(self, size: int, alpha: float = 0.30) -> None:
         if not 0 <= alpha < 0.5:

@@ -1,10 +1,11 @@
 """The choice of NWS 2.x: the best predictor over the stretch of the past that judges best."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from itertools import chain
 from operator import sub
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from nws.forecaster import Forecaster, NoValueYetError
 from nws.measurement import checked_value
@@ -47,7 +48,15 @@ class TwoLevel(Forecaster):
     ('mean', 0.5)
     """
 
-    STATEFUL = ("_members", "_sums", "_past", "_picks", "_judged", "_answers", "_chosen")
+    STATEFUL: ClassVar[tuple[str, ...]] = (
+        "_members",
+        "_sums",
+        "_past",
+        "_picks",
+        "_judged",
+        "_answers",
+        "_chosen",
+    )
 
     def __init__(
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
@@ -122,5 +131,4 @@ class TwoLevel(Forecaster):
 
 def _countable(error: float) -> float:
     """Return the magnitude of an error, at most `LARGEST_ERROR`; of no number that as well."""
-    magnitude = abs(error)
-    return magnitude if magnitude < LARGEST_ERROR else LARGEST_ERROR
+    return LARGEST_ERROR if math.isnan(error) else min(abs(error), LARGEST_ERROR)

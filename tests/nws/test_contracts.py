@@ -16,17 +16,24 @@ from nws import (
     checks,
     classic,
     classic_primaries,
+    default,
+    dynamite,
 )
 from nws.forecasters import (
     AdaptiveMedian,
+    EwAr1,
     LastValue,
     LowestError,
+    RobustAr,
     RunningMean,
+    SelfTuningSmoothing,
     SlidingMean,
     SlidingMedian,
     Smoothing,
     TrimmedMean,
+    TwoLevel,
 )
+from nws.forecasters.auto_lag_ar import AutoLagAr
 from nws.sensors import BandwidthSensor
 
 FORECASTERS = {
@@ -42,6 +49,15 @@ FORECASTERS = {
     "smoothing": lambda: Smoothing(0.75),
     "trimmed_mean": lambda: TrimmedMean(7),
     "classic": classic,
+    "classic_squared": lambda: classic("squared"),
+    "two_level": lambda: TwoLevel({"last": LastValue(), "mean": RunningMean()}),
+    "ew_ar1": lambda: EwAr1(0.02),
+    "self_tuning_smoothing": SelfTuningSmoothing,
+    "robust_ar": lambda: RobustAr(4),
+    "auto_lag_ar": AutoLagAr,
+    "dynamite": dynamite,
+    "default": default,
+    "default_one_step": lambda: default("squared", ladder=(1,)),
     **{name: lambda name=name: classic_primaries()[name] for name in classic_primaries()},
 }
 SECRET = "known to both sides"  # noqa: S105 - it guards nothing
@@ -52,6 +68,24 @@ def named(check):
     return check.__name__.removeprefix("check_")
 
 
+FRAMES = {
+    "default": default,
+    "squared": lambda: default("squared"),
+}
+
+
+@pytest.mark.parametrize("check", checks.STATE_CHECKS, ids=named)
+@pytest.mark.parametrize("make", FORECASTERS.values(), ids=FORECASTERS.keys())
+def test_forecasters_can_be_saved_and_restored(make, check):
+    check(make)
+
+
+@pytest.mark.parametrize("check", checks.FRAME_CHECKS, ids=named)
+@pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES.keys())
+def test_forecasters_over_a_frame_keep_their_contract(make, check):
+    check(make)
+
+
 @pytest.mark.parametrize("check", checks.FORECASTER_CHECKS + checks.AVERAGING_CHECKS, ids=named)
 @pytest.mark.parametrize("make", FORECASTERS.values(), ids=FORECASTERS.keys())
 def test_forecasters_keep_their_contract(make, check):
@@ -60,7 +94,7 @@ def test_forecasters_keep_their_contract(make, check):
 
 def test_no_forecaster_is_left_out():
     made = {type(make()).__name__ for make in FORECASTERS.values()}
-    assert made == set(nws.forecasters.__all__)
+    assert made == {*nws.forecasters.__all__, "AutoLagAr", "LadderForecaster"}
 
 
 @pytest.mark.parametrize("check", checks.MEMORY_CHECKS, ids=named)
