@@ -3,6 +3,7 @@
 import csv
 import math
 import zipfile
+import zlib
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -37,11 +38,17 @@ def read_recording(path: Path) -> dict[str, Numbers]:
 
 
 def _read_arrays(path: Path) -> dict[str, Numbers]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {name: _series(arrays[name], f"{path}: {name}") for name in arrays}
-    except (zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise ValueError(f"{path}: not an npz file: {error}") from error
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError(f"{path}: not an npz file")
+    found = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            try:
+                array = arrays[name]
+            except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise ValueError(f"{path}: {name}: not an array of numbers: {error}") from error
+            found[name] = _series(array, f"{path}: {name}")
     if not found:
         raise ValueError(f"{path}: there is no array in it")
     return found
@@ -50,6 +57,8 @@ def _read_arrays(path: Path) -> dict[str, Numbers]:
 def _series(array: NDArray[Any], where: str) -> Numbers:
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise ValueError(f"{where}: one row of numbers is wanted, not {array.dtype} {array.shape}")
+    if not len(array):
+        raise ValueError(f"{where}: there is nothing in it")
     if len(array) > MOST_SAMPLES:
         raise ValueError(f"{where}: {len(array)} samples are more than {MOST_SAMPLES}")
     values = array.astype(np.float64)

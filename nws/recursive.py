@@ -8,7 +8,7 @@ from nws.state import checked_object, unpacked
 FORGETTING: Final = 0.999
 RENEWAL: Final = 1.0 / FORGETTING
 TRACE: Final = 1000.0
-CLIP: Final = 4.0
+CLIP: Final = 6.0
 GAIN: Final = 0.02
 
 

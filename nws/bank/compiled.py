@@ -16,7 +16,6 @@ from nws.bank.parts import (
     CANDIDATE,
     CHOSEN,
     CLIP,
-    DISCOUNT,
     FINAL,
     MEAN_AT,
     QUANTILE,
@@ -48,6 +47,7 @@ HISTORY, LONGEST, ORDER, LAGS = at.HISTORY, at.LONGEST, at.ORDER, at.LAGS
 MATRICES, RUNGS, RUNG_SIZE, SLOT, SLOTS = at.MATRICES, at.RUNGS, at.RUNG_SIZE, at.SLOT, at.SLOTS
 VALID, PAST = at.NARROW["valid"].start, at.NARROW["past"].start
 DIRECT_W, LEVEL = at.MEAN["direct_w"].start, at.CERTIFIED
+STEP_DISCOUNT, MEAN_DISCOUNT = at.STEP_DISCOUNT, at.MEAN_DISCOUNT
 STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
 LADDER_EXPERTS, DIRECT = np.array(at.LADDER_EXPERTS), np.array(at.DIRECT)
 DIRECT_PAST = np.array([at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT])
@@ -64,7 +64,7 @@ def learn(wide: Wide, value: float) -> None:
     cand = wide[c : c + C]
     first = int(wide[STEP_AT[CHOSEN]])
     second = int(wide[STEP_AT[CHOSEN] + 1])
-    score_experts(wide, 0, STEP_AT, issued, cand, value, DISCOUNT)
+    score_experts(wide, 0, STEP_AT, issued, cand, value, STEP_DISCOUNT)
     error = score_answers(wide, 0, STEP_AT, cand, first, second, value)
     track(wide, 0, STEP_AT, error, STEP_RATE, SCALE_GAIN, -1)
     sd = sqrt(wide[VARIANCE])
@@ -137,7 +137,7 @@ def score_rung(
     every = max(1, rung // SLOTS)
     share = sqrt(every / rung)
     narrow[o] += 1.0
-    score_experts(narrow, o, MEAN_AT, issued, cand, actual, DISCOUNT * every)
+    score_experts(narrow, o, MEAN_AT, issued, cand, actual, MEAN_DISCOUNT * every)
     error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
     track(narrow, o, MEAN_AT, error, MEAN_RATE * share, SCALE_GAIN * share, held)
     sd = sqrt(wide[VARIANCE])

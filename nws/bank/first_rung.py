@@ -59,7 +59,7 @@ class FirstRung:
         np.abs(error, out=error)
         np.subtract(error, self._erred, out=two)
         np.multiply(self._mean_row, share, out=self._mean_row)
-        np.multiply(self._late_row, max(at.DISCOUNT, share), out=self._late_row)
+        np.multiply(self._late_row, max(at.STEP_DISCOUNT, share), out=self._late_row)
         np.add(self._erred, two, out=self._erred)
         first, second = self._candidate[1], self._candidate[2]
         self._mixed[0, 0], self._mixed[1, 0] = first, second

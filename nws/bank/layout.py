@@ -62,8 +62,10 @@ SLOT: Final = C + 4
 SLOTS: Final = 30
 """Longer rungs are scored every second or fourth sample, so that no ring is longer than this."""
 
-DISCOUNT: Final = 0.02
-CLIP: Final = 4.0
+STEP_DISCOUNT: Final = 0.05
+MEAN_DISCOUNT: Final = 0.02
+"""How fast errors are forgotten, one step ahead and, per sample, on means."""
+CLIP: Final = 6.0
 """Regressors, targets and answers of the regressions stay within so many standard deviations."""
 FORGETTING: Final = 0.999
 RENEWAL: Final = 1.0 / FORGETTING
@@ -72,7 +74,7 @@ SCALE_GAIN: Final = 0.05
 STEP_RATE: Final = 0.05
 MEAN_RATE: Final = 0.075
 TUNING_RATE: Final = 0.05
-TRUSTED: Final = 20.0
+TRUSTED: Final = 10.0
 """Scored samples after which a rung answers for itself and no longer with the first rung."""
 TINY: Final = 1e-300
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from nws.bank import layout as at
+from nws.bank.scoring import Array
 from nws.bank.vectors import Series
 
 ROOM = 4 * at.HISTORY
@@ -53,6 +54,10 @@ class Pair:
         s.ar_p[:, :, 0], s.ar_w[:, 0], s.ar_x[:, 0] = self._p[0], self._w[0], self._x[0]
         s.lag_p[:, :, 0] = self._p[1, : at.LAGS, : at.LAGS]
         s.lag_w[:, 0], s.lag_x[:, 0] = self._w[1, : at.LAGS], self._x[1, : at.LAGS]
+
+    def latest(self, count: int) -> Array:
+        """Return the last `count` values, the newest first."""
+        return self._past[self._latest : self._latest - count : -1]
 
     def learn(self, z: float) -> None:
         """Move the weights of both towards w.x = z (`nws.bank.scoring.regress`)."""

@@ -11,6 +11,7 @@ import numpy as np
 from nws.bank import layout as at
 from nws.bank import vectors
 from nws.bank.battery import Battery
+from nws.bank.climber import Climber, Facts
 from nws.bank.first_rung import FirstRung
 from nws.bank.pair import Pair
 from nws.bank.rhythms import look_for_rhythm
@@ -27,6 +28,8 @@ class SingleRunner:
         self._pair = Pair(series)
         self._f = np.zeros(at.E)
         self._age = 0
+        self._whole = 0
+        self._climber = Climber(series) if len(series.ladder) > 1 else None
         self.resume(0)
 
     def step(self, tick: int, value: float) -> None:
@@ -50,16 +53,25 @@ class SingleRunner:
         f[22] = min(max(mean + deviation * clipped(fits[1]), low), high)
         first.answer(f, battery.variance)
         self._series.valid[tick % at.LONGEST, 0] = known
-        if len(self._series.ladder) > 1:
-            self._climb(tick)
+        self._whole = self._whole + 1 if known else 0
+        if self._climber is not None:
+            self._climb(tick, mean, deviation, by)
 
-    def _climb(self, tick: int) -> None:
-        s, battery = self._series, self._battery
+    def _climb(self, tick: int, mean: float, deviation: float, by: float) -> None:
+        climber, battery, s = self._climber, self._battery, self._series
+        assert climber is not None  # noqa: S101 - for the type checker
+        if self._whole > min(self._age, at.LONGEST):
+            facts = Facts(mean, battery.variance, deviation, by, battery.low, battery.high)
+            facts.final = self._first.final
+            climber.climb(tick, self._age, self._pair.latest(at.LONGEST), self._f, facts)
+            return
+        climber.save()
         s.mean[0], s.variance[0] = battery.mean, battery.variance
         s.low[0], s.high[0], s.age[0] = battery.low, battery.high, self._age
         s.expert[:, 0] = self._f
         s.step.final[0, :, 0] = self._first.final
         vectors.climb(s, tick)
+        climber.resume()
 
     def final(self, which: int) -> float:
         """Return the answer of the first rung."""
@@ -79,6 +91,8 @@ class SingleRunner:
         self._battery.save(self._series)
         self._first.save()
         self._pair.save()
+        if self._climber is not None:
+            self._climber.save()
         self._series.age[0] = self._age
         self._series.expert[:, 0] = self._f
 
@@ -87,8 +101,17 @@ class SingleRunner:
         self._battery.load(self._series)
         self._first.resume()
         self._pair.resume(tick)
+        if self._climber is not None:
+            self._climber.resume()
         self._age = int(self._series.age[0])
+        self._whole = self._unbroken(tick)
         self._f[:] = self._series.expert[:, 0]
+
+    def _unbroken(self, tick: int) -> int:
+        """Return how many of the ticks before `tick`, at most the longest rung, had a value."""
+        backwards = (tick - 1 - np.arange(at.LONGEST)) % at.LONGEST
+        missing = np.flatnonzero(self._series.valid[backwards, 0] == 0)
+        return int(missing[0]) if len(missing) else at.LONGEST
 
 
 def clipped(value: float) -> float:

@@ -84,7 +84,7 @@ def learn(s: Series, value: Array) -> None:
     """Score what was forecast of `value`, and move the regressions towards it."""
     step, actual = s.step, value[None]
     step.scored += 1.0
-    score_experts(step, s.expert[None], step.candidate, actual, at.DISCOUNT * ALWAYS, None)
+    score_experts(step, s.expert[None], step.candidate, actual, at.STEP_DISCOUNT * ALWAYS, None)
     error = score_answers(step, step.candidate, step.chosen, actual, None)
     track(step, error, at.STEP_RATE * ALWAYS, at.SCALE_GAIN * ALWAYS, None, None)
     z = clipped((value - s.mean) * inverse(np.sqrt(s.variance)))
@@ -233,7 +233,7 @@ def score_rungs(
     chosen = np.stack(np.divmod(slot[:, at.C + 1], at.C), axis=1)
     held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
     share = np.sqrt(every / rungs)[:, None]
-    gain = (at.DISCOUNT * every)[:, None]
+    gain = (at.MEAN_DISCOUNT * every)[:, None]
     score_experts(means, issued, candidate, actual, gain, ok)
     error = score_answers(means, candidate, chosen, actual, ok)
     track(means, error, at.MEAN_RATE * share, at.SCALE_GAIN * share, held, ok)

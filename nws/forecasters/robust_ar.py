@@ -12,7 +12,7 @@ class RobustAr(Forecaster):
     """Forecasts by a regression on the latest values, which outliers cannot carry away.
 
     Recursive least squares on values in deviations from an exponentially weighted mean, regressors,
-    target and forecast within 4 of them; the forecast stays within the range of the values
+    target and forecast within 6 of them; the forecast stays within the range of the values
     (Dinda, O'Hallaron 1999 recommend AR(16) for host load; the clipping is what makes it safe,
     research/nws 3.3). A value that is missing is taken to be as forecast, and teaches nothing.
 

@@ -1,0 +1,90 @@
+"""How fast the forecasts are made: updates a second and milliseconds a tick, with and without numba.
+
+Run: python benchmarks/forecast_speed.py [--seconds 2]
+CPU time of this process, the best of three runs; one line a bar; exit 1 when a bar is missed. Bytes are the
+state's.
+"""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from nws import Bank, LadderForecaster, classic
+from nws.bank.layout import LADDER
+
+
+def seconds_per_update(forecaster, values, seconds):
+    """Return the CPU seconds of an update, the forecast asked for after each."""
+    for value in values[:300]:
+        forecaster.update(value)
+    best = float("inf")
+    for _ in range(3):
+        done, start = 0, time.process_time()
+        while time.process_time() - start < seconds / 3:
+            for value in values[done % 2000 : done % 2000 + 200]:
+                forecaster.update(value)
+                forecaster.forecast()
+            done += 200
+        best = min(best, (time.process_time() - start) / done)
+    return best
+
+
+def seconds_per_tick(count, ladder, engine, seconds):
+    """Return CPU seconds of a tick of a bank, and the bytes of a series."""
+    values = np.abs(np.random.default_rng(2).normal(size=(64, count)))
+    bank = Bank(count, ladder, engine)
+    for tick in range(130 if engine == "numba" else 60):
+        bank.update(values[tick % 64])
+    best, start, tick = float("inf"), time.process_time(), 0
+    while time.process_time() - start < seconds or tick < 6:
+        before = time.process_time()
+        bank.update(values[tick % 64])
+        bank.forecast()
+        best, tick = min(best, time.process_time() - before), tick + 1
+    return best, bank.bytes_per_series
+
+
+def main():
+    """Print the table; return the exit code."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seconds", type=float, default=2.0)
+    seconds = options.parse_args().seconds
+    values = np.abs(np.random.default_rng(1).normal(size=2300)).tolist()
+    missed = 0
+
+    def say(what, got, sign, bar, unit):
+        nonlocal missed
+        met = bar is None or (got >= bar if sign == ">=" else got <= bar)
+        missed += not met
+        asked = "" if bar is None else f"  (asked {sign} {bar:,} {unit})"
+        print(
+            f"{'met   ' if met else 'MISSED'} {what:<48} {got:>12,.1f} {unit}{asked}", flush=True
+        )
+
+    say("classic", 1 / seconds_per_update(classic(), values, seconds), ">=", None, "updates/s")
+    for engine, ladder, bar in (
+        ("numpy", (1,), 20_000),
+        ("numpy", LADDER, 5_000),
+        ("numba", (1,), 150_000),
+        ("numba", LADDER, None),
+    ):
+        rate = 1 / seconds_per_update(
+            LadderForecaster("absolute", ladder, engine), values, seconds
+        )
+        say(f"one series, {engine}, {len(ladder)} rungs", rate, ">=", bar, "updates/s")
+    for engine, ladder, bar in (
+        ("numba", (1,), 60),
+        ("numba", LADDER, None),
+        ("numpy", (1,), None),
+        ("numpy", LADDER, None),
+    ):
+        tick, size = seconds_per_tick(10_000, ladder, engine, seconds)
+        say(f"10,000 series, {engine}, {len(ladder)} rungs", tick * 1e3, "<=", bar, "ms/tick")
+    say("state of a series, whole ladder", size / 1000, "<=", 24, "kB")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

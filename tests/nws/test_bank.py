@@ -1,0 +1,213 @@
+import numpy as np
+import pytest
+
+from nws import Bank, LadderForecaster, classic_primaries
+from nws.bank import layout as at
+from nws.bank.scoring import in_order
+from nws.bank.vectors import Series
+
+LADDERS = [(1,), (1, 3, 12), at.LADDER]
+
+
+def walks(size=420, count=5, gaps=0.0, seed=3):
+    """Series with noise, a rhythm, a constant, whole numbers; NaN in a share of `gaps`."""
+    random, t = np.random.default_rng(seed), np.arange(size)[:, None]
+    values = 0.1 * np.cumsum(random.normal(size=(size, count)), axis=0) + np.sin(t / 3)
+    values += 0.3 * random.normal(size=(size, count))
+    values[:, 0] = np.round(values[:, 0])
+    values[:, 1] = 7.25
+    values[:, 2] = (t[:, 0] % 13 == 0) * 1e6
+    values[random.random((size, count)) < gaps] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+@pytest.mark.parametrize("ladder", LADDERS, ids=len)
+def test_numba_gives_the_same_bits_as_numpy(ladder, gaps):
+    pytest.importorskip("numba")
+    one, other = Bank(5, ladder, "numpy"), Bank(5, ladder, "numba")
+    for values in walks(gaps=gaps):
+        one.update(values)
+        other.update(values)
+    for field in ("wide", "narrow"):
+        assert np.array_equal(one.state()[field], other.state()[field])
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+@pytest.mark.parametrize("ladder", LADDERS, ids=len)
+def test_one_series_alone_is_forecast_as_in_a_bank(ladder, gaps):
+    bank, alone = Bank(1, ladder, "numpy"), LadderForecaster(ladder=ladder, engine="numpy")
+    for tick, value in enumerate(walks(gaps=gaps)[:, 3]):
+        bank.update([value])
+        if np.isnan(value):
+            alone.miss()
+        else:
+            alone.update(float(value))
+        if tick > 3:
+            assert alone.forecast() == bank.forecast()[0]
+            assert alone.outlook(ladder[-1]).value == bank.forecast(ladder[-1])[0]
+
+
+def test_a_series_in_a_bank_does_not_know_its_neighbours():
+    values = walks(200)
+    together = Bank(3, engine="numpy")
+    apart = Bank(2, engine="numpy")
+    for row in values:
+        together.update(row[2:5])
+        apart.update(row[2:4])
+    assert np.array_equal(together.forecast(12)[:2], apart.forecast(12))
+
+
+def test_the_first_18_experts_are_the_classic_primaries():
+    bank, primaries = Bank(1, (1,), "numpy"), classic_primaries()
+    assert list(primaries) == list(at.EXPERTS[:18])
+    for value in walks(160)[:, 4]:
+        bank.update([value])
+        for forecaster in primaries.values():
+            forecaster.update(float(value))
+        s = bank.series
+        experts = s.base[0] + s.unit[0] * s.expert[:18, 0]
+        expected = [forecaster.forecast() for forecaster in primaries.values()]
+        assert experts == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_restored_bank_goes_on_with_the_same_bits():
+    values = walks(300, gaps=0.05)
+    one, other = Bank(5, engine="numpy"), Bank(5, engine="numpy")
+    for row in values[:170]:
+        one.update(row)
+    other.restore(one.state())
+    for row in values[170:]:
+        one.update(row)
+        other.update(row)
+    assert np.array_equal(one.forecast(60), other.forecast(60))
+
+
+def test_a_state_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="not the state of 2 series"):
+        Bank(2, engine="numpy").restore(Bank(3, engine="numpy").state())
+    with pytest.raises(ValueError, match="not the state of 2 series"):
+        Bank(2, (1,), "numpy").restore(Bank(2, (1, 3), "numpy").state())
+
+
+def test_a_series_that_starts_later_has_no_forecast_before():
+    bank = Bank(2, engine="numpy")
+    bank.update([1.0, np.nan])
+    assert np.isnan(bank.forecast()[1])
+    bank.update([np.nan, 3.0])
+    assert bank.forecast().tolist() == [1.0, 3.0]
+    assert bank.samples.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("nonsense", [[1.0, np.inf], [1e301, 1.0], [1.0], 1.0])
+def test_a_tick_that_is_none_is_refused_and_leaves_no_trace(nonsense):
+    bank = Bank(2, engine="numpy")
+    bank.update([0.5, 0.5])
+    before = bank.state()
+    with pytest.raises(ValueError, match=r"one a series|not a measurement"):
+        bank.update(nonsense)
+    after = bank.state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_values_of_any_size_are_safe_and_stay_in_range():
+    scales = np.array([1e-300, 1e-9, 1.0, 1e12, 1e299])
+    bank, values = Bank(5, engine="numpy"), np.abs(walks(200, seed=8)[:, 3:4]) + 0.1
+    for value in values:
+        bank.update(value * scales)
+        ratio = bank.forecast(12) / scales
+        assert np.isfinite(ratio).all()
+        assert (ratio >= 0.1 * 0.999).all()
+        assert (ratio <= values.max() * 1.001).all()
+
+
+def test_a_jump_beyond_all_that_was_starts_the_series_anew():
+    bank = Bank(1, engine="numpy")
+    for value in [1.0, 2.0, 1.0, 1e200, 1e200, 1e200]:
+        bank.update([value])
+    assert bank.forecast()[0] == pytest.approx(1e200, rel=0.1)
+
+
+def test_a_series_takes_less_than_24_kilobytes():
+    assert Bank(1, engine="numpy").bytes_per_series <= 24_000
+
+
+def test_the_fields_are_views_of_the_blocks():
+    bank = Bank(3, engine="numpy")
+    for views in (bank.series, bank.series.step, bank.series.means):
+        for name, view in vars(views).items():
+            if name in {*at.WIDE, *at.NARROW, *at.MEAN}:
+                blocks = (bank.series.wide, bank.series.narrow)
+                assert any(np.shares_memory(view, block) for block in blocks), name
+
+
+def test_numpy_adds_up_in_order():
+    numbers = np.random.default_rng(1).normal(size=(40, 3)) * 10.0 ** np.arange(-20, 20)[:, None]
+    total = np.zeros(3)
+    for row in numbers:
+        total = total + row
+    assert np.array_equal(in_order(numbers, 0), total)
+    assert np.array_equal(in_order(numbers[:, :1], 0), total[:1])
+
+
+@pytest.mark.parametrize("ladder", [(), (3,), (1, 4), (1, 6, 3), (1, 1)])
+def test_a_ladder_that_is_none_is_refused(ladder):
+    with pytest.raises(ValueError, match="a ladder is 1 and"):
+        Bank(1, ladder)
+
+
+def test_a_rhythm_is_found_and_used():
+    beat = ([0.0] * 36 + [10.0]) * 30
+    alone = LadderForecaster(ladder=(1,))
+    errors = []
+    for value in beat:
+        if errors or value:
+            errors.append(abs(alone.forecast() - value))
+        alone.update(value)
+    assert np.mean(errors[-370:]) < 0.2 * 2 * 10 / 37  # a last value is wrong twice a beat
+    assert isinstance(alone._series, Series)
+    assert 37 in alone._series.lag[:, 0]
+
+
+def test_a_gap_is_crossed_on_the_own_forecast():
+    beat = [0.0, 0.0, 0.0, 1.0] * 100
+    alone = LadderForecaster(ladder=(1,))
+    for value in beat:
+        alone.update(value)
+    alone.miss()
+    alone.miss()
+    alone.miss()
+    assert alone.forecast() == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_was_missed_is_not_scored():
+    bank = Bank(1, engine="numpy")
+    for value in walks(150)[:, 3]:
+        bank.update([value])
+    scored = bank.rung(1).scored.copy()
+    bank.update([np.nan])
+    assert np.array_equal(bank.rung(1).scored, scored)
+    assert bank.rung(1).error[0, 0, 0] > 0
+
+
+def test_intervals_hold_what_they_promise():
+    random = np.random.default_rng(11)
+    values = np.stack(
+        [
+            random.normal(size=1500),
+            np.cumsum(random.normal(size=1500)),
+            random.exponential(size=1500),
+            random.standard_t(2, size=1500),
+        ],
+        axis=1,
+    )
+    bank = Bank(4, (1, 12), "numpy")
+    held = np.zeros(4)
+    for tick, row in enumerate(values):
+        if tick >= 500:
+            lower, upper, _ = bank.interval(1, 0.9)
+            held += (row >= lower) & (row <= upper)
+        bank.update(row)
+    assert (abs(held / 1000 - 0.9) < 0.03).all()
+    assert (abs(bank.interval(1, 0.9)[2] - 0.9) < 0.03).all()
+    assert (abs(bank.interval(12, 0.9)[2] - 0.9) < 0.06).all()
