@@ -27,6 +27,11 @@ def test_a_process_that_only_senses_loads_no_forecaster_and_nothing_heavy():
     assert modules.isdisjoint({"numpy", "psutil", "nws.forecasters", "nws.service"})
 
 
+def test_the_classic_profile_needs_no_numpy_and_the_default_one_no_numba():
+    assert loaded_by("import nws; nws.classic(), nws.dynamite()").isdisjoint({"numpy", "numba"})
+    assert loaded_by("import nws; nws.default()").isdisjoint({"numba", "scipy"})
+
+
 @pytest.mark.parametrize("name", nws.__all__)
 def test_every_name_of_the_front_door_opens(name):
     assert getattr(nws, name) is not None
