@@ -71,12 +71,12 @@ def main():
         series = {name: arrays[name].astype(float) for name in names}
     ratios, costs = {}, {}
     for values in series.values():
-        places = np.linspace(len(values) - LAST, len(values) - 1, asked.origins).astype(int)
+        places = np.linspace(
+            max(len(values) - LAST, WINDOW), len(values) - 1, asked.origins
+        ).astype(int)
         start = time.process_time()
         run = trace(values, "auto")
-        costs.setdefault("NWS, both profiles", []).append(
-            (time.process_time() - start) / len(values)
-        )
+        costs.setdefault("default profile", []).append((time.process_time() - start) / len(values))
         actual = values[places]
         classic = np.abs(run.classic[places, 0] - actual).mean()
         made = {"last value": values[places - 1], "default profile": run.absolute[places, 0]}
