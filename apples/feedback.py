@@ -12,14 +12,20 @@ from apples.schedule import Estimate
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One host: predicted and measured seconds of one iteration."""
+    """One host: predicted and measured seconds of one iteration.
+
+    `processor` is the processor time of one slot's computing, `wait` the waiting for late neighbours;
+    None where the program does not say.
+    """
 
     host: str
     rows: int
     predicted_compute: float
     measured_compute: float
+    processor: float | None
     predicted_communicate: float
     measured_communicate: float
+    wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +38,16 @@ class PredictionCheck:
         Measured over predicted iteration time, less 1.
     inside
         Whether the measured time lies in the promised interval; None without one.
+    drag
+        Iteration time over the longest mean compute and communicate time of a host, at least 1: each
+        iteration waits for whoever is late in it, and that is not always the same host.
     hosts
         Per host, in strip order.
     """
 
     off: float
     inside: bool | None
+    drag: float
     hosts: tuple[HostCheck, ...]
 
 
@@ -54,8 +64,10 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
                 int(predicted.rows),
                 predicted.compute_seconds,
                 measured.compute_seconds / count,
+                None if measured.processor_seconds is None else measured.processor_seconds / count,
                 predicted.communicate_seconds,
                 measured.communicate_seconds / count,
+                None if measured.wait_seconds is None else measured.wait_seconds / count,
             )
         )
     inside = None
@@ -63,28 +75,50 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
         low, high = estimate.interval
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    return PredictionCheck(off, inside, tuple(hosts))
+    busiest = max(one.measured_compute + one.measured_communicate for one in hosts)
+    drag = max(1.0, outcome.iteration_seconds / busiest) if busiest > 0 else 1.0
+    return PredictionCheck(off, inside, drag, tuple(hosts))
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: each host's pace, the cost of borders, the score of the interval.
+    """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
 
-    Communication as a program reports it holds waiting for slower neighbours too; the host that
-    spent least on it waited least, so it alone speaks for the borders.
+    Where the program reports processor time, the pace is that over the dedicated speed, and what
+    others took of the CPU is left to the forecasts; else it is wall time over prediction.
     """
     pace = {
-        one.host: one.measured_compute / one.predicted_compute
-        for one in result.hosts
-        if one.predicted_compute > 0 and one.measured_compute > 0
+        one.host: ratio for one in result.hosts if (ratio := _pace(one, information)) is not None
     }
+    template = information.template
+    learn(template.name, template.version, pace, _overlap(result), result.drag, result.inside)
+
+
+def _overlap(result: PredictionCheck) -> float | None:
+    """Return measured over predicted time at the borders; None where there were none.
+
+    A program that cannot tell waiting from communicating reports both as one: then the host that
+    spent least waited least, and it alone speaks for the borders.
+    """
     at_borders = [
         one
         for one in result.hosts
         if one.predicted_communicate > 0 and one.measured_communicate > 0
     ]
-    overlap = None
-    if at_borders:
-        honest = min(at_borders, key=lambda one: one.measured_communicate)
-        overlap = honest.measured_communicate / honest.predicted_communicate
-    template = information.template
-    learn(template.name, template.version, pace, overlap, result.inside)
+    if not at_borders:
+        return None
+    if any(one.wait is None for one in at_borders):
+        at_borders = [min(at_borders, key=lambda one: one.measured_communicate)]
+    measured = sum(one.measured_communicate for one in at_borders)
+    return measured / sum(one.predicted_communicate for one in at_borders)
+
+
+def _pace(one: HostCheck, information: InformationPool) -> float | None:
+    """Return how many times longer the host computed than its speed function says; None if unknown."""
+    if one.processor is not None:
+        host = information.hosts[one.host]
+        rows = one.rows / host.slots
+        dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
+        return one.processor / dedicated if one.processor > 0 else None
+    if one.predicted_compute > 0 and one.measured_compute > 0:
+        return one.measured_compute / one.predicted_compute
+    return None

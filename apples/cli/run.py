@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apples.actuator import Actuator
+from apples.actuator import Actuator, Execution, Outcome
 from apples.actuators import LocalActuator
 from apples.cli import deciding
 from apples.cli.plan import decide
@@ -22,6 +23,7 @@ from apples.reports.run_document import dry_document, run_document
 from apples.reports.run_text import dry_text, run_text
 from apples.verification import Reference, sequential
 
+Watch = Callable[[Coordinator, Execution, str], Outcome | None]
 ActuatorName = Annotated[str, typer.Option("--actuator", help="local.")]
 
 
@@ -57,13 +59,7 @@ def run(
     started.deliberation = coordinator.deliberation
     if dry_run:
         return _show_dry_run(plan, started, json)
-    document = carry_out(
-        plan,
-        started,
-        verify=not no_verify,
-        learn=weather != "static",
-        title=information.template.name,
-    )
+    document = carry_out(plan, started, verify=not no_verify, learn=weather != "static")
     if json:
         show_json(document)
     else:
@@ -88,15 +84,15 @@ def carry_out(
     *,
     verify: bool,
     learn: bool,
-    title: str,
     reference: Reference | None = None,
+    watch: Watch = watch,
 ) -> deciding.Document:
     """Run what was chosen, verify it if asked, let the models learn, and return the run document."""
     record = coordinator.deliberation
     if record.chosen is None or record.information is None:
         raise ApplicationError("nothing was chosen to run")
     execution = coordinator.actuator.actuate(record.chosen.schedule, record.information)
-    outcome = watch(coordinator, execution, title)
+    outcome = watch(coordinator, execution, record.information.template.name)
     if outcome is None:
         raise ApplicationError("the actuator started nothing")
     verified = None

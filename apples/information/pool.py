@@ -149,6 +149,7 @@ def strip(information: InformationPool) -> StripModel:
         information.conditions,
         information.speeds,
         overlap=information.learned.overlap,
+        drag=information.learned.drag,
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
     )

@@ -36,6 +36,8 @@ class Learned:
         Measured over modelled compute time, by host, from runs.
     overlap
         Measured over modelled communication time, from runs; 1 before the first.
+    drag
+        Iteration time over the busiest host's mean time, from runs: somebody is always late; at least 1.
     spread
         Relative standard deviation of `pace` and `overlap` from run to run.
     scores
@@ -45,6 +47,7 @@ class Learned:
     speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
     overlap: float = 1.0
+    drag: float = 1.0
     spread: Mapping[str, float] = field(default_factory=dict)
     scores: Sequence[bool] = ()
 
@@ -78,11 +81,11 @@ def recall(application: str, version: str) -> Learned:
             function = _speed_function(entry)
             if function is not None:
                 speeds.setdefault(host, {})[implementation] = function
-    overlap = document.get("overlap")
     return Learned(
         speeds,
         _positive(document.get("pace")),
-        float(overlap) if overlap is not None and _is_positive(overlap) else 1.0,
+        _factor(document.get("overlap")),
+        max(1.0, _factor(document.get("drag"))),
         _positive(document.get("spread")),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
     )
@@ -111,6 +114,7 @@ def learn(
     version: str,
     pace: Mapping[str, float],
     overlap: float | None,
+    drag: float,
     inside: bool | None,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
@@ -121,6 +125,8 @@ def learn(
         By host: measured over predicted compute seconds, the prediction including the pace so far.
     overlap
         Measured over predicted communication seconds, likewise; None when there was none.
+    drag
+        Measured iteration time over the busiest host's mean time, at least 1.
     inside
         Whether the run ended inside its interval; None when it had none.
     """
@@ -133,6 +139,8 @@ def learn(
                 known[host] = _blend(known.get(host), ratio)
         if overlap is not None and _is_positive(overlap):
             document["overlap"] = _blend(document.get("overlap"), overlap)
+        known_drag = document.get("drag")
+        document["drag"] = _blend(known_drag, drag / _factor(known_drag))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
@@ -161,6 +169,10 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
         return None
     return SpeedFunction(tuple(rows), tuple(points), float(error) if _is_positive(error) else 0.0)
+
+
+def _factor(value: Any) -> float:
+    return float(value) if _is_positive(value) else 1.0
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -50,6 +50,8 @@ class StripModel(ModelTemplate):
         Factor on C_i learned from runs: 1 is the paper's sum of sends and receives.
     overlap_error
         Relative standard deviation of that factor.
+    drag
+        Factor on the computing learned from runs: every iteration waits for whoever is late in it.
     risk
         How many mean absolute forecast errors later than the mean to plan for.
     memory_limit
@@ -61,6 +63,7 @@ class StripModel(ModelTemplate):
     speeds: Mapping[str, SpeedFunction]
     overlap: float = 1.0
     overlap_error: float = 0.0
+    drag: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
@@ -104,7 +107,8 @@ class StripModel(ModelTemplate):
         """Return p_i: seconds for one row when the strip has `rows` rows."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
-        mean = self.application.columns * speed / (self.share(host, present) * host.slots)
+        mean = self.application.columns * speed * self.drag
+        mean /= self.share(host, present) * host.slots
         return mean * (1.0 + self.risk * error_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _constant_row_seconds(self, host: Host) -> float | None:
@@ -239,7 +243,12 @@ class StripModel(ModelTemplate):
         """Return draws of T: CPU shares, speeds and links vary by their errors, the strips do not."""
         if self.risk:
             mean = StripModel(
-                self.application, self.conditions, self.speeds, self.overlap, self.overlap_error
+                self.application,
+                self.conditions,
+                self.speeds,
+                self.overlap,
+                self.overlap_error,
+                self.drag,
             )
             return mean.draw(resources, rows, generator, count)
         compute = self.computation(resources, rows)

@@ -172,4 +172,8 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "assumed": link.link.assumed,
             }
         )
-    return {"links": links, "overlap": information.learned.overlap}
+    return {
+        "links": links,
+        "overlap": information.learned.overlap,
+        "drag": information.learned.drag,
+    }

@@ -205,6 +205,9 @@ def _rests_on(document: Document) -> Iterator[str]:
     overlap = document["rests_on"]["overlap"]
     if overlap != 1:
         yield f"         borders times {digits(overlap)}, learned from runs"
+    drag = document["rests_on"]["drag"]
+    if drag != 1:
+        yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"
     yield f"  risk   {digits(document['risk'], 2)}"
 
 

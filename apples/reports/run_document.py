@@ -48,6 +48,9 @@ def run_document(
                     "communicate_seconds": totals[one.host].communicate_seconds
                     if one.host in totals
                     else None,
+                    "processor_seconds": totals[one.host].processor_seconds
+                    if one.host in totals
+                    else None,
                     "predicted_compute_per_iteration": one.predicted_compute,
                     "compute_per_iteration": one.measured_compute,
                     "predicted_communicate_per_iteration": one.predicted_communicate,

@@ -1,0 +1,7 @@
+"""stub."""
+
+import json
+
+
+def demo_page(document):
+    return "<pre>" + json.dumps(document) + "</pre>"
