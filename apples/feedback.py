@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
@@ -37,7 +40,8 @@ class PredictionCheck:
     off
         Measured over predicted iteration time, less 1.
     inside
-        Whether the measured time lies in the promised interval; None without one.
+        Whether the measured time lies in the promised interval; None without one, as where no
+        forecast error is known.
     drag
         Iteration time over the longest mean compute and communicate time of a host, at least 1: each
         iteration waits for whoever is late in it, and that is not always the same host.
@@ -70,9 +74,8 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
                 None if measured.wait_seconds is None else measured.wait_seconds / count,
             )
         )
-    inside = None
-    if estimate.interval is not None and estimate.iterations == outcome.iterations:
-        low, high = estimate.interval
+    inside, (low, high) = None, estimate.interval or (0.0, 0.0)
+    if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
     busiest = max(one.measured_compute + one.measured_communicate for one in hosts)
@@ -83,42 +86,49 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
 def remember(result: PredictionCheck, information: InformationPool) -> None:
     """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
 
-    Where the program reports processor time, the pace is that over the dedicated speed, and what
-    others took of the CPU is left to the forecasts; else it is wall time over prediction.
+    What was measured is compared with the mean that was predicted: neither the user's risk nor the
+    drag is a host's pace. Where the program reports processor time, the pace is that over the dedicated
+    speed, and what others took of the CPU is left to the forecasts; else it is wall time over prediction.
     """
+    hosts = [information.hosts[one.host] for one in result.hosts]
+    rows = np.array([float(one.rows) for one in result.hosts])
+    model = information.without_risk().model
+    compute = model.computation(hosts, rows) / information.learned.drag
     pace = {
-        one.host: ratio for one in result.hosts if (ratio := _pace(one, information)) is not None
+        information.hosts[one.host].identity: ratio
+        for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
+        if (ratio := _pace(one, seconds, information)) is not None
     }
+    overlap = _overlap(result.hosts, model.communication(hosts).tolist())
     template = information.template
-    learn(template.name, template.version, pace, _overlap(result), result.drag, result.inside)
+    learn(template.name, template.version, pace, overlap, result.drag, result.inside)
 
 
-def _overlap(result: PredictionCheck) -> float | None:
+def _overlap(hosts: Sequence[HostCheck], predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none.
 
     A program that cannot tell waiting from communicating reports both as one: then the host that
     spent least waited least, and it alone speaks for the borders.
     """
     at_borders = [
-        one
-        for one in result.hosts
-        if one.predicted_communicate > 0 and one.measured_communicate > 0
+        (one.measured_communicate, seconds, one.wait)
+        for one, seconds in zip(hosts, predicted, strict=True)
+        if seconds > 0 and one.measured_communicate > 0
     ]
     if not at_borders:
         return None
-    if any(one.wait is None for one in at_borders):
-        at_borders = [min(at_borders, key=lambda one: one.measured_communicate)]
-    measured = sum(one.measured_communicate for one in at_borders)
-    return measured / sum(one.predicted_communicate for one in at_borders)
+    if any(wait is None for _, _, wait in at_borders):
+        at_borders = [min(at_borders, key=lambda border: border[0])]
+    return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
 
 
-def _pace(one: HostCheck, information: InformationPool) -> float | None:
+def _pace(one: HostCheck, predicted: float, information: InformationPool) -> float | None:
     """Return how many times longer the host computed than its speed function says; None if unknown."""
     if one.processor is not None:
         host = information.hosts[one.host]
         rows = one.rows / host.slots
         dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
         return one.processor / dedicated if one.processor > 0 else None
-    if one.predicted_compute > 0 and one.measured_compute > 0:
-        return one.measured_compute / one.predicted_compute
+    if predicted > 0 and one.measured_compute > 0:
+        return one.measured_compute / predicted
     return None

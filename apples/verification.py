@@ -32,7 +32,9 @@ def sequential(information: InformationPool) -> Reference:
         The program gives no digest: there is nothing to compare. Permanent for this program.
     """
     slowest = max(speed.seconds_per_point[-1] for speed in information.speeds.values())
-    host = Host("sequential", seconds_per_point=slowest)
+    able = next((h for h in information.hosts if information.implementation(h)), None)
+    platform = able.platform if able else ""
+    host = Host("sequential", seconds_per_point=slowest, platform=platform)
     alone = information.among(HostList((host,), Network()))
     strip = Allocation(host, information.application.rows, alone.implementation(host))
     with LocalActuator().actuate(Schedule((strip,)), alone) as execution:

@@ -37,6 +37,7 @@ _HOMES = {
         "Smoothing",
         "TrimmedMean",
     ),
+    "nws.linux.probe": ("probe_share",),
     "nws.measurement": (
         "AVAILABLE_CPU",
         "BANDWIDTH_TCP",

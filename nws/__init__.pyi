@@ -12,6 +12,7 @@ from nws.forecasters import SlidingMean as SlidingMean
 from nws.forecasters import SlidingMedian as SlidingMedian
 from nws.forecasters import Smoothing as Smoothing
 from nws.forecasters import TrimmedMean as TrimmedMean
+from nws.linux.probe import probe_share as probe_share
 from nws.measurement import AVAILABLE_CPU as AVAILABLE_CPU
 from nws.measurement import BANDWIDTH_TCP as BANDWIDTH_TCP
 from nws.measurement import COMPETITORS as COMPETITORS

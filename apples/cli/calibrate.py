@@ -79,7 +79,7 @@ def calibrate_hosts(information: InformationPool, rows: Sequence[int]) -> dict[s
         if host.cpus not in measured:
             measured[host.cpus] = _speeds(host, information, rows)
         found[host.name] = measured[host.cpus]
-        store_speeds(template.name, template.version, host.name, found[host.name])
+        store_speeds(template.name, template.version, host.identity, found[host.name])
     return found
 
 

@@ -5,6 +5,8 @@ Only the public verbs are used: calibrate, plan, run; on files like a user's own
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tempfile
 from math import ceil
 from pathlib import Path
@@ -19,7 +21,7 @@ from apples.cli.deciding import Document, Json, blueprint_of, coordinator_of
 from apples.cli.demo_world import DemoWorld, own_state
 from apples.cli.plan import decide
 from apples.cli.program import say, show, show_json
-from apples.cli.run import carry_out
+from apples.cli.run import carry_out, write_page
 from apples.coordinator import Coordinator
 from apples.errors import VerificationError
 from apples.information import InformationPool, under_live_weather
@@ -31,7 +33,7 @@ from apples.reports.demo_text import demo_text
 from apples.reports.run_document import refused_document
 from apples.verification import Reference, sequential
 
-LOOP_SECONDS = 2.0
+LOOP_SECONDS = 1.6
 """Every measured loop lasts at least about so long."""
 
 
@@ -56,14 +58,12 @@ def demo(
         world = world.calibrated(found)
         with contention(world.loads):
             runs = _runs(world, repeat)
-    document = demo_document(runs)
-    report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text(demo_page(document), encoding="utf-8")
+    document = demo_document(runs, shlex.join(["apples", *sys.argv[1:]]))
+    write_page(report, demo_page(document))
     if json:
         show_json(document)
     else:
         show(demo_text(document))
-    say(f"report: {report}")
     if any(run["verified"] is False for run in runs):
         raise VerificationError("a result differs from the sequential run's")
     return 0

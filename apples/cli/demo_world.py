@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 
 import hat
-
 from apples.errors import UsageError
 from apples.information import InformationPool, load_information
 from apples.model import SpeedFunction

@@ -64,6 +64,8 @@ def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
                 app.command(each, short_help=entry.help)(_not_asked_for)
         result = typer.main.get_command(app)(prog_name=name, standalone_mode=False)
     except typer.Exit as stop:
+        if stop.exit_code == INTERRUPTED:
+            say(f"{name}: interrupted")
         return stop.exit_code
     except typer.TyperException as error:
         show_usage = getattr(error, "show", None)
@@ -101,7 +103,17 @@ def _refused(name: str, error: Exception) -> int:
         for line in str(error).splitlines():
             say(line)
         return 2
-    say(f"{name}: internal error: {type(error).__name__}: {error} (APPLES_DEBUG=1 shows where)")
+    from apples.references import users_own  # noqa: PLC0415 - only where something went wrong
+
+    kind, whose = type(error).__name__, users_own(error)
+    if whose:
+        say(f"{name}: {whose}: {kind}: {error}")
+        return 2
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        say(f"{name}: {place}{error.strerror or error}")
+        return 4
+    say(f"{name}: internal error: {kind}: {error} (APPLES_DEBUG=1 shows where)")
     return 1
 
 

@@ -14,12 +14,14 @@ from apples.actuator import Actuator, Execution, Outcome
 from apples.actuators import LocalActuator
 from apples.cli import deciding
 from apples.cli.plan import decide
-from apples.cli.program import show, show_json
+from apples.cli.program import say, show, show_json
 from apples.cli.watching import watch
 from apples.coordinator import Coordinator
 from apples.errors import ApplicationError, UsageError, VerificationError
 from apples.feedback import check, remember
+from apples.reports.made_by import made_by
 from apples.reports.run_document import dry_document, run_document
+from apples.reports.run_page import run_page
 from apples.reports.run_text import dry_text, run_text
 from apples.verification import Reference, sequential
 
@@ -39,6 +41,7 @@ def run(
     model: deciding.ModelName = None,
     actuator: ActuatorName = "local",
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not compare with the sequential run.")
@@ -60,13 +63,27 @@ def run(
     if dry_run:
         return _show_dry_run(plan, started, json)
     document = carry_out(plan, started, verify=not no_verify, learn=weather != "static")
+    command = shlex.join(["apples", *sys.argv[1:]])
+    document["made_by"] = made_by(command)
+    if report is not None:
+        write_page(report, run_page(document))
     if json:
         show_json(document)
     else:
-        show(run_text(document, shlex.join(["apples", *sys.argv[1:]])))
+        show(run_text(document, command))
     if document["verified"] is False:
         raise VerificationError("the result differs from the sequential run's")
     return 0
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page, making its folder, and say where it is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--report {path}: {error.strerror}") from None
+    say(f"report: {path}")
 
 
 def actuator_of(name: str, output: Path | None) -> Actuator:
@@ -74,7 +91,10 @@ def actuator_of(name: str, output: Path | None) -> Actuator:
     if name != "local":
         raise UsageError(f"--actuator '{name}': known is local")
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror}") from None
     return LocalActuator(output, save=output is not None)
 
 
@@ -91,7 +111,7 @@ def carry_out(
     record = coordinator.deliberation
     if record.chosen is None or record.information is None:
         raise ApplicationError("nothing was chosen to run")
-    execution = coordinator.actuator.actuate(record.chosen.schedule, record.information)
+    execution = coordinator.actuate(record.chosen)
     outcome = watch(coordinator, execution, record.information.template.name)
     if outcome is None:
         raise ApplicationError("the actuator started nothing")
@@ -100,8 +120,13 @@ def carry_out(
         reference = reference or sequential(coordinator.information)
         verified = reference.check(outcome.iterations, outcome.sha256)
     result = check(record.chosen, outcome)
-    if learn:
-        remember(result, record.information)
+    if (
+        learn and record.information is coordinator.information
+    ):  # a static plan used no model of ours
+        try:
+            remember(result, record.information)
+        except OSError as error:
+            say(f"warning: {error.filename}: {error.strerror}; nothing was learned from this run")
     return run_document(plan, record.chosen, outcome, result, verified)
 
 
@@ -109,7 +134,7 @@ def _show_dry_run(plan: deciding.Document, coordinator: Coordinator, json: bool)
     record = coordinator.deliberation
     if record.chosen is None or record.information is None:
         raise ApplicationError("nothing was chosen to run")
-    command = coordinator.actuator.command(record.chosen.schedule, record.information)
+    command = coordinator.actuator.command(record.chosen.schedule, coordinator.information)
     document = dry_document(plan, command)
     if json:
         show_json(document)

@@ -7,14 +7,13 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from apples.conditions import Conditions, error_of
+from apples.conditions import LEAST_SHARE, Conditions, error_of
 from apples.model import (
     ModelTemplate,
     Rows,
@@ -29,9 +28,6 @@ from nws import available_share
 
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 """sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
-
-LEAST_SHARE = 0.01
-"""No host is believed to give less than this share of a CPU: a draw below would make T infinite."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class StripModel(ModelTemplate):
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(self.conditions.hosts[name].slots for name in neighbours)
         if ours == 1:
-            return forecast
+            return max(LEAST_SHARE, forecast)
         width = self.conditions.width(host)
         others = self.conditions.competitors(host)
         return max(LEAST_SHARE, available_share(others, width, ours))
@@ -225,13 +221,9 @@ class StripModel(ModelTemplate):
         """Return the most rows whose strip fits the forecast free memory; 0 where none does."""
         empty = self.application.strip_memory(0)
         per_row = self.application.strip_memory(1) - empty
-        limit = self.memory_limit
         caps = np.full(len(resources), total, dtype=np.int64)
         for i, host in enumerate(resources):
-            forecast = self.conditions.free_memory(host)
-            free = math.inf if limit is None else limit
-            if forecast is not None:
-                free = min(free, forecast.value - self.risk * error_of(forecast))
+            free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
             if free < self.application.strip_memory(total):
                 caps[i] = max(0, min(total, int((free - empty) // per_row)))
         return caps

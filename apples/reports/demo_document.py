@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from apples.reports.made_by import made_by
+
 Document = dict[str, Any]
 
 SCHEMA = "apples.demo/1"
@@ -19,19 +21,29 @@ TITLES = {
 }
 
 
-def demo_document(runs: Sequence[Document]) -> Document:
+def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Document:
     """Return the runs with the summary: a row per method, the ratio to blocked, the median error."""
     done = [run for run in runs if run["execution"] is not None]
     offs = [abs(run["execution"]["off"]) for run in done]
     return {
         "schema": SCHEMA,
+        "made_by": made_by(command),
         "runs": list(runs),
+        "executed": len(done),
         "methods": [_method(name, runs) for name in METHODS],
         "median_prediction_error": statistics.median(offs) if offs else None,
         "ratio_to_blocked": _ratio(runs),
         "inside": sum(run["execution"]["inside"] is True for run in done),
-        "verified": all(run["verified"] for run in done),
+        "verified": _verified(done),
     }
+
+
+def _verified(done: Sequence[Document]) -> bool | None:
+    """Return whether every result equals the sequential one; None where nobody asked or nothing ran."""
+    answers = {run["verified"] for run in done}
+    if False in answers:
+        return False
+    return None if None in answers or not answers else True
 
 
 def _method(name: str, runs: Sequence[Document]) -> Document:

@@ -8,6 +8,12 @@ from apples.quantities import duration
 
 Document = dict[str, Any]
 
+RESULTS = {
+    True: "all results verified",
+    False: "A RESULT DIFFERS FROM THE SEQUENTIAL ONE",
+    None: "results not verified",
+}
+
 
 def demo_text(document: Document) -> str:
     """Return the answer first, then a row per method, then what to type next."""
@@ -21,7 +27,7 @@ def demo_text(document: Document) -> str:
         )
     if error is not None:
         done = [run for run in document["runs"] if run["execution"] is not None]
-        results = "all results verified" if document["verified"] else "A RESULT DIFFERS"
+        results = RESULTS[document["verified"]]
         lines.append(
             f"Median error of the predicted iteration time: {error:.1%} over {len(done)} runs, "
             f"{document['inside']} inside their interval; {results}"

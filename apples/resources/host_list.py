@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
 import hat
-from apples.resources.host import Host, Name, PositiveNumber, Text
+from apples.resources.host import MOST, Host, Name, PositiveNumber, Text
 from apples.resources.network import Link, Network
 
-Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class DefaultLink(BaseModel):

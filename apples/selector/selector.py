@@ -160,8 +160,8 @@ def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequ
     yield hosts
     preferences = information.specifications.preferences
     for wanted in (
-        [h for h in hosts if h.name in preferences.prefer],
-        [h for h in hosts if h.name not in preferences.avoid],
+        [h for h in hosts if {h.name, h.site} & {*preferences.prefer}],
+        [h for h in hosts if not {h.name, h.site} & {*preferences.avoid}],
     ):
         if 0 < len(wanted) < len(hosts):
             yield wanted
