@@ -179,7 +179,7 @@ def _slowdown_driven(workload: Workload, policy: SlowdownDriven, setting: Settin
     steps = 2 * jobs + 2 * depth + 8
     work: list[Any] = [
         integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
-        integers(jobs), zeros(jobs), integers(widest), integers(widest), integers(widest),
+        integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest), integers(widest),
         zeros(cells), integers(room), integers(most),
     ]  # fmt: skip
     began = perf_counter()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import heapq
 
-from apples.scheduler.mates import NO_PENALTY, best_group, best_pair
+from apples.scheduler.mates import best_group, best_pair
 from apples.simulator.backfill_core import FOREVER, INSTANT
-from apples.simulator.compiled import Numbers, compiled
-from apples.simulator.conservative_core import earliest, occupy
+from apples.simulator.compiled import Numbers, compiled, open_gap
+from apples.simulator.conservative_core import earliest
 from apples.simulator.sd_state import (
     FREE,
     POOL,
@@ -64,6 +64,32 @@ def draw_map(m: Machine, now: float, times: Numbers, levels: Numbers) -> int:
 
 
 @compiled
+def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: int) -> int:
+    """Reserve the earliest time on the map for a job; return the new number of steps."""
+    first = -1
+    k = 0
+    while k < count:
+        if levels[k] < units:
+            first = -1
+        elif first < 0:
+            first = k
+        if first >= 0 and (k + 1 == count or times[k + 1] >= times[first] + seconds):
+            break
+        k += 1
+    end = times[first] + seconds
+    k += 1
+    if k == count or times[k] > end:
+        open_gap(times, k, count)
+        open_gap(levels, k, count)
+        times[k] = end
+        levels[k] = levels[k - 1]
+        count += 1
+    for i in range(first, k):
+        levels[i] -= units
+    return count
+
+
+@compiled
 def is_stale(m: Machine, time: float, j: int) -> bool:
     """Whether an end in the heap was overtaken by a change of rate, or is already past."""
     return bool(m.work[j] < 0 or m.end[j] != time)
@@ -90,6 +116,7 @@ def look_for_mates(
     wanted: int,
     nodes: Numbers,
     penalties: Numbers,
+    mates: Numbers,
     first: Numbers,
     second: Numbers,
     stamp: Numbers,
@@ -98,20 +125,23 @@ def look_for_mates(
     chosen: Numbers,
 ) -> int:
     """Choose the mates for a job out of the pool; return how many, 0 for none."""
-    ends = now + m.request[j] / share
-    possible = False
-    count = m.count[POOL]
-    for k in range(count):
+    request = m.request[j]
+    ends = now + request / share
+    count = 0
+    for k in range(m.count[POOL]):
         i = m.pool[k]
-        nodes[k] = m.need[i]
-        penalties[k] = NO_PENALTY
-        if nodes[k] <= wanted and m.limit[i] + m.request[j] >= ends:
-            wait = m.start[i] - m.submit[i]
-            penalty = (wait + (m.delay[i] + m.request[j]) + m.request[i]) / m.request[i]
-            if penalty < cut and (most > 1 or nodes[k] == wanted):
-                penalties[k] = penalty
-                possible = True
-    if not possible:
+        if m.need[i] > wanted or m.limit[i] + request < ends:
+            continue
+        if most == 1 and m.need[i] != wanted:
+            continue
+        wait = m.start[i] - m.submit[i]
+        penalty = (wait + (m.delay[i] + request) + m.request[i]) / m.request[i]
+        if penalty < cut:
+            nodes[count] = m.need[i]
+            penalties[count] = penalty
+            mates[count] = i
+            count += 1
+    if count == 0:
         return 0
     if most <= 2:
         stamp[0] += 1
@@ -119,7 +149,7 @@ def look_for_mates(
     else:
         found = group(nodes, penalties, count, wanted, most, cost, last, chosen)
     for k in range(found):
-        chosen[k] = m.pool[chosen[k]]
+        chosen[k] = mates[chosen[k]]
     return found
 
 
@@ -141,6 +171,7 @@ def slowdown_driven(
     levels: Numbers,
     nodes: Numbers,
     penalties: Numbers,
+    mates: Numbers,
     first: Numbers,
     second: Numbers,
     stamp: Numbers,
@@ -237,7 +268,7 @@ def slowdown_driven(
             if m.malleable[j] and left < depth:
                 found = look_for_mates(
                     m, j, now, share, cut, most, m.need[j],
-                    nodes, penalties, first, second, stamp, cost, last, chosen,
+                    nodes, penalties, mates, first, second, stamp, cost, last, chosen,
                 )  # fmt: skip
                 if found == 0 and mix:
                     # As many free nodes as the head's reservation leaves, and fewer if need be.
@@ -247,7 +278,7 @@ def slowdown_driven(
                     while found == 0 and room > 0:
                         found = look_for_mates(
                             m, j, now, share, cut, most, m.need[j] - room,
-                            nodes, penalties, first, second, stamp, cost, last, chosen,
+                            nodes, penalties, mates, first, second, stamp, cost, last, chosen,
                         )  # fmt: skip
                         room -= 1
             if found > 0 and guard:
@@ -256,8 +287,7 @@ def slowdown_driven(
                     mapped = 0
                 while mapped < left:
                     i = waiting[mapped]
-                    at = earliest(times, levels, steps, now, m.request[i], m.need[i])
-                    steps = occupy(times, levels, steps, at, at + m.request[i], m.need[i])
+                    steps = reserve(times, levels, steps, m.request[i], m.need[i])
                     mapped += 1
                 at = earliest(times, levels, steps, now, m.request[j], m.need[j])
                 if at + m.request[j] <= now + m.request[j] / share:

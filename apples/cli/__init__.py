@@ -1,0 +1,1 @@
+"""The console commands, one module a command group, imported when they are called."""

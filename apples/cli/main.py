@@ -1,0 +1,27 @@
+"""The `apples` command."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from apples.cli.simulate import simulate
+from apples.errors import ApplesError
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app.command()(simulate)
+
+
+@app.callback()
+def apples() -> None:
+    """Application-level scheduling."""
+
+
+def main() -> None:
+    """Run the command; an error is one line and its exit code."""
+    try:
+        app(standalone_mode=True)
+    except ApplesError as error:
+        print(f"apples: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
