@@ -94,7 +94,7 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Promise a waiting job its nodes from a time on; the promise is kept in the cluster's state."""
+    """Promise a waiting job its nodes from a time on; the cluster's state keeps the promise."""
 
     job: int
     time: float

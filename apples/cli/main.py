@@ -23,5 +23,5 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except ApplesError as error:
-        print(f"apples: {error}", file=sys.stderr)
+        typer.echo(f"apples: {error}", err=True)
         sys.exit(error.exit_code)

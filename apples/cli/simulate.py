@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -20,8 +19,10 @@ from apples.simulator.workload import clean, mark_malleable
 SCHEMA = "apples.simulation/1"
 
 
-def simulate(  # noqa: PLR0913 -- one parameter an option of the command
-    log: Annotated[Path, typer.Argument(help="Workload log: SWF, also .gz, or sacct --parsable2.")],
+def simulate(  # noqa: PLR0917 -- one parameter an option of the command
+    log: Annotated[
+        Path, typer.Argument(help="Workload log: SWF, also .gz, or sacct --parsable2.")
+    ],
     policy: Annotated[
         str,
         typer.Option(
@@ -33,7 +34,9 @@ def simulate(  # noqa: PLR0913 -- one parameter an option of the command
     cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
     malleable: Annotated[
         float | None,
-        typer.Option(help="Fraction of jobs that can be resized [default: 1 for sd, equipartition]"),
+        typer.Option(
+            help="Fraction of jobs that can be resized [default: 1 for sd, equipartition]"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     option: Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")] = None,
@@ -68,8 +71,9 @@ def simulate(  # noqa: PLR0913 -- one parameter an option of the command
     horizon = float(workload.submit[-1] + workload.run.sum() / max(1, processors // 64))
     setting = make_setting(options, processors, nodes, cores_per_node, seed, horizon)
     if str(cleaning):
-        print(f"apples: {log}: {count} records, {len(workload)} simulated: {cleaning}",
-              file=sys.stderr)  # fmt: skip
+        typer.echo(
+            f"apples: {log}: {count} records, {len(workload)} simulated: {cleaning}", err=True
+        )
     schedule = run_simulation(workload, chosen, setting, engine=options.engine)
     figures = {
         "schema": SCHEMA,
@@ -87,9 +91,9 @@ def simulate(  # noqa: PLR0913 -- one parameter an option of the command
     if csv is not None:
         write_csv(csv, workload, schedule)
     if as_json:
-        print(json.dumps(figures))
+        typer.echo(json.dumps(figures))
     else:
-        print(_text(figures, log))
+        typer.echo(_text(figures, log))
 
 
 def _text(figures: dict[str, object], log: Path) -> str:
@@ -110,5 +114,3 @@ def _text(figures: dict[str, object], log: Path) -> str:
         f"read in {f['read_seconds']:.3g} s\n"
         "all figures: --json; one row a job: --csv FILE"
     )
-
-

@@ -1,8 +1,8 @@
 """SD-Policy's search for mates (D'Amico et al. 2019, equations 1-3), exact.
 
-Minimise the sum of penalties over at most m mates whose nodes add up to those of the newcomer. For
-two mates it is enough to know, for every number of nodes, the two candidates least hurt: one look at
-every candidate. For more, a table over (mates, nodes), as for a knapsack that must be full.
+Minimise the sum of penalties over at most m mates whose nodes add up to those of the newcomer.
+For two mates it is enough to know, for every number of nodes, the two candidates least hurt: one
+look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must be full.
 Written on indexed sequences so that the simulator compiles these very functions.
 """
 
@@ -132,8 +132,8 @@ def find_mates(
         exact = [p if n == wanted else NO_PENALTY for n, p in zip(nodes, penalties, strict=True)]
         penalties = exact
     if most <= 2:
-        blank: list[Numbers] = [[0] * (wanted + 1) for _ in range(3)]
-        found = best_pair(nodes, penalties, count, wanted, *blank, 1, chosen)
+        first, second, stamp = ([0] * (wanted + 1) for _ in range(3))
+        found = best_pair(nodes, penalties, count, wanted, first, second, stamp, 1, chosen)
     else:
         cells = (most + 1) * (wanted + 1)
         found = best_group(

@@ -1,7 +1,7 @@
 """Compile the simulator's inner loops where numba is installed; run them as they are elsewhere.
 
-The loops are written in the part of Python that both understand, on indexed sequences: numpy arrays
-when compiled, lists when not (a list is the faster of the two to index from Python). Neither order
+The loops are written in the part of Python that both understand, on indexed sequences: numpy
+arrays when compiled, lists when not (a list is the faster of the two to index from Python). Neither order
 of operations nor arithmetic differs, so the schedule is the same bit for bit.
 """
 
@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, MutableSequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+numba: ModuleType | None
 try:
-    import numba
+    numba = import_module("numba")
 except ImportError:
     numba = None
 
@@ -29,7 +32,7 @@ ENGINE = "numba" if COMPILED else "python"
 
 def compiled(function: F) -> F:
     """Return the function compiled with numba (kept on disk between processes), or as it is."""
-    if not COMPILED:
+    if numba is None or not COMPILED:
         return function
     result: F = numba.njit(cache=True)(function)
     return result

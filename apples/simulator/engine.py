@@ -7,14 +7,16 @@ brought up to date and its end is put into the heap anew; an end that was overta
 from __future__ import annotations
 
 import heapq
+import traceback
 from dataclasses import replace
 from math import inf, nan
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from apples.errors import UsageError
-from apples.jobs import JobKind, Reserve, Resize
+from apples.errors import ApplesError, UsageError
+from apples.jobs import Decision, JobKind, Reserve, Resize
 from apples.scheduler.cluster import Cluster
 from apples.scheduler.policy import RunningJob, SchedulingPolicy
 from apples.simulator.setting import Failure, Schedule, Setting
@@ -155,7 +157,7 @@ class Engine:
         self.end[k] = now
         self.rate[k] = 0.0
         self.completed[k] = completed
-        self._note(k, 0)
+        self._note(k)
         for other in affected:
             self._set_rate(self.position[other])
 
@@ -188,7 +190,7 @@ class Engine:
 
     def _pass(self) -> None:
         state = self.cluster.state
-        for decision in list(self.policy.decide(state)):
+        for decision in self._decisions():
             before = state.running[decision.job].nodes if isinstance(decision, Resize) else 0
             affected = self.cluster.apply(decision)
             if isinstance(decision, Reserve):
@@ -199,13 +201,25 @@ class Engine:
                 if number == decision.job and isinstance(decision, Resize):
                     stall = self.setting.cost.seconds(before, decision.nodes)
                     self._set_rate(k, stall)
-                    self._note(k, decision.nodes)
                 elif number == decision.job:
                     self._begin(k)
                 else:
                     self.mate[k] = True
                     self._set_rate(k)
         self.cluster.settle()
+
+    def _decisions(self) -> list[Decision]:
+        try:
+            return list(self.policy.decide(self.cluster.state))
+        except ApplesError:
+            raise
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+            raise UsageError(
+                f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
+                f"{place}: {type(error).__name__}: {error}"
+            ) from error
 
     def _begin(self, k: int) -> None:
         now = self.cluster.state.time
@@ -218,7 +232,7 @@ class Engine:
         self.guest[k] = bool(running.mates)
         self.end[k] = now + self.work[k] / self.rate[k]
         heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
-        self._note(k, running.nodes)
+        self._note(k)
         self._next_demand(k)
 
     def _set_rate(self, k: int, stall: float = 0.0) -> None:
@@ -234,6 +248,7 @@ class Engine:
         self.end[k] = self.since[k] + self.work[k] / rate
         self.resizes[k] += 1
         heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
+        self._note(k)
         self._next_demand(k)
 
     def _rate_of(self, running: RunningJob) -> float:
@@ -266,9 +281,18 @@ class Engine:
 
     # ------------------------------------------------------------------ results
 
-    def _note(self, k: int, nodes: int) -> None:
-        if self.changes is not None:
-            self.changes.append((self.cluster.state.time, k, nodes))
+    def _note(self, k: int) -> None:
+        """Record how many cores a job has from now on."""
+        if self.changes is None:
+            return
+        running = self.cluster.state.running.get(self.jobs[k].id)
+        cores = 0.0
+        if running is not None:
+            cores = running.nodes - running.shared * (1.0 - running.share)
+            if running.guest is not None:
+                cores = running.nodes * (1.0 - self.cluster.state.running[running.guest].share)
+        held = round(cores * self.setting.cores_per_node)
+        self.changes.append((self.cluster.state.time, k, held))
 
     def _check_all_done(self) -> None:
         waiting = self.cluster.state.queue

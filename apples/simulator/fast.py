@@ -44,6 +44,11 @@ def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
     )  # fmt: skip
 
 
+def shares(policy: SchedulingPolicy) -> bool:
+    """Return whether jobs share nodes under a policy: its fast core records no changes."""
+    return isinstance(policy, SlowdownDriven)
+
+
 def run_fast(
     workload: Workload, policy: SchedulingPolicy, setting: Setting, record: bool = False
 ) -> Schedule:
@@ -61,9 +66,11 @@ def run_fast(
     )
     need = setting.need(workload.processors)
     none = np.zeros(len(workload), dtype=bool)
+    end = start + workload.run
+    changes = _rigid_changes(workload, setting, start, end) if record else ()
     return Schedule(
         start=start,
-        end=start + workload.run,
+        end=end,
         resizes=np.zeros(len(workload), dtype=np.int64),
         guest=none,
         mate=none,
@@ -71,7 +78,17 @@ def run_fast(
         node_seconds=float((need * workload.run).sum()),
         engine=ENGINE,
         seconds=seconds,
+        changes=changes,
     )
+
+
+def _rigid_changes(
+    workload: Workload, setting: Setting, start: Times, end: Times
+) -> tuple[tuple[float, int, int], ...]:
+    cores = (setting.need(workload.processors) * setting.cores_per_node).tolist()
+    begun = [(time, k, cores[k]) for k, time in enumerate(start.tolist())]
+    ended = [(time, k, 0) for k, time in enumerate(end.tolist())]
+    return tuple(sorted(begun + ended, key=lambda change: (change[0], change[2] > 0, change[1])))
 
 
 def _columns(workload: Workload, setting: Setting) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -161,7 +178,7 @@ def _equipartition(workload: Workload, setting: Setting, record: bool) -> Schedu
         node_seconds=float(held),
         engine=ENGINE,
         seconds=seconds,
-        changes=tuple(changes),
+        changes=tuple((time, k, units * setting.cores_per_node) for time, k, units in changes),
     )
 
 
@@ -185,7 +202,7 @@ def _slowdown_driven(workload: Workload, policy: SlowdownDriven, setting: Settin
     began = perf_counter()
     held = slowdown_driven(
         state, run, TIES.index(setting.ties), policy.share(setting.cores_per_node),
-        float(policy.max_slowdown), policy.mates, policy.guard, policy.free_nodes,
+        -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown), policy.mates, policy.guard, policy.free_nodes,
         setting.runtime_model == "worst", depth, *work,
     )  # fmt: skip
     seconds = perf_counter() - began

@@ -119,9 +119,11 @@ def write_csv(path: Path, workload: Workload, schedule: Schedule) -> None:
 
 def _texts(column: NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]) -> list[str]:
     if column.dtype == np.bool_:
-        return np.where(column, "1", "0").tolist()
+        return ["1" if value else "0" for value in column.tolist()]
     if column.dtype.kind == "f" and not (
-        np.isfinite(column).all() and (column == np.floor(column)).all() and abs(column).max() < 1e15
+        np.isfinite(column).all()
+        and (column == np.floor(column)).all()
+        and abs(column).max() < 1e15
     ):
         return list(map(repr, column.tolist()))
     return list(map(str, column.astype(np.int64).tolist()))

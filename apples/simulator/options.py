@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,9 +42,9 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "engine": "auto, events",
 }
 NUMBERS = (
-    "minimum maximum shrink_seconds expand_seconds data_bytes bandwidth idle_watts busy_watts "
-    "mtbf mttr"
-).split()
+    "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
+    "idle_watts", "busy_watts", "mtbf", "mttr",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,16 +117,15 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
     return policy
 
 
-def _value(text: str) -> Any:
-    words: dict[str, Any] = {"true": True, "on": True, "false": False, "off": False}
+def _value(text: str) -> bool | int | float | str:
+    words = {"true": True, "on": True, "false": False, "off": False}
     if text.lower() in words:
         return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if text.lstrip("+-").isdigit() else number
 
 
 def _load(name: str) -> type[SchedulingPolicy]:
@@ -147,7 +145,7 @@ def _load(name: str) -> type[SchedulingPolicy]:
             module = importlib.import_module(place)
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 -- whatever a user's file raises is its author's to see
+    except Exception as error:
         raise UsageError(f"policy {name!r}: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         raise UsageError(f"policy {name!r}: {place} has no {attribute}")
@@ -235,13 +233,17 @@ def _demands(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...
     demands: dict[int, tuple[tuple[float, int], ...]] = {}
     for job, part, processors in sorted(_rows(words, "demands", 3)):
         if not 0 <= part < 1 or processors < 1:
-            raise UsageError(f"option demands: job {job:g}: part {part:g}, {processors:g} asked for")
+            raise UsageError(
+                f"option demands: job {job:g}: part {part:g}, {processors:g} asked for"
+            )
         demands[int(job)] = (*demands.get(int(job), ()), (part, int(processors)))
     return demands
 
 
 def _failures(options: Options, nodes: int, seed: int, end: float) -> tuple[Failure, ...]:
-    failures = [Failure(t, int(node), back) for t, node, back in _rows(options.simulation, "failures", 3)]
+    failures = [
+        Failure(t, int(node), back) for t, node, back in _rows(options.simulation, "failures", 3)
+    ]
     for failure in failures:
         if not 0 <= failure.node < nodes or not failure.repaired > failure.time:
             raise UsageError(f"option failures: {failure} on {nodes} nodes")

@@ -8,7 +8,7 @@ from apples.errors import UsageError
 from apples.scheduler.policy import SchedulingPolicy
 from apples.simulator.compiled import COMPILED
 from apples.simulator.engine import Engine
-from apples.simulator.fast import run_fast, runs_fast
+from apples.simulator.fast import run_fast, runs_fast, shares
 from apples.simulator.setting import Schedule, Setting
 from apples.simulator.workload import Workload
 
@@ -31,8 +31,7 @@ def simulate(
         `auto`: a fast core where there is one for the policy and the setting, else the general
         event loop; `events`: always the latter. Both give the same schedule, bit for bit.
     record
-        Whether to keep every change of a job's nodes (a guest's and its mates' shared nodes
-        excepted, which stay theirs).
+        Whether to keep every change of a job's cores.
 
     Raises
     ------
@@ -53,7 +52,7 @@ def simulate(
     if too_large.any():
         job = int(workload.job[too_large][0])
         raise UsageError(f"job {job} is larger than the machine of {setting.processors}")
-    if engine == "auto" and runs_fast(policy, setting):
+    if engine == "auto" and runs_fast(policy, setting) and not (record and shares(policy)):
         if COMPILED:  # compile, or load what was compiled, outside the time that is reported
             run_fast(workload.take(slice(0, 1)), policy, setting)
         return run_fast(workload, policy, setting, record)

@@ -1,9 +1,9 @@
 """The fast core of SD-Policy (D'Amico et al. 2019, Listings 1 and 2) over EASY on whole nodes.
 
-One pass goes through the queue in order. A job starts on free nodes if EASY allows it; if not, and it
-is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The wait it
-would have otherwise is read from a map of reservations: the estimated ends of the running jobs and,
-in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
+One pass goes through the queue in order. A job starts on free nodes if EASY allows it; if not, and
+it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The wait
+it would have otherwise is read from a map of reservations: the estimated ends of the running jobs
+and, in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ group = compiled(best_group)
 @compiled
 def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
     """Return when so many nodes are estimated to be free, and how many more are free then."""
-    short = wanted - m.count[FREE]
+    short = wanted - m.tally[FREE]
     k = 0
     shadow = FOREVER
-    while short > 0 and k < m.count[RELEASES]:
+    while short > 0 and k < m.tally[RELEASES]:
         shadow = m.release[k]
-        while k < m.count[RELEASES] and m.release[k] == shadow:
+        while k < m.tally[RELEASES] and m.release[k] == shadow:
             short -= m.width[k]
             k += 1
     return shadow, -short
@@ -51,9 +51,9 @@ def draw_map(m: Machine, now: float, times: Numbers, levels: Numbers) -> int:
         times[k] = FOREVER
         k += 1
     times[0] = now
-    levels[0] = m.count[FREE]
+    levels[0] = m.tally[FREE]
     count = 1
-    for k in range(m.count[RELEASES]):
+    for k in range(m.tally[RELEASES]):
         if m.release[k] == times[count - 1]:
             levels[count - 1] += m.width[k]
         else:
@@ -128,7 +128,7 @@ def look_for_mates(
     request = m.request[j]
     ends = now + request / share
     count = 0
-    for k in range(m.count[POOL]):
+    for k in range(m.tally[POOL]):
         i = m.pool[k]
         if m.need[i] > wanted or m.limit[i] + request < ends:
             continue
@@ -206,8 +206,8 @@ def slowdown_driven(
     alive = 0
     held = 0.0
     before = m.submit[0]
-    nodes_in_all = m.count[FREE]
-    while arrived < jobs or m.count[RUNNING] > 0:
+    nodes_in_all = m.tally[FREE]
+    while arrived < jobs or m.tally[RUNNING] > 0:
         while len(events) > 0 and is_stale(m, events[0][0], m.started[events[0][1]]):
             heapq.heappop(events)
         now = FOREVER
@@ -215,7 +215,7 @@ def slowdown_driven(
             now = events[0][0]
         if arrived < jobs and m.submit[arrived] <= now:
             now = m.submit[arrived]
-        held += (nodes_in_all - m.count[FREE]) * (now - before)
+        held += (nodes_in_all - m.tally[FREE]) * (now - before)
         before = now
         first_new = arrived
         while arrived < jobs and m.submit[arrived] <= now:
@@ -255,7 +255,7 @@ def slowdown_driven(
         left = 0
         for q in range(queued):
             j = waiting[q]
-            fits = m.need[j] <= m.count[FREE]
+            fits = m.need[j] <= m.tally[FREE]
             if fits and (not blocked or m.need[j] <= spare or now + m.request[j] <= shadow):
                 start_static(m, events, j, now, run[j])
                 if blocked and now + m.request[j] > shadow:
@@ -272,7 +272,7 @@ def slowdown_driven(
                 )  # fmt: skip
                 if found == 0 and mix:
                     # As many free nodes as the head's reservation leaves, and fewer if need be.
-                    room = min(m.count[FREE], m.need[j] - 1)
+                    room = min(m.tally[FREE], m.need[j] - 1)
                     if blocked and now + m.request[j] / share > shadow:
                         room = min(room, spare)
                     while found == 0 and room > 0:
@@ -293,9 +293,7 @@ def slowdown_driven(
                 if at + m.request[j] <= now + m.request[j] / share:
                     found = 0
             if found > 0:
-                start_shared(
-                    m, events, j, now, run[j], chosen, found, most, share, worst
-                )
+                start_shared(m, events, j, now, run[j], chosen, found, most, share, worst)
                 active[alive] = j
                 alive += 1
                 steps = 0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apples.simulator.backfill_core import position_of
 from apples.simulator.compiled import Numbers, close_gap, compiled, integers, open_gap, zeros
 
-FREE, RELEASES, POOL, RUNNING, STARTED = 0, 1, 2, 3, 4  # indices of Machine.count
+FREE, RELEASES, POOL, RUNNING, STARTED = 0, 1, 2, 3, 4  # indices of Machine.tally
 
 
 class Machine(NamedTuple):
@@ -16,7 +16,7 @@ class Machine(NamedTuple):
 
     Attributes
     ----------
-    count
+    tally
         Free nodes, entries in use of `release`, of `pool`, number of jobs that run, and that
         ever started.
     release, width
@@ -41,7 +41,7 @@ class Machine(NamedTuple):
         Seconds of work left at `since`, rate since then, end if nothing changes.
     """
 
-    count: Numbers
+    tally: Numbers
     need: Numbers
     request: Numbers
     submit: Numbers
@@ -72,10 +72,10 @@ def machine(
 ) -> Machine:
     """Return an empty machine of so many nodes for these jobs."""
     jobs = len(submit)
-    count = integers(5)
-    count[FREE] = nodes
+    tally = integers(5)
+    tally[FREE] = nodes
     return Machine(
-        count=count, need=need, request=request, submit=submit, malleable=malleable,
+        tally=tally, need=need, request=request, submit=submit, malleable=malleable,
         release=zeros(2 * jobs + 1), width=integers(2 * jobs + 1), pool=integers(jobs + 1),
         limit=zeros(jobs), delay=zeros(jobs), guest=integers(jobs, -1), mates=integers(jobs),
         mate=integers(jobs * most, -1), shared=integers(jobs), own=integers(jobs),
@@ -87,44 +87,44 @@ def machine(
 @compiled
 def add_release(m: Machine, time: float, nodes: int) -> None:
     """Note that so many nodes are estimated to come free at a time."""
-    k = position_of(m.release, m.count[RELEASES], time)
-    open_gap(m.release, k, m.count[RELEASES])
-    open_gap(m.width, k, m.count[RELEASES])
+    k = position_of(m.release, m.tally[RELEASES], time)
+    open_gap(m.release, k, m.tally[RELEASES])
+    open_gap(m.width, k, m.tally[RELEASES])
     m.release[k] = time
     m.width[k] = nodes
-    m.count[RELEASES] += 1
+    m.tally[RELEASES] += 1
 
 
 @compiled
 def drop_release(m: Machine, time: float, nodes: int) -> None:
     """Take such a note back."""
-    k = position_of(m.release, m.count[RELEASES], time)
+    k = position_of(m.release, m.tally[RELEASES], time)
     while m.width[k] != nodes:
         k += 1
-    close_gap(m.release, k, m.count[RELEASES])
-    close_gap(m.width, k, m.count[RELEASES])
-    m.count[RELEASES] -= 1
+    close_gap(m.release, k, m.tally[RELEASES])
+    close_gap(m.width, k, m.tally[RELEASES])
+    m.tally[RELEASES] -= 1
 
 
 @compiled
 def join_pool(m: Machine, j: int) -> None:
     """Let a malleable job that has its nodes to itself be chosen as a mate."""
     if m.malleable[j]:
-        k = m.count[POOL]
+        k = m.tally[POOL]
         while k > 0 and m.turn[m.pool[k - 1]] > m.turn[j]:
             k -= 1
-        open_gap(m.pool, k, m.count[POOL])
+        open_gap(m.pool, k, m.tally[POOL])
         m.pool[k] = j
-        m.count[POOL] += 1
+        m.tally[POOL] += 1
 
 
 @compiled
 def leave_pool(m: Machine, j: int) -> None:
     """Let a job no longer be chosen, if it could be."""
-    for k in range(m.count[POOL]):
+    for k in range(m.tally[POOL]):
         if m.pool[k] == j:
-            close_gap(m.pool, k, m.count[POOL])
-            m.count[POOL] -= 1
+            close_gap(m.pool, k, m.tally[POOL])
+            m.tally[POOL] -= 1
             return
 
 
@@ -151,10 +151,10 @@ def begin(
     m.since[j] = now
     m.rate[j] = rate
     m.end[j] = now + run / rate
-    m.turn[j] = m.count[STARTED]
+    m.turn[j] = m.tally[STARTED]
     m.started[m.turn[j]] = j
-    m.count[STARTED] += 1
-    m.count[RUNNING] += 1
+    m.tally[STARTED] += 1
+    m.tally[RUNNING] += 1
     heapq.heappush(events, (m.end[j], m.turn[j]))
 
 
@@ -164,7 +164,7 @@ def start_static(
 ) -> None:
     """Start a job on free nodes."""
     m.limit[j] = now + m.request[j]
-    m.count[FREE] -= m.need[j]
+    m.tally[FREE] -= m.need[j]
     m.own[j] = m.need[j]
     add_release(m, m.limit[j], m.need[j])
     begin(m, events, j, now, run, 1.0)
@@ -178,7 +178,7 @@ def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
         return 1.0
     if worst:
         return share
-    return (m.own[j] + share * m.shared[j]) / m.need[j]
+    return float((m.own[j] + share * m.shared[j]) / m.need[j])
 
 
 @compiled
@@ -213,7 +213,7 @@ def start_shared(
     m.mates[j] = found
     m.own[j] = m.need[j] - m.shared[j]
     if m.own[j] > 0:
-        m.count[FREE] -= m.own[j]
+        m.tally[FREE] -= m.own[j]
         add_release(m, m.limit[j], m.own[j])
     begin(m, events, j, now, run, guest_rate(m, j, share, worst))
 
@@ -229,7 +229,7 @@ def finish(
     worst: bool,
 ) -> None:
     """End a job: its guest takes its nodes over, or its mates get their cores back."""
-    m.count[RUNNING] -= 1
+    m.tally[RUNNING] -= 1
     g = m.guest[j]
     if g >= 0:
         # The owner went first: the guest has those nodes to itself from now on.
@@ -258,4 +258,4 @@ def finish(
         leave_pool(m, j)
     if m.own[j] > 0:
         drop_release(m, m.limit[j], m.own[j])
-        m.count[FREE] += m.own[j]
+        m.tally[FREE] += m.own[j]

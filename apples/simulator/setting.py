@@ -146,7 +146,7 @@ class Schedule:
     restarts
         Runs lost to failures.
     changes
-        (time, position of the job, nodes) of every change, if recorded.
+        (time, position of the job, cores it has from then on), if recorded.
     """
 
     start: NDArray[np.float64]

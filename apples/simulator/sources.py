@@ -21,7 +21,7 @@ def read_log(path: Path) -> Log:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
-        with (gzip.open(path, "rb") if packed else path.open("rb")) as text:
+        with gzip.open(path, "rb") if packed else path.open("rb") as text:
             first = text.readline(4096)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: damaged or truncated gzip: {error}") from error
@@ -58,7 +58,9 @@ def read_sacct(path: Path) -> Log:
         if not line.strip() or "." in words[at[0]]:
             continue
         if len(words) != len(names):
-            raise UsageError(f"{path}:{number}: {len(words)} columns where the header has {len(names)}")
+            raise UsageError(
+                f"{path}:{number}: {len(words)} columns where the header has {len(names)}"
+            )
         try:
             rows.append(_sacct_row([words[k] for k in at]))
         except ValueError as error:
@@ -67,7 +69,15 @@ def read_sacct(path: Path) -> Log:
     if not rows:
         raise UsageError(f"{path}: holds no job records")
     table = np.array(rows).T
-    columns = ("job", "submit", "run", "requested_time", "allocated", "requested_processors", "status")
+    columns = (
+        "job",
+        "submit",
+        "run",
+        "requested_time",
+        "allocated",
+        "requested_processors",
+        "status",
+    )
     return Log(
         columns=dict(zip(columns, table, strict=True)),
         lines=np.array(numbers, dtype=np.int64),
@@ -104,5 +114,3 @@ def _duration(word: str) -> float:
     days, _, clock = word.rpartition("-")
     hours, minutes, seconds = (float(part) for part in clock.split(":"))
     return (float(days or 0) * 24 + hours) * 3600 + minutes * 60 + seconds
-
-

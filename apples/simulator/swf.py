@@ -21,10 +21,7 @@ from numpy.typing import NDArray
 
 from apples.errors import UsageError
 
-COLUMNS = (
-    "job submit wait run allocated cpu_time used_memory requested_processors requested_time "
-    "requested_memory status user group executable queue partition preceding think_time"
-).split()
+COLUMNS = ["job", "submit", "wait", "run", "allocated", "cpu_time", "used_memory", "requested_processors", "requested_time", "requested_memory", "status", "user", "group", "executable", "queue", "partition", "preceding", "think_time"]
 CHUNK = 1 << 22  # bytes read at a time: the whole text is never held
 
 
@@ -89,7 +86,7 @@ class _Digesting(BufferedIOBase):
     """A byte stream that keeps the digest of what was read through it."""
 
     stream: IO[bytes]
-    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def readable(self) -> bool:
         return True
@@ -111,7 +108,7 @@ def _read(path: Path, columns: Sequence[str]) -> Log:
     with path.open("rb") as stored:
         raw = _Digesting(stored)
         packed = stored.peek(2)[:2] == b"\x1f\x8b"
-        text = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else BufferedReader(raw))  # type: ignore[arg-type,type-var]
+        text = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else BufferedReader(raw))  # type: ignore[arg-type]
         line = 1
         for chunk in _whole_lines(text):
             table, numbers, comments = _parse(chunk, line, path, wanted)
@@ -197,9 +194,7 @@ def _parse_fast(chunk: bytes, wanted: Sequence[int]) -> NDArray[np.float64] | No
     return table
 
 
-def _parse_floats(
-    chunk: bytes, records: int, wanted: Sequence[int]
-) -> NDArray[np.float64] | None:
+def _parse_floats(chunk: bytes, records: int, wanted: Sequence[int]) -> NDArray[np.float64] | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

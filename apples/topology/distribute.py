@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 from apples.errors import UsageError
 
@@ -48,7 +48,11 @@ def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> 
 
 
 def divide(
-    total: int, minimums: Sequence[int], maximums: Sequence[int], count: int, shares: list[int]
+    total: int,
+    minimums: Sequence[int],
+    maximums: Sequence[int],
+    count: int,
+    shares: MutableSequence[int],
 ) -> None:
     """Write into `shares` what `distribute` returns, for the first `count` jobs, unchecked.
 

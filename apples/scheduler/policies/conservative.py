@@ -14,15 +14,18 @@ from apples.scheduler.profile import Profile, releases
 class Conservative(SchedulingPolicy):
     """Promise every job the earliest time that the promises before it leave.
 
-    When a job leaves before its estimated end, every waiting job, in the order of the queue, is moved
-    to the earliest time that taking it out leaves open: never later than promised.
+    When a job leaves before its estimated end, every waiting job, in the order of the queue, is
+    moved to the earliest time that taking it out leaves open: never later than promised.
 
     Examples
     --------
     >>> from apples.jobs import Job
     >>> queue = [Job(1, 0.0, 3, 9.0, 3, 3), Job(2, 0.0, 2, 5.0, 2, 2), Job(3, 0.0, 1, 9.0, 1, 1)]
-    >>> list(Conservative().decide(ClusterState(4, free=4, queue=queue)))
-    [Start(job=1, nodes=3, mates=(), share=1.0), Reserve(job=2, time=9.0), Start(job=3, nodes=1, mates=(), share=1.0)]
+    >>> for decision in Conservative().decide(ClusterState(4, free=4, queue=queue)):
+    ...     print(decision)
+    Start(job=1, nodes=3, mates=(), share=1.0)
+    Reserve(job=2, time=9.0)
+    Start(job=3, nodes=1, mates=(), share=1.0)
 
     References
     ----------
@@ -30,6 +33,7 @@ class Conservative(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         free = cluster.free
         profile = Profile(cluster.time, cluster.free, releases(cluster))
         promises = dict(cluster.reservations)

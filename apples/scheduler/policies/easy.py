@@ -72,6 +72,7 @@ class Easy(SchedulingPolicy):
             raise UsageError(f"order {self.order!r}: not one of {', '.join(ORDERS)}")
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         free = cluster.free
         ends = releases(cluster)
         for decision in grant_requests(cluster):

@@ -17,8 +17,8 @@ class Equipartition(SchedulingPolicy):
 
     Examples
     --------
-    The machine of Kale et al., section 1: 100 processors, a job on 64 of them shrinks to 60, so that
-    a job of 40 can start.
+    The machine of Kale et al., section 1: 100 processors, a job on 64 of them shrinks to 60, so
+    that a job of 40 can start.
 
     >>> from apples.jobs import JobKind
     >>> first = Job(1, 0.0, 64, 9.0, 8, 64, JobKind.MALLEABLE)
@@ -36,6 +36,7 @@ class Equipartition(SchedulingPolicy):
     uses_malleable: ClassVar[bool] = True
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         running = list(cluster.running.values())
         bounds = [_bounds_of_running(cluster, one) for one in running]
         promised = sum(least for least, _ in bounds)

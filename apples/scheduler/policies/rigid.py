@@ -22,6 +22,7 @@ class FirstComeFirstServed(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         free = cluster.free
         for decision in grant_requests(cluster):
             free -= decision.nodes - cluster.running[decision.job].nodes
@@ -47,6 +48,7 @@ class FirstFit(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         free = cluster.free
         for decision in grant_requests(cluster):
             free -= decision.nodes - cluster.running[decision.job].nodes
@@ -71,6 +73,7 @@ class ShortestJobFirst(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass."""
         free = cluster.free
         for decision in grant_requests(cluster):
             free -= decision.nodes - cluster.running[decision.job].nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import floor
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from apples.errors import UsageError
 from apples.jobs import Decision, Job, Start
@@ -15,8 +15,6 @@ from apples.scheduler.policy import ClusterState, RunningJob, SchedulingPolicy, 
 from apples.scheduler.profile import Profile, releases
 from apples.topology.distribute import distribute
 
-DYNAMIC = -1.0
-
 
 @dataclass(frozen=True)
 class SlowdownDriven(SchedulingPolicy):
@@ -25,8 +23,8 @@ class SlowdownDriven(SchedulingPolicy):
     Attributes
     ----------
     max_slowdown
-        Cut-off of a mate's estimated slowdown (P, equation 2); `inf` for none, `dynamic` (or a
-        negative number) for the mean estimated slowdown of the running jobs (DynAVGSD).
+        Cut-off of a mate's estimated slowdown (P, equation 2); `inf` for none, `dynamic` for
+        the mean estimated slowdown of the running jobs (DynAVGSD).
     sharing_factor
         Largest part of a node's cores that may be taken from a mate.
     mates
@@ -55,7 +53,7 @@ class SlowdownDriven(SchedulingPolicy):
     D'Amico, Jokanovic and Corbalan 2019, Listings 1 and 2, equations 1-4.
     """
 
-    max_slowdown: float = 10.0
+    max_slowdown: float | Literal["dynamic"] = 10.0
     sharing_factor: float = 0.5
     mates: int = 2
     guard: bool = True
@@ -64,11 +62,8 @@ class SlowdownDriven(SchedulingPolicy):
     uses_malleable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_slowdown, str):
-            if self.max_slowdown not in ("dynamic", "inf"):
-                raise UsageError(f"max_slowdown {self.max_slowdown!r}: a number, inf or dynamic")
-            value = DYNAMIC if self.max_slowdown == "dynamic" else float("inf")
-            object.__setattr__(self, "max_slowdown", value)
+        if isinstance(self.max_slowdown, str) and self.max_slowdown != "dynamic":
+            raise UsageError(f"max_slowdown {self.max_slowdown!r}: a number, inf or dynamic")
         if not 0 < self.sharing_factor < 1:
             raise UsageError(f"sharing_factor {self.sharing_factor:g} lies outside 0..1")
         if self.mates < 1:
@@ -86,6 +81,7 @@ class SlowdownDriven(SchedulingPolicy):
         return guest / cores
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass, those inside mates' nodes included."""
         free = cluster.free
         for decision in grant_requests(cluster):
             free -= decision.nodes - cluster.running[decision.job].nodes
@@ -117,15 +113,17 @@ class _Pass:
         self.pool = [one for one in self.running.values() if one.can_be_mate]
         self.waiting: list[Job] = []
         self.shadow, self.spare = 0.0, 0
-        self.cut = policy.max_slowdown
-        if self.cut < 0:
-            self.cut = average_slowdown(self.running.values())
+        self.cut = (
+            average_slowdown(self.running.values())
+            if policy.max_slowdown == "dynamic"
+            else policy.max_slowdown
+        )
 
     def releases(self) -> list[tuple[float, int]]:
         return releases(replace(self.cluster, running=self.running))
 
     def consider(self, job: Job) -> Start | None:
-        """Listing 1 for one job."""
+        """Decide about one job (Listing 1)."""
         now, nodes = self.cluster.time, self.cluster.nodes_for(job.processors)
         in_time = now + job.requested <= self.shadow
         if nodes <= self.free and (not self.waiting or in_time or nodes <= self.spare):
@@ -153,7 +151,7 @@ class _Pass:
         self.shadow, self.spare = shadow(need, self.free, self.releases())
 
     def _select_nodes(self, job: Job, nodes: int) -> list[RunningJob]:
-        """Listing 2: mates of least performance impact whose nodes make up the job's."""
+        """Return the mates of least performance impact that make up the job's nodes (Listing 2)."""
         mates = self._mates(job, nodes)
         if not mates and self.policy.free_nodes:
             room = min(self.free, nodes - 1)
