@@ -6,11 +6,15 @@ import sys
 
 import typer
 
+from apples.cli.report import report
 from apples.cli.simulate import simulate
+from apples.cli.sweep import sweep
 from apples.errors import ApplesError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 app.command()(simulate)
+app.command()(sweep)
+app.command()(report)
 
 
 @app.callback()

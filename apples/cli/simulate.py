@@ -13,8 +13,8 @@ from apples.errors import UsageError
 from apples.simulator.metrics import summary, write_csv
 from apples.simulator.options import load_policy, make_setting, parse_options
 from apples.simulator.run import simulate as run_simulation
-from apples.simulator.sources import read_log
-from apples.simulator.workload import clean, mark_malleable
+from apples.simulator.sources import load_workload
+from apples.simulator.workload import mark_malleable
 
 SCHEMA = "apples.simulation/1"
 
@@ -56,14 +56,14 @@ def simulate(  # noqa: PLR0917 -- one parameter an option of the command
     if processors < 1:
         raise UsageError(f"--processors {processors}: a machine has at least one")
     began = perf_counter()
-    records = read_log(log)
-    workload, cleaning = clean(records, processors, options.clean, strict)
+    workload, cleaning, count, sha256 = load_workload(
+        log, processors, options.clean, strict=strict, seed=seed
+    )
     read_seconds = perf_counter() - began
-    count = len(records)
     fraction = malleable
     if fraction is None:
         fraction = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
-    if fraction:
+    if fraction and not workload.malleable.any():  # a model's jobs may be malleable already
         workload = mark_malleable(
             workload, fraction, seed,
             options.number("minimum", 0.5), options.number("maximum", 1.0), processors,
@@ -77,6 +77,7 @@ def simulate(  # noqa: PLR0917 -- one parameter an option of the command
     schedule = run_simulation(workload, chosen, setting, engine=options.engine)
     figures = {
         "schema": SCHEMA,
+        "log": {"name": log, "sha256": sha256},
         "records": count,
         "dropped": dict(cleaning.dropped),
         "reordered": cleaning.reordered,
@@ -96,12 +97,12 @@ def simulate(  # noqa: PLR0917 -- one parameter an option of the command
         typer.echo(_text(figures, log))
 
 
-def _text(figures: dict[str, object], log: Path) -> str:
+def _text(figures: dict[str, object], log: str) -> str:
     """Return the figures as lines: first the answer, last what to do next."""
     f = figures
     energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
     return (
-        f"{f['policy']} on {log.name}: mean wait {f['mean_wait']:.6g} s, "
+        f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
         f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
         f"  jobs {f['jobs']} ({f['completed']} completed)\n"
         f"  mean response {f['mean_response']:.6g} s\n"

@@ -239,6 +239,7 @@ class Engine:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
         now = self.cluster.state.time
         rate = self._rate_of(self.cluster.state.running[self.jobs[k].id])
+        self._note(k)
         if rate == self.rate[k] and stall == 0.0:
             return
         done = max(0.0, now - self.since[k]) * self.rate[k]
@@ -248,7 +249,6 @@ class Engine:
         self.end[k] = self.since[k] + self.work[k] / rate
         self.resizes[k] += 1
         heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
-        self._note(k)
         self._next_demand(k)
 
     def _rate_of(self, running: RunningJob) -> float:

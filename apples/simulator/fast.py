@@ -44,11 +44,6 @@ def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
     )  # fmt: skip
 
 
-def shares(policy: SchedulingPolicy) -> bool:
-    """Return whether jobs share nodes under a policy: its fast core records no changes."""
-    return isinstance(policy, SlowdownDriven)
-
-
 def run_fast(
     workload: Workload, policy: SchedulingPolicy, setting: Setting, record: bool = False
 ) -> Schedule:
@@ -56,7 +51,7 @@ def run_fast(
     if setting.ties == "predictsim" and not isinstance(policy, Easy):
         raise UsageError("ties=predictsim is defined for --policy easy only")
     if isinstance(policy, SlowdownDriven):
-        return _slowdown_driven(workload, policy, setting)
+        return _slowdown_driven(workload, policy, setting, record)
     if isinstance(policy, Equipartition):
         return _equipartition(workload, setting, record)
     start, seconds = (
@@ -182,12 +177,14 @@ def _equipartition(workload: Workload, setting: Setting, record: bool) -> Schedu
     )
 
 
-def _slowdown_driven(workload: Workload, policy: SlowdownDriven, setting: Setting) -> Schedule:
+def _slowdown_driven(
+    workload: Workload, policy: SlowdownDriven, setting: Setting, record: bool
+) -> Schedule:
     jobs = len(workload)
     submit, run, need, requested = _columns(workload, setting)
     most = max(policy.mates, 2)
     state = machine(
-        submit, need, requested, numbers(workload.malleable), setting.nodes, policy.mates
+        submit, need, requested, numbers(workload.malleable), setting.nodes, policy.mates, record
     )
     depth = min(policy.depth, jobs)
     widest = int(setting.need(workload.processors).max()) + 1
@@ -200,7 +197,7 @@ def _slowdown_driven(workload: Workload, policy: SlowdownDriven, setting: Settin
         zeros(cells), integers(room), integers(most),
     ]  # fmt: skip
     began = perf_counter()
-    held = slowdown_driven(
+    held, log = slowdown_driven(
         state, run, TIES.index(setting.ties), policy.share(setting.cores_per_node),
         -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown), policy.mates, policy.guard, policy.free_nodes,
         setting.runtime_model == "worst", depth, *work,
@@ -216,4 +213,5 @@ def _slowdown_driven(workload: Workload, policy: SlowdownDriven, setting: Settin
         node_seconds=float(held),
         engine=ENGINE,
         seconds=seconds,
+        changes=tuple((time, k, round(nodes * setting.cores_per_node)) for time, k, nodes in log),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apples.simulator.setting import Schedule
@@ -37,8 +36,8 @@ def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
     A simulation decides how many cores a job has; which ones is a matter of the drawing. A job that
     shrinks leaves its highest rows.
     """
-    free = list(range(rows))
-    held: dict[int, list[int]] = {}
+    free: Rows = [(0, rows)]
+    held: dict[int, Rows] = {}
     since: dict[int, float] = {}
     bars: list[Bar] = []
     changes = schedule.changes
@@ -47,37 +46,55 @@ def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
         stop = at
         while stop < len(changes) and changes[stop][0] == changes[at][0]:
             stop += 1
-        instant = dict((job, cores) for _, job, cores in changes[at:stop])
+        instant = {job: cores for _, job, cores in changes[at:stop]}
         time = changes[at][0]
         # Those that leave rows go first, so that the others find them.
-        for job in sorted(instant, key=lambda job: instant[job] - len(held.get(job, []))):
+        for job in sorted(instant, key=lambda job: instant[job] - _count(held.get(job, []))):
             mine = held.get(job, [])
-            if len(mine) == instant[job]:
+            more = instant[job] - _count(mine)
+            if more == 0:
                 continue
-            bars += _bars(job, since.get(job, time), time, mine)
-            if instant[job] < len(mine):
-                free = sorted(free + mine[instant[job] :])
-                mine = mine[: instant[job]]
+            if mine and since[job] < time:
+                bars += [Bar(job, since[job], time, row, count) for row, count in mine]
+            if more < 0:
+                mine, left = _split(mine, instant[job])
+                free = _join(free, left)
             else:
-                more = instant[job] - len(mine)
-                mine = sorted(mine + free[:more])
-                free = free[more:]
+                taken, free = _split(free, more)
+                mine = _join(mine, taken)
             held[job], since[job] = mine, time
         at = stop
     return sorted(bars, key=lambda bar: (bar.end, bar.row))
 
 
-def _bars(job: int, begin: float, end: float, rows: Sequence[int]) -> list[Bar]:
-    """Return one bar for every run of neighbouring rows."""
-    if end == begin:
-        return []
-    bars = []
-    first = 0
-    for k in range(1, len(rows) + 1):
-        if k == len(rows) or rows[k] != rows[k - 1] + 1:
-            bars.append(Bar(job, begin, end, rows[first], k - first))
-            first = k
-    return bars
+Rows = list[tuple[int, int]]  # (lowest, how many), ascending, none touching the next
+
+
+def _count(rows: Rows) -> int:
+    return sum(count for _, count in rows)
+
+
+def _split(rows: Rows, wanted: int) -> tuple[Rows, Rows]:
+    """Return the lowest `wanted` rows and the rest."""
+    low: Rows = []
+    for k, (row, count) in enumerate(rows):
+        if wanted <= count:
+            low += [(row, wanted)] if wanted else []
+            rest = [(row + wanted, count - wanted)] if count > wanted else []
+            return low, rest + rows[k + 1 :]
+        low.append((row, count))
+        wanted -= count
+    return low, []
+
+
+def _join(first: Rows, second: Rows) -> Rows:
+    joined: Rows = []
+    for row, count in sorted(first + second):
+        if joined and joined[-1][0] + joined[-1][1] == row:
+            joined[-1] = (joined[-1][0], joined[-1][1] + count)
+        else:
+            joined.append((row, count))
+    return joined
 
 
 def draw(schedule: Schedule, rows: int, seconds: float = 1.0, per_line: int = 1) -> str:

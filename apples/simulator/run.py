@@ -8,7 +8,7 @@ from apples.errors import UsageError
 from apples.scheduler.policy import SchedulingPolicy
 from apples.simulator.compiled import COMPILED
 from apples.simulator.engine import Engine
-from apples.simulator.fast import run_fast, runs_fast, shares
+from apples.simulator.fast import run_fast, runs_fast
 from apples.simulator.setting import Schedule, Setting
 from apples.simulator.workload import Workload
 
@@ -52,7 +52,7 @@ def simulate(
     if too_large.any():
         job = int(workload.job[too_large][0])
         raise UsageError(f"job {job} is larger than the machine of {setting.processors}")
-    if engine == "auto" and runs_fast(policy, setting) and not (record and shares(policy)):
+    if engine == "auto" and runs_fast(policy, setting):
         if COMPILED:  # compile, or load what was compiled, outside the time that is reported
             run_fast(workload.take(slice(0, 1)), policy, setting)
         return run_fast(workload, policy, setting, record)

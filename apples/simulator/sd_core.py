@@ -178,8 +178,8 @@ def slowdown_driven(
     cost: Numbers,
     last: Numbers,
     chosen: Numbers,
-) -> float:
-    """Run all jobs; the schedule is left in `m`; return the node-seconds occupied.
+) -> tuple[float, list[tuple[float, int, float]]]:
+    """Run all jobs; the schedule is left in `m`; return node-seconds occupied and changes.
 
     Parameters
     ----------
@@ -201,6 +201,8 @@ def slowdown_driven(
     jobs = len(run)
     events = [(0.0, 0)]
     events.pop()
+    log = [(0.0, 0, 0.0)]
+    log.pop()
     arrived = 0
     queued = 0
     alive = 0
@@ -230,7 +232,7 @@ def slowdown_driven(
                 j = m.started[turn]
                 if is_stale(m, at, j):
                     continue
-                finish(m, events, j, at, most, share, worst)
+                finish(m, events, log, j, at, most, share, worst)
                 m.end[j] = at
                 m.work[j] = -1.0
                 if ties != INSTANT:
@@ -257,7 +259,7 @@ def slowdown_driven(
             j = waiting[q]
             fits = m.need[j] <= m.tally[FREE]
             if fits and (not blocked or m.need[j] <= spare or now + m.request[j] <= shadow):
-                start_static(m, events, j, now, run[j])
+                start_static(m, events, log, j, now, run[j])
                 if blocked and now + m.request[j] > shadow:
                     spare -= m.need[j]
                 active[alive] = j
@@ -293,7 +295,7 @@ def slowdown_driven(
                 if at + m.request[j] <= now + m.request[j] / share:
                     found = 0
             if found > 0:
-                start_shared(m, events, j, now, run[j], chosen, found, most, share, worst)
+                start_shared(m, events, log, j, now, run[j], chosen, found, most, share, worst)
                 active[alive] = j
                 alive += 1
                 steps = 0
@@ -306,4 +308,4 @@ def slowdown_driven(
                 blocked = True
                 shadow, spare = shadow_of(m, m.need[j])
         queued = left
-    return held
+    return held, log

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apples.simulator.backfill_core import position_of
 from apples.simulator.compiled import Numbers, close_gap, compiled, integers, open_gap, zeros
 
-FREE, RELEASES, POOL, RUNNING, STARTED = 0, 1, 2, 3, 4  # indices of Machine.tally
+FREE, RELEASES, POOL, RUNNING, STARTED, RECORD = range(6)  # indices of Machine.tally
 
 
 class Machine(NamedTuple):
@@ -18,7 +18,7 @@ class Machine(NamedTuple):
     ----------
     tally
         Free nodes, entries in use of `release`, of `pool`, number of jobs that run, and that
-        ever started.
+        ever started, whether changes are recorded.
     release, width
         Sorted estimated releases of nodes, and how many nodes each.
     pool
@@ -68,12 +68,14 @@ class Machine(NamedTuple):
 
 
 def machine(
-    submit: Numbers, need: Numbers, request: Numbers, malleable: Numbers, nodes: int, most: int
-) -> Machine:
+    submit: Numbers, need: Numbers, request: Numbers, malleable: Numbers, nodes: int, most: int,
+    record: bool,
+) -> Machine:  # fmt: skip
     """Return an empty machine of so many nodes for these jobs."""
     jobs = len(submit)
-    tally = integers(5)
+    tally = integers(6)
     tally[FREE] = nodes
+    tally[RECORD] = int(record)
     return Machine(
         tally=tally, need=need, request=request, submit=submit, malleable=malleable,
         release=zeros(2 * jobs + 1), width=integers(2 * jobs + 1), pool=integers(jobs + 1),
@@ -104,6 +106,16 @@ def drop_release(m: Machine, time: float, nodes: int) -> None:
     close_gap(m.release, k, m.tally[RELEASES])
     close_gap(m.width, k, m.tally[RELEASES])
     m.tally[RELEASES] -= 1
+
+
+@compiled
+def note(
+    m: Machine, log: list[tuple[float, int, float]], j: int, now: float, share: float
+) -> None:
+    """Record, if wanted, how many nodes' worth of cores a running job has from now on."""
+    if m.tally[RECORD]:
+        own = m.own[j] * (1.0 - share) if m.guest[j] >= 0 else m.own[j] * 1.0
+        log.append((now, j, own + m.shared[j] * share))
 
 
 @compiled
@@ -160,7 +172,12 @@ def begin(
 
 @compiled
 def start_static(
-    m: Machine, events: list[tuple[float, int]], j: int, now: float, run: float
+    m: Machine,
+    events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
+    j: int,
+    now: float,
+    run: float,
 ) -> None:
     """Start a job on free nodes."""
     m.limit[j] = now + m.request[j]
@@ -169,6 +186,7 @@ def start_static(
     add_release(m, m.limit[j], m.need[j])
     begin(m, events, j, now, run, 1.0)
     join_pool(m, j)
+    note(m, log, j, now, 0.0)
 
 
 @compiled
@@ -185,6 +203,7 @@ def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
 def start_shared(
     m: Machine,
     events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
     j: int,
     now: float,
     run: float,
@@ -210,18 +229,21 @@ def start_shared(
         add_release(m, m.limit[i], m.need[i])
         leave_pool(m, i)
         set_rate(m, events, i, now, 1.0 - share)
+        note(m, log, i, now, share)
     m.mates[j] = found
     m.own[j] = m.need[j] - m.shared[j]
     if m.own[j] > 0:
         m.tally[FREE] -= m.own[j]
         add_release(m, m.limit[j], m.own[j])
     begin(m, events, j, now, run, guest_rate(m, j, share, worst))
+    note(m, log, j, now, share)
 
 
 @compiled
 def finish(
     m: Machine,
     events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
     j: int,
     now: float,
     most: int,
@@ -230,6 +252,8 @@ def finish(
 ) -> None:
     """End a job: its guest takes its nodes over, or its mates get their cores back."""
     m.tally[RUNNING] -= 1
+    if m.tally[RECORD]:
+        log.append((now, j, 0.0))
     g = m.guest[j]
     if g >= 0:
         # The owner went first: the guest has those nodes to itself from now on.
@@ -246,6 +270,7 @@ def finish(
         if m.shared[g] == 0:
             join_pool(m, g)
         set_rate(m, events, g, now, guest_rate(m, g, share, worst))
+        note(m, log, g, now, share)
         return
     if m.shared[j] > 0:
         for k in range(m.mates[j]):
@@ -253,6 +278,7 @@ def finish(
             if i >= 0:
                 m.guest[i] = -1
                 set_rate(m, events, i, now, 1.0)
+                note(m, log, i, now, share)
                 join_pool(m, i)
     else:
         leave_pool(m, j)

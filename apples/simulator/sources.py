@@ -1,17 +1,26 @@
-"""Logs of other kinds than SWF: Slurm's accounting."""
+"""Where workloads come from: SWF logs, Slurm's accounting, models."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import zlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from apples.errors import UsageError
+from apples.simulator.generators import (
+    CirneLike,
+    cirne_like_workload,
+    downey_workload,
+    kale_workload,
+    lublin_workload,
+)
 from apples.simulator.swf import Log, read_swf
+from apples.simulator.workload import Cleaning, Workload, clean
 
 SACCT_FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "ReqCPUS", "State")
 
@@ -114,3 +123,71 @@ def _duration(word: str) -> float:
     days, _, clock = word.rpartition("-")
     hours, minutes, seconds = (float(part) for part in clock.split(":"))
     return (float(days or 0) * 24 + hours) * 3600 + minutes * 60 + seconds
+
+
+def is_generated(source: str) -> bool:
+    """Return whether a log's name is that of a model: `lublin:jobs=1000,processors=256`."""
+    return source.partition(":")[0] in GENERATORS and not Path(source).exists()
+
+
+def generated(source: str, seed: int) -> Workload:
+    """Return the workload of a model.
+
+    `kale:jobs=,load=,adaptive=`, `lublin:jobs=,processors=,typeless=`, `downey:jobs=,processors=,
+    load=`, `cirne:jobs=,nodes=,cores_per_node=,widest=,load=,exact=` (like Cirne's, own coefficients).
+
+    Raises
+    ------
+    UsageError
+        A parameter the model does not have, or no number. Permanent.
+    """
+    name, _, rest = source.partition(":")
+    known = GENERATORS[name]
+    values: dict[str, float] = dict(known)
+    for word in filter(None, rest.split(",")):
+        key, _, value = word.partition("=")
+        if key not in known:
+            raise UsageError(f"log {source!r}: {name} has {', '.join(known)}, not {key!r}")
+        try:
+            values[key] = float(value)
+        except ValueError as error:
+            raise UsageError(f"log {source!r}: {key} is no number: {value!r}") from error
+    jobs = int(values["jobs"])
+    if name == "kale":
+        return kale_workload(jobs, values["load"], seed, adaptive=bool(values["adaptive"]))
+    if name == "lublin":
+        return lublin_workload(
+            jobs, int(values["processors"]), seed, typeless=bool(values["typeless"])
+        )
+    if name == "downey":
+        return downey_workload(jobs, int(values["processors"]), values["load"], seed)
+    return cirne_like_workload(
+        jobs, int(values["nodes"]), int(values["cores_per_node"]), int(values["widest"]), seed,
+        CirneLike(load=values["load"]), exact_requests=bool(values["exact"]),
+    )  # fmt: skip
+
+
+GENERATORS: Mapping[str, Mapping[str, float]] = {
+    "kale": {"jobs": 10_000, "load": 0.5, "adaptive": 1},
+    "lublin": {"jobs": 10_000, "processors": 256, "typeless": 1},
+    "downey": {"jobs": 10_000, "processors": 256, "load": 0.7},
+    "cirne": {
+        "jobs": 5000, "nodes": 1024, "cores_per_node": 48, "widest": 128, "load": 1.0, "exact": 0,
+    },
+}  # fmt: skip
+
+
+def load_workload(
+    source: str, processors: int, rule: str = "default", *, strict: bool = False, seed: int = 0
+) -> tuple[Workload, Cleaning, int, str]:
+    """Return a workload, what cleaning did, the number of records and the log's sha256."""
+    if is_generated(source):
+        workload = generated(source, seed)
+        fits = workload.processors <= processors
+        dropped = {f"more than {processors} processors": int((~fits).sum())}
+        if not fits.any():
+            raise UsageError(f"{source}: no job can run on {processors} processors")
+        return workload.take(fits), Cleaning(dropped), len(workload), ""
+    log = read_log(Path(source))
+    workload, cleaning = clean(log, processors, rule, strict)
+    return workload, cleaning, len(log), log.sha256

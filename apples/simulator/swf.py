@@ -21,7 +21,26 @@ from numpy.typing import NDArray
 
 from apples.errors import UsageError
 
-COLUMNS = ["job", "submit", "wait", "run", "allocated", "cpu_time", "used_memory", "requested_processors", "requested_time", "requested_memory", "status", "user", "group", "executable", "queue", "partition", "preceding", "think_time"]
+COLUMNS = [
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "allocated",
+    "cpu_time",
+    "used_memory",
+    "requested_processors",
+    "requested_time",
+    "requested_memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding",
+    "think_time",
+]
 CHUNK = 1 << 22  # bytes read at a time: the whole text is never held
 
 

@@ -128,7 +128,9 @@ def test_energy_is_idle_power_all_the_time_and_more_for_busy_nodes():
 
 def test_what_was_dropped_is_counted_and_said(tmp_path):
     path = tmp_path / "log.swf"
-    path.write_text("1 0 -1 0 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n")
+    path.write_text(
+        "1 0 -1 0 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n"
+    )
     answer = run(path, "--policy", "easy", "--processors", 8, "--json")
     assert json.loads(answer.stdout)["dropped"]["no run time"] == 1
     assert "2 records, 1 simulated: dropped 1 (no run time)" in answer.stderr
@@ -176,7 +178,9 @@ def test_bad_input_is_one_clear_line_and_exit_code_two(words, message):
 def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(POLICY)
-    assert "mine.py:28: ZeroDivisionError" in refusal(SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR)
+    assert "mine.py:28: ZeroDivisionError" in refusal(
+        SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR
+    )
     assert "no method decide" in refusal(SAMPLE, "--policy", f"{path}:Empty", *SIXTY_FOUR)
     path.write_text("def")
     assert "SyntaxError" in refusal(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR)

@@ -24,7 +24,9 @@ from apples.simulator.workload import Workload, rigid
 def jobs(*rows):
     """Jobs as (submit, processors, run[, requested])."""
     table = [(*row, row[2]) if len(row) == 3 else row for row in rows]
-    submit, width, run, request = (np.array(column, dtype=float) for column in zip(*table, strict=True))
+    submit, width, run, request = (
+        np.array(column, dtype=float) for column in zip(*table, strict=True)
+    )
     return rigid(submit, run, width.astype(np.int64), request)
 
 
@@ -100,7 +102,9 @@ def test_a_job_on_64_of_100_processors_shrinks_to_60_so_that_one_of_40_starts():
     """The example of Kale et al. 2002, section 1; a line is four processors, a letter 1/4 s."""
     queue = malleable(jobs((0, 64, 4), (1, 40, 2)), [8, 40])
     picture = drawn(queue, Equipartition(), Setting(100), seconds=0.25, per_line=4)
-    assert picture.splitlines()[:11] == ["....BBBBBBBB...."] * 9 + ["AAAABBBBBBBBAAAA"] + ["A" * 16]
+    assert picture.splitlines()[:11] == ["....BBBBBBBB...."] * 9 + ["AAAABBBBBBBBAAAA"] + [
+        "A" * 16
+    ]
     schedule = simulate(queue, Equipartition(), Setting(100), record=True)
     assert schedule.changes == ((0.0, 0, 64), (1.0, 0, 60), (1.0, 1, 40), (3.0, 1, 0),
                                 (3.0, 0, 64), (4.125, 0, 0))  # fmt: skip

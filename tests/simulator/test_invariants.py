@@ -16,7 +16,9 @@ NODES, CORES = 5, 4
 def workloads(draw):
     """Up to 20 jobs on 20 processors, half of them malleable."""
     count = draw(st.integers(1, 20))
-    column = lambda low, high: np.array(draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))  # noqa: E731, E501 -- four columns of one shape
+    column = lambda low, high: np.array(
+        draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+    )  # noqa: E731, E501 -- four columns of one shape
     submit, run, slack = column(0, 40) * 1.0, column(1, 30) * 1.0, column(0, 15) * 1.0
     workload = rigid(submit, run, column(1, NODES * CORES), run + slack)
     return mark_malleable(workload, 0.5, draw(st.integers(0, 9)), 0.25, 2.0, NODES * CORES)

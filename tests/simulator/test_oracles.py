@@ -165,6 +165,11 @@ POLICIES = [
 ]
 
 
+def final(changes):
+    """What every job has after each instant at which it changed."""
+    return {(time, job): cores for time, job, cores in changes}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, random_jobs):
@@ -182,14 +187,17 @@ def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, rando
             ties=("instant", "event")[trial % 2],
             runtime_model=("ideal", "worst")[trial // 2 % 2],
             speedup=linear if sharing or trial % 3 else lambda n: amdahl(n, 0.1),
-            cost=ReconfigurationCost(0.5, 0.25, 10, 20) if trial % 5 == 0 else ReconfigurationCost(),
+            cost=ReconfigurationCost(0.5, 0.25, 10, 20)
+            if trial % 5 == 0
+            else ReconfigurationCost(),
         )
-        fast = simulate(workload, policy, setting)
-        events = simulate(workload, policy, setting, engine="events")
+        fast = simulate(workload, policy, setting, record=True)
+        events = simulate(workload, policy, setting, engine="events", record=True)
         assert fast.engine != events.engine
         for name in ("start", "end", "resizes", "guest", "mate"):
             assert getattr(fast, name).tolist() == getattr(events, name).tolist(), name
         assert fast.node_seconds == pytest.approx(events.node_seconds)
+        assert final(fast.changes) == final(events.changes)
 
 
 @pytest.mark.parametrize(

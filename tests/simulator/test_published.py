@@ -44,7 +44,9 @@ def test_easy_on_kth_is_the_published_schedule_of_predictsim(logs):
         ("NASA-iPSC-1993-3.1-cln", 128, 4.06664, 7949022),
     ],
 )
-def test_easy_has_the_mean_wait_that_pyss_and_others_agree_on(logs, log, processors, wait, makespan):
+def test_easy_has_the_mean_wait_that_pyss_and_others_agree_on(
+    logs, log, processors, wait, makespan
+):
     _, _, figures = judged(logs / f"{log}.swf.gz", processors, Easy())
     assert figures["mean_wait"] == pytest.approx(wait, abs=5e-5)
     assert figures["makespan"] == makespan

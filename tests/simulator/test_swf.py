@@ -37,7 +37,9 @@ def test_a_log_is_read_back_as_it_was_written(tmp_path):
 
 def test_whole_numbers_and_fractions_are_read_alike(tmp_path):
     plain = written(tmp_path, line(submit=5), line(2, 7))
-    spaced = written(tmp_path, "; a", line(submit="5.0"), "", line(2, "+7e0").replace(" ", "\t"), name="b")
+    spaced = written(
+        tmp_path, "; a", line(submit="5.0"), "", line(2, "+7e0").replace(" ", "\t"), name="b"
+    )
     for name in ("job", "submit", "run", "requested_processors"):
         assert read_swf(plain).columns[name].tolist() == read_swf(spaced).columns[name].tolist()
     assert read_swf(spaced).lines.tolist() == [2, 4]
@@ -102,7 +104,11 @@ def test_what_cleaning_drops_and_reorders_is_counted(tmp_path):
     assert workload.job.tolist() == [2, 4, 6, 8]
     assert workload.processors.tolist() == [4, 4, 8, 4]
     assert workload.requested.tolist() == [20, 20, 20, 30]
-    assert dict(done.dropped) == {"no processors": 1, "no run time": 1, "more than 64 processors": 1}
+    assert dict(done.dropped) == {
+        "no processors": 1,
+        "no run time": 1,
+        "more than 64 processors": 1,
+    }
     assert (done.reordered, done.raised) == (1, 1)
     cut, _ = clean(read_swf(path), 64, "predictsim")
     assert cut.run.tolist() == [10, 10, 10, 20]

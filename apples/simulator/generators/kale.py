@@ -49,8 +49,6 @@ def kale_workload(
         width = np.full(jobs, PROCESSORS)
         workload = rigid(submit, service, width, service)
         return replace(workload, minimum=drawn, malleable=np.ones(jobs, dtype=bool))
-    slower = speedup(PROCESSORS) / np.array(
-        [1.0] + [speedup(n) for n in range(1, PROCESSORS + 1)]
-    )
+    slower = speedup(PROCESSORS) / np.array([1.0] + [speedup(n) for n in range(1, PROCESSORS + 1)])
     run = service * slower[drawn]
     return rigid(submit, run, drawn, run)
