@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from apples.cli.logs import app as logs
 from apples.cli.report import report
 from apples.cli.simulate import simulate
 from apples.cli.sweep import sweep
@@ -14,6 +15,7 @@ from apples.errors import ApplesError
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 app.command()(simulate)
 app.command()(sweep)
+app.add_typer(logs, name="logs")
 app.command()(report)
 
 

@@ -21,7 +21,7 @@ SCHEMA = "apples.simulation/1"
 
 def simulate(  # noqa: PLR0917 -- one parameter an option of the command
     log: Annotated[
-        Path, typer.Argument(help="Workload log: SWF, also .gz, or sacct --parsable2.")
+        str, typer.Argument(help="SWF log, also .gz; sacct --parsable2; or lublin:jobs=1000,...")
     ],
     policy: Annotated[
         str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 
 FIRST, SECOND, GREY, BAR = "#0072B2", "#D55E00", "#767676", "#949494"
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
@@ -54,8 +54,8 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     raw = (high - low) / count
     power = 10 ** floor(log10(raw))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
-    first = -(-low // step)
-    return [k * step for k in range(int(first), int(high // step) + 1)]
+    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return [k * step for k in range(first, last + 1)]
 
 
 def short(value: float) -> str:
