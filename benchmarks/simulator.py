@@ -1,8 +1,8 @@
 """How fast the simulator is, side by side in one run: jobs a second, and ratios between engines.
 
-The reference is an EASY scheduler written as most peers have it: lists, and a scan of the queue and of
-the running jobs at every event. The archive's logs are read from the folder named on the command line
-(default ../shared/data/swf); without them only generated logs are measured.
+The reference is an EASY scheduler written as most peers have it: lists, and a scan of the queue
+and of the running jobs at every event. The archive's logs are read from the folder named on the
+command line (default ../shared/data/swf); without them only generated logs are measured.
 
     python benchmarks/simulator.py [FOLDER]
 """

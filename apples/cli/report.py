@@ -74,7 +74,7 @@ def report(  # noqa: PLR0917 -- one parameter an option of the command
         typer.echo(f"{out}: {len(text.encode())} bytes, {count} runs, {len(files)} pictures")
 
 
-def _runs(
+def _runs(  # noqa: PLR0917 -- the command's options, passed on
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
 ) -> list[Run]:  # fmt: skip
@@ -93,11 +93,11 @@ def _runs(
         )
         if malleable and not workload.malleable.any():
             workload = mark_malleable(
-                workload, malleable, seed, options.number("minimum", 0.5),
-                options.number("maximum", 1.0), processors,
+                workload, malleable, seed, minimum=options.number("minimum", 0.5),
+                maximum=options.number("maximum", 1.0), most=processors,
             )  # fmt: skip
         horizon = float(workload.submit[-1] + workload.run.sum())
-        setting = make_setting(options, processors, nodes, cores, seed, horizon)
+        setting = make_setting(options, processors, nodes, cores, seed=seed, end=horizon)
         schedule = simulate(workload, policy, setting, engine=options.engine, record=True)
         runs.append(Run(name, workload, schedule, setting))
         method.update(

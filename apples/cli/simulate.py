@@ -66,10 +66,11 @@ def simulate(  # noqa: PLR0917 -- one parameter an option of the command
     if fraction and not workload.malleable.any():  # a model's jobs may be malleable already
         workload = mark_malleable(
             workload, fraction, seed,
-            options.number("minimum", 0.5), options.number("maximum", 1.0), processors,
+            minimum=options.number("minimum", 0.5),
+            maximum=options.number("maximum", 1.0), most=processors,
         )  # fmt: skip
     horizon = float(workload.submit[-1] + workload.run.sum() / max(1, processors // 64))
-    setting = make_setting(options, processors, nodes, cores_per_node, seed, horizon)
+    setting = make_setting(options, processors, nodes, cores_per_node, seed=seed, end=horizon)
     if str(cleaning):
         typer.echo(
             f"apples: {log}: {count} records, {len(workload)} simulated: {cleaning}", err=True

@@ -46,7 +46,7 @@ def sweep(  # noqa: PLR0917 -- one parameter an option of the command
     if seeds < 1 or slices < 1 or workers < 0:
         raise UsageError("--seeds and --slices are at least 1, --workers at least 0")
     cells = grid(
-        logs, policy, option or [], range(seeds), malleable or [-1.0], slices,
+        logs, policy, option or [], range(seeds), malleable=malleable or [-1.0], parts=slices,
         processors=processors, nodes=nodes, cores_per_node=cores_per_node,
     )  # fmt: skip
     results = Results(out)
@@ -114,7 +114,7 @@ def lines(figures: dict[str, Any]) -> list[str]:
 def said(figure: dict[str, Any]) -> str:
     """Return a mean and its change in words."""
     mean, change, half = figure["mean"], figure["change"], figure["change_half"]
-    if change is None or change == 0 and not half:
+    if change is None or (change == 0 and not half):
         return f"{mean:.6g}"
     if half is None:
         return f"{mean:.6g} ({change:+.1%}, one run)"

@@ -6,7 +6,7 @@ position, dash or words. Colours: research-measured pair for two series, one hue
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isfinite, log10
@@ -95,15 +95,15 @@ def lines(
         return HEIGHT - BOTTOM - y / top * (HEIGHT - BOTTOM - TOP)
 
     body = [_axes(x_name, y_name, right)]
-    for x in ticks(low, high, 8):
-        body.append(
-            f'<text x="{px(x):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{short(x)}</text>'
-        )
-    for y in ticks(0, top):
-        body.append(
-            f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="#e5e5e5"/>'
-            f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>'
-        )
+    body += [
+        f'<text x="{px(x):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{short(x)}</text>'
+        for x in ticks(low, high, 8)
+    ]
+    body += [
+        f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="#e5e5e5"/>'
+        f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>'
+        for y in ticks(0, top)
+    ]
     if bars is not None and len(bars.x):
         body.append(_bars(bars, px, right))
     for k, one in enumerate(shown):
@@ -138,21 +138,21 @@ def _axes(x_name: str, y_name: str, right: float) -> str:
     )
 
 
-def _bars(bars: Series, px: object, right: float) -> str:
-    place = px
+def _bars(bars: Series, place: Callable[[float], float], right: float) -> str:
     most = max([*bars.y, 1])
     wide = max(1.0, (right - LEFT) / max(1, len(bars.x)) * 0.7)
     body = []
     for x, y in zip(bars.x, bars.y, strict=True):
         tall = y / most * (HEIGHT - BOTTOM - TOP) * 0.6
-        left = place(x)  # type: ignore[operator]
+        left = place(x)
         body.append(
             f'<rect x="{left - wide / 2:.1f}" y="{HEIGHT - BOTTOM - tall:.1f}" width="{wide:.1f}" '
             f'height="{tall:.1f}" fill="{BAR}" fill-opacity="0.5"/>'
         )
     body.append(
         f'<text x="{WIDTH - 8}" y="{HEIGHT / 2}" text-anchor="middle" fill="{GREY}" '
-        f'transform="rotate(90 {WIDTH - 8} {HEIGHT / 2})">{escape(bars.name)} (bars, to {most:g})</text>'
+        f'transform="rotate(90 {WIDTH - 8} {HEIGHT / 2})">{escape(bars.name)} (bars, to '
+        f"{most:g})</text>"
     )
     return "".join(body)
 
@@ -165,10 +165,10 @@ def changes(title: str, rows: Sequence[tuple[str, float, float | None]]) -> str:
     middle = (left + right) / 2
     scale = (right - left) / 2 / reach
     body = [f'<line x1="{middle}" x2="{middle}" y1="8" y2="{height - 24}" stroke="{GREY}"/>']
-    for x in ticks(-reach, reach, 6):
-        body.append(
-            f'<text x="{middle + x * scale:.1f}" y="{height - 8}" text-anchor="middle">{x:+.0%}</text>'
-        )
+    body += [
+        f'<text x="{middle + x * scale:.1f}" y="{height - 8}" text-anchor="middle">{x:+.0%}</text>'
+        for x in ticks(-reach, reach, 6)
+    ]
     for k, (name, mean, half) in enumerate(rows):
         y = 24 + 26 * k
         reaches = half or 0.0
@@ -185,9 +185,12 @@ def changes(title: str, rows: Sequence[tuple[str, float, float | None]]) -> str:
 
 
 def heat(
-    title: str, columns: Sequence[str], rows: Sequence[str], ratio: Sequence[Sequence[float | None]],
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    ratio: Sequence[Sequence[float | None]],
     counts: Sequence[Sequence[int]],
-) -> str:  # fmt: skip
+) -> str:
     """Return ratios as a table of coloured cells: over 1 (better) blue, under 1 (worse) orange."""
     wide, tall, left = 90, 34, 130
     body = []
@@ -204,12 +207,13 @@ def heat(
             ink = "#fff" if strength > 0.55 else "#000"
             body.append(
                 f'<rect x="{x}" y="{y}" width="{wide - 2}" height="{tall - 2}" fill="{colour}" '
-                f'fill-opacity="{0.08 + 0.9 * strength:.2f}"/><text x="{x + wide / 2}" y="{y + 15}" '
-                f'text-anchor="middle" fill="{ink}">{value:.2f}</text><text x="{x + wide / 2}" '
-                f'y="{y + 28}" text-anchor="middle" font-size="9" fill="{ink}">{counts[i][k]} jobs</text>'
+                f'fill-opacity="{0.08 + 0.9 * strength:.2f}"/><text x="{x + wide / 2}" '
+                f'y="{y + 15}" text-anchor="middle" fill="{ink}">{value:.2f}</text>'
+                f'<text x="{x + wide / 2}" y="{y + 28}" text-anchor="middle" font-size="9" '
+                f'fill="{ink}">{counts[i][k]} jobs</text>'
             )
-    for k, name in enumerate(columns):
-        body.append(
-            f'<text x="{left + k * wide + wide / 2}" y="16" text-anchor="middle">{escape(name)}</text>'
-        )
+    body += [
+        f'<text x="{left + k * wide + wide / 2}" y="16" text-anchor="middle">{escape(name)}</text>'
+        for k, name in enumerate(columns)
+    ]
     return document(title, "".join(body), left + wide * len(columns), 30 + tall * len(rows))

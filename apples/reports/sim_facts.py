@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,8 @@ def paired_change(base: Values, other: Values) -> Interval:
     """Return the relative change of a mean over jobs, with a 95 % interval by batch means.
 
     The jobs, in order of submission, make twenty batches; the differences of the batch means are
-    taken as independent. One log is one sample of a workload: the interval says how much the change
-    varies along this log, not what another log would give.
+    taken as independent. One log is one sample of a workload: the interval says how much the
+    change varies along this log, not what another log would give.
     """
     count = min(BATCHES, len(base))
     batches = np.array_split(other - base, count)
@@ -69,11 +70,12 @@ def over_time(run: Run, points: int = 400) -> tuple[Values, Values, Values]:
     waiting = np.searchsorted(workload.submit, middle, "right") - np.searchsorted(
         start, middle, "right"
     )
-    return (middle - first) / DAY, utilisation, waiting.astype(float)
+    days: Values = np.asarray((middle - first) / DAY, dtype=np.float64)
+    return days, np.asarray(utilisation, dtype=np.float64), waiting.astype(np.float64)
 
 
 def per_day(run: Run) -> tuple[Values, Values, Values]:
-    """Return days, mean slowdown of the jobs that ended that day, and malleable starts (Figure 7)."""
+    """Return days, mean slowdown of the jobs that ended then, malleable starts (Figure 7)."""
     first = run.workload.submit[0]
     done = run.schedule.completed
     end_day = ((run.schedule.end[done] - first) // DAY).astype(int)
@@ -84,7 +86,8 @@ def per_day(run: Run) -> tuple[Values, Values, Values]:
     started = run.schedule.guest & np.isfinite(run.schedule.start)
     start_day = ((run.schedule.start[started] - first) // DAY).astype(int)
     mean = np.divide(total, count, out=np.full(days, np.nan), where=count > 0)
-    return np.arange(days) * 1.0, mean, np.bincount(start_day, minlength=days)[:days] * 1.0
+    starts = np.bincount(start_day, minlength=days)[:days]
+    return np.arange(days) * 1.0, np.asarray(mean, dtype=np.float64), starts * 1.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def by_size(base: Run, other: Run) -> list[SizeClass]:
     )
     classes = []
     edges = [1, 2, 4, 16, 64, 256, 1024, 1 << 40]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         mine = np.flatnonzero(both & (need >= low) & (need < high))
         if not len(mine):
             continue

@@ -60,7 +60,8 @@ def _canvas(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
     table[0, 1:] = np.diff(table[0])
     packed = base64.b64encode(gzip.compress(table.tobytes(), 9, mtime=0)).decode()
     colours = ",".join(f"'{colour}'" for colour, _ in CLASSES)
-    return f"""<canvas class="gantt" width="1720" height="720" role="img" aria-label="{title}"></canvas>
+    return f"""<canvas class="gantt" width="1720" height="720" role="img"
+aria-label="{title}"></canvas>
 <script type="application/octet-stream" class="gantt-data">{packed}</script>
 <script>
 (async () => {{

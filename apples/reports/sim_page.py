@@ -18,11 +18,13 @@ STYLE = """
 :root{color-scheme:light}body{font:16px/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem;
 color:#1b1b1b;background:#fff}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
 .verdict{font-size:1.15rem;border-left:4px solid #0072B2;padding-left:.8rem}svg,canvas{width:100%;
-height:auto}table{border-collapse:collapse}th,td{padding:.2rem .7rem;text-align:right;border-bottom:
-1px solid #ddd}th:first-child,td:first-child{text-align:left}figure{margin:1rem 0}figcaption{color:
-#444}.key{border-left:1rem solid;padding-left:.4rem}pre{overflow:auto;background:#f4f4f4;padding:.6rem}
-a.skip{position:absolute;left:-99rem}a.skip:focus{left:0}summary,button{min-height:24px}
-@media print{details{display:none}}
+height:auto}table{border-collapse:collapse}th,td{padding:.2rem
+.7rem;text-align:right;border-bottom: 1px solid
+#ddd}th:first-child,td:first-child{text-align:left}figure{margin:1rem 0}figcaption{color:
+#444}.key{border-left:1rem
+solid;padding-left:.4rem}pre{overflow:auto;background:#f4f4f4;padding:.6rem}
+a.skip{position:absolute;left:-99rem}a.skip:focus{left:0}summary,button{min-height:24px} @media
+print{details{display:none}}
 """
 METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), ("wait", "wait"),
            ("response", "response"))  # fmt: skip
@@ -92,15 +94,20 @@ def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
              for run, d in zip((base, other), daily, strict=True)],
             Series("malleable starts", daily[1][0].tolist(), daily[1][2].tolist()),
         ),
-        f"Mean slowdown of the jobs that ended each day; bars: {int(daily[1][2].sum())} jobs started "
-        f"with malleability under {other.name} (Figure 7 of D'Amico et al. 2019).",
+        (
+            "Mean slowdown of the jobs that ended each day; bars: "
+            f"{int(daily[1][2].sum())} jobs started with malleability under {other.name} "
+            "(Figure 7 of D'Amico et al. 2019)."
+        ),
     )  # fmt: skip
     for number, one in zip((4, 5, 6), heat_maps(base, other), strict=True):
         key = one.name.replace(" ", "_")
         made[f"heat_{key}"] = (
             heat(one.name, one.columns, one.rows, one.ratio, one.counts),
-            f"{one.name} of {base.name} over that of {other.name}, by nodes and run time: over 1 "
-            f"(blue) {other.name} is better, under 1 (orange) worse (Figure {number}).",
+            (
+                f"{one.name} of {base.name} over that of {other.name}, by nodes and run time: "
+                f"over 1 (blue) {other.name} is better, under 1 (orange) worse (Figure {number})."
+            ),
         )
     return made
 
@@ -128,8 +135,8 @@ def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
     head = ("policy", "slowdown", "bounded", "wait s", "response s", "makespan s", "utilisation",
             "malleable starts", "mates", "resizes", "energy J")  # fmt: skip
     parts = [f"<h2>Policies</h2>{table(head, rows)}"]
+    made = charts(base, other) if len(runs) > 1 else {}
     if len(runs) > 1:
-        made = charts(base, other)
         parts.append(figure(*made.pop("changes")))
     parts.append("<h2>The machine over time</h2>")
     for run in (base, other) if len(runs) > 1 else (base,):

@@ -68,7 +68,7 @@ def load_curves(rows: Rows) -> dict[str, tuple[str, str]]:
         if series:
             made[f"load_{metric}"] = (
                 lines(title, "load factor", title, series),
-                f"{title} against load, 95 % intervals over seeds (Kale et al. 2002, Figures 7-10).",
+                f"{title} against load, 95 % intervals over seeds (Kale et al., Figures 7-10).",
             )
     return made
 

@@ -2,8 +2,8 @@
 
 Minimise the sum of penalties over at most m mates whose nodes add up to those of the newcomer.
 For two mates it is enough to know, for every number of nodes, the two candidates least hurt: one
-look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must be full.
-Written on indexed sequences so that the simulator compiles these very functions.
+look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must be
+full. Written on indexed sequences so that the simulator compiles these very functions.
 """
 
 from __future__ import annotations

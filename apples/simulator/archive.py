@@ -1,4 +1,4 @@
-"""Fetches logs of the Parallel Workloads Archive, which ask for acknowledgement and are not shipped."""
+"""Fetches logs of the Parallel Workloads Archive, which are not shipped."""
 
 from __future__ import annotations
 
@@ -38,9 +38,15 @@ class KnownLog:
 
 
 LOGS: Mapping[str, KnownLog] = {
-    "KTH-SP2-1996-2": KnownLog("l_kth_sp2", 100, "df76b94e5f670db52179688a98deec3e1887d10adb39f96c900b8e92abb386ab"),
-    "NASA-iPSC-1993-3.1-cln": KnownLog("l_nasa_ipsc", 128, "9d997a2c20a7f7b0b6d81638d756ce8b2c524c4f2e9ec78da36001743ca33d76"),
-    "RICC-2010-2": KnownLog("l_ricc", 8192, "986a2a12df85adc3c2a2eb80a31b4ff9a056b92637526ee53fb70637b1bf0518"),
+    "KTH-SP2-1996-2": KnownLog(
+        "l_kth_sp2", 100, "df76b94e5f670db52179688a98deec3e1887d10adb39f96c900b8e92abb386ab"
+    ),
+    "NASA-iPSC-1993-3.1-cln": KnownLog(
+        "l_nasa_ipsc", 128, "9d997a2c20a7f7b0b6d81638d756ce8b2c524c4f2e9ec78da36001743ca33d76"
+    ),
+    "RICC-2010-2": KnownLog(
+        "l_ricc", 8192, "986a2a12df85adc3c2a2eb80a31b4ff9a056b92637526ee53fb70637b1bf0518"
+    ),
     "CEA-Curie-2011-2.1-cln": KnownLog("l_cea_curie", 93312),
     "CTC-SP2-1996-3.1-cln": KnownLog("l_ctc_sp2", 338),
     "SDSC-SP2-1998-4.2-cln": KnownLog("l_sdsc_sp2", 128),
@@ -84,7 +90,9 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: damaged or truncated gzip: {error}; delete it") from error
     if known.sha256 and found != known.sha256:
-        raise UsageError(f"{path}: sha256 {found} is not {known.sha256}: another version of the log")
+        raise UsageError(
+            f"{path}: sha256 {found} is not {known.sha256}: another version of the log"
+        )
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
@@ -106,6 +114,6 @@ def _download(url: str, path: Path) -> bytes:
             return b"".join(pieces)
     except requests.RequestException as error:
         raise LaunchError(
-            f"{url} cannot be fetched ({type(error).__name__}); by hand: fetch it on a machine with a "
-            f"network and put it at {path}"
+            f"{url} cannot be fetched ({type(error).__name__}); by hand: fetch it on a machine "
+            f"with a network and put it at {path}"
         ) from error

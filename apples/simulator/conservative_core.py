@@ -1,7 +1,7 @@
 """The fast core of conservative backfilling: every waiting job holds a reservation.
 
-A step function of free units over time (`times`, `levels`; the last level lasts for ever) holds the
-running jobs up to their estimated ends and the waiting jobs at their reservations. When a job
+A step function of free units over time (`times`, `levels`; the last level lasts for ever) holds
+the running jobs up to their estimated ends and the waiting jobs at their reservations. When a job
 ends before its estimate, the waiting jobs are moved once, in the order of the queue, each to the
 earliest time that its own removal leaves open: never later (Mu'alem and Feitelson 2001,
 "compression").

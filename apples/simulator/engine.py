@@ -134,21 +134,23 @@ class Engine:
             if one:
                 return arrived
         while self.events and self.events[0][0] <= now:
-            time, kind, _, k = heapq.heappop(self.events)
-            if kind == END:
-                if self.rate[k] > 0 and self.end[k] == time:
-                    self._finish(k, completed=True)
-            elif kind == FAIL:
-                self._fail(self.repairs[time, k])
-            elif kind == REPAIR:
-                self.cluster.repair(k)
-            elif kind == CANCEL:
-                self._cancel(k)
-            elif kind == ASK:
-                self._ask(k)
+            self._happens(*heapq.heappop(self.events))
             if one:
                 break
         return arrived
+
+    def _happens(self, time: float, kind: int, _: int, k: int) -> None:
+        if kind == END:
+            if self.rate[k] > 0 and self.end[k] == time:
+                self._finish(k, completed=True)
+        elif kind == FAIL:
+            self._fail(self.repairs[time, k])
+        elif kind == REPAIR:
+            self.cluster.repair(k)
+        elif kind == CANCEL:
+            self._cancel(k)
+        elif kind == ASK:
+            self._ask(k)
 
     def _finish(self, k: int, completed: bool) -> None:
         now = self.cluster.state.time

@@ -47,7 +47,7 @@ def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
 def run_fast(
     workload: Workload, policy: SchedulingPolicy, setting: Setting, record: bool = False
 ) -> Schedule:
-    """Return the schedule of a built-in policy; `runs_fast` says whether there is a core for it."""
+    """Return the schedule of a built-in policy for which `runs_fast` says there is a core."""
     if setting.ties == "predictsim" and not isinstance(policy, Easy):
         raise UsageError("ties=predictsim is defined for --policy easy only")
     if isinstance(policy, SlowdownDriven):
@@ -193,13 +193,14 @@ def _slowdown_driven(
     steps = 2 * jobs + 2 * depth + 8
     work: list[Any] = [
         integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
-        integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest), integers(widest),
-        zeros(cells), integers(room), integers(most),
+        integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest),
+        integers(widest), zeros(cells), integers(room), integers(most),
     ]  # fmt: skip
+    cut = -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
     began = perf_counter()
     held, log = slowdown_driven(
         state, run, TIES.index(setting.ties), policy.share(setting.cores_per_node),
-        -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown), policy.mates, policy.guard, policy.free_nodes,
+        cut, policy.mates, policy.guard, policy.free_nodes,
         setting.runtime_model == "worst", depth, *work,
     )  # fmt: skip
     seconds = perf_counter() - began

@@ -33,8 +33,8 @@ class Bar:
 def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
     """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
 
-    A simulation decides how many cores a job has; which ones is a matter of the drawing. A job that
-    shrinks leaves its highest rows.
+    A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
+    that shrinks leaves its highest rows.
     """
     free: Rows = [(0, rows)]
     held: dict[int, Rows] = {}
@@ -110,9 +110,9 @@ def draw(schedule: Schedule, rows: int, seconds: float = 1.0, per_line: int = 1)
     >>> run = np.array([5.0, 3.0, 2.0])
     >>> jobs = rigid(np.zeros(3), run, np.array([2, 3, 1]), run)
     >>> print(draw(simulate(jobs, Easy(), Setting(3), record=True), 3))
+    AAAAABBB
+    AAAAABBB
     CC...BBB
-    AAAAABBB
-    AAAAABBB
     """
     bars = lay_out(schedule, rows)
     begin = min(bar.begin for bar in bars)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -100,7 +101,8 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
         No such policy, file or name; an option it does not have. Permanent.
     """
     made = POLICIES[name] if name in POLICIES else _load(name)
-    known = [f.name for f in fields(made) if f.init] if is_dataclass(made) else None
+    own = made.__dict__.get("__dataclass_fields__")
+    known = None if own is None else [name for name, field in own.items() if field.init]
     for key in options:
         if known is not None and key not in known:
             raise UsageError(
@@ -132,19 +134,10 @@ def _load(name: str) -> type[SchedulingPolicy]:
     place, colon, attribute = name.rpartition(":")
     if not colon:
         raise UsageError(f"policy {name!r}: not one of {', '.join(POLICIES)}, nor FILE:NAME")
+    if place.endswith(".py") and not Path(place).is_file():
+        raise UsageError(f"policy {name!r}: no file {place}")
     try:
-        if place.endswith(".py"):
-            path = Path(place)
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            if spec is None or spec.loader is None or not path.is_file():
-                raise UsageError(f"policy {name!r}: no file {place}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module  # dataclasses look their module up
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-    except UsageError:
-        raise
+        module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
     except Exception as error:
         raise UsageError(f"policy {name!r}: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
@@ -153,8 +146,24 @@ def _load(name: str) -> type[SchedulingPolicy]:
     return found
 
 
+def _load_file(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
 def make_setting(
-    options: Options, processors: int, nodes: int | None, cores: int | None, seed: int, end: float
+    options: Options,
+    processors: int,
+    nodes: int | None,
+    cores: int | None,
+    *,
+    seed: int,
+    end: float,
 ) -> Setting:
     """Return the setting the options describe.
 

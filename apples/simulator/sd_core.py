@@ -1,9 +1,9 @@
 """The fast core of SD-Policy (D'Amico et al. 2019, Listings 1 and 2) over EASY on whole nodes.
 
 One pass goes through the queue in order. A job starts on free nodes if EASY allows it; if not, and
-it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The wait
-it would have otherwise is read from a map of reservations: the estimated ends of the running jobs
-and, in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
+it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The
+wait it would have otherwise is read from a map of reservations: the estimated ends of the running
+jobs and, in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import heapq
 
 from apples.scheduler.mates import best_group, best_pair
 from apples.simulator.backfill_core import FOREVER, INSTANT
-from apples.simulator.compiled import Numbers, compiled, open_gap
+from apples.simulator.compiled import Numbers, compiled, inner, open_gap
 from apples.simulator.conservative_core import earliest
 from apples.simulator.sd_state import (
     FREE,
@@ -25,11 +25,11 @@ from apples.simulator.sd_state import (
     start_static,
 )
 
-pair = compiled(best_pair)
-group = compiled(best_group)
+pair = inner(best_pair)
+group = inner(best_group)
 
 
-@compiled
+@inner
 def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
     """Return when so many nodes are estimated to be free, and how many more are free then."""
     short = wanted - m.tally[FREE]
@@ -43,7 +43,7 @@ def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
     return shadow, -short
 
 
-@compiled
+@inner
 def draw_map(m: Machine, now: float, times: Numbers, levels: Numbers) -> int:
     """Write the free nodes over time that the estimated ends give; return the number of steps."""
     k = 0
@@ -63,7 +63,7 @@ def draw_map(m: Machine, now: float, times: Numbers, levels: Numbers) -> int:
     return count
 
 
-@compiled
+@inner
 def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: int) -> int:
     """Reserve the earliest time on the map for a job; return the new number of steps."""
     first = -1
@@ -89,13 +89,13 @@ def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: 
     return count
 
 
-@compiled
+@inner
 def is_stale(m: Machine, time: float, j: int) -> bool:
     """Whether an end in the heap was overtaken by a change of rate, or is already past."""
     return bool(m.work[j] < 0 or m.end[j] != time)
 
 
-@compiled
+@inner
 def average_slowdown(m: Machine, active: Numbers, count: int) -> float:
     """Return the mean estimated slowdown of the running jobs (DynAVGSD), 0 if none runs."""
     total = 0.0
@@ -105,7 +105,7 @@ def average_slowdown(m: Machine, active: Numbers, count: int) -> float:
     return total / count if count > 0 else 0.0
 
 
-@compiled
+@inner
 def look_for_mates(
     m: Machine,
     j: int,

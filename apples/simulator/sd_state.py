@@ -6,7 +6,7 @@ import heapq
 from typing import NamedTuple
 
 from apples.simulator.backfill_core import position_of
-from apples.simulator.compiled import Numbers, close_gap, compiled, integers, open_gap, zeros
+from apples.simulator.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
 
 FREE, RELEASES, POOL, RUNNING, STARTED, RECORD = range(6)  # indices of Machine.tally
 
@@ -81,12 +81,13 @@ def machine(
         release=zeros(2 * jobs + 1), width=integers(2 * jobs + 1), pool=integers(jobs + 1),
         limit=zeros(jobs), delay=zeros(jobs), guest=integers(jobs, -1), mates=integers(jobs),
         mate=integers(jobs * most, -1), shared=integers(jobs), own=integers(jobs),
-        work=zeros(jobs), since=zeros(jobs), rate=zeros(jobs), start=zeros(jobs), turn=integers(jobs),
-        started=integers(jobs),         end=zeros(jobs), resizes=integers(jobs), lent=integers(jobs),
+        work=zeros(jobs), since=zeros(jobs), rate=zeros(jobs), start=zeros(jobs),
+        turn=integers(jobs), started=integers(jobs),         end=zeros(jobs),
+        resizes=integers(jobs), lent=integers(jobs),
     )  # fmt: skip
 
 
-@compiled
+@inner
 def add_release(m: Machine, time: float, nodes: int) -> None:
     """Note that so many nodes are estimated to come free at a time."""
     k = position_of(m.release, m.tally[RELEASES], time)
@@ -97,7 +98,7 @@ def add_release(m: Machine, time: float, nodes: int) -> None:
     m.tally[RELEASES] += 1
 
 
-@compiled
+@inner
 def drop_release(m: Machine, time: float, nodes: int) -> None:
     """Take such a note back."""
     k = position_of(m.release, m.tally[RELEASES], time)
@@ -108,7 +109,7 @@ def drop_release(m: Machine, time: float, nodes: int) -> None:
     m.tally[RELEASES] -= 1
 
 
-@compiled
+@inner
 def note(
     m: Machine, log: list[tuple[float, int, float]], j: int, now: float, share: float
 ) -> None:
@@ -118,7 +119,7 @@ def note(
         log.append((now, j, own + m.shared[j] * share))
 
 
-@compiled
+@inner
 def join_pool(m: Machine, j: int) -> None:
     """Let a malleable job that has its nodes to itself be chosen as a mate."""
     if m.malleable[j]:
@@ -130,7 +131,7 @@ def join_pool(m: Machine, j: int) -> None:
         m.tally[POOL] += 1
 
 
-@compiled
+@inner
 def leave_pool(m: Machine, j: int) -> None:
     """Let a job no longer be chosen, if it could be."""
     for k in range(m.tally[POOL]):
@@ -140,7 +141,7 @@ def leave_pool(m: Machine, j: int) -> None:
             return
 
 
-@compiled
+@inner
 def set_rate(m: Machine, events: list[tuple[float, int]], j: int, now: float, rate: float) -> None:
     """Bring a job's work up to date and let it go on at another rate."""
     if rate == m.rate[j]:
@@ -153,7 +154,7 @@ def set_rate(m: Machine, events: list[tuple[float, int]], j: int, now: float, ra
     m.resizes[j] += 1
 
 
-@compiled
+@inner
 def begin(
     m: Machine, events: list[tuple[float, int]], j: int, now: float, run: float, rate: float
 ) -> None:
@@ -170,7 +171,7 @@ def begin(
     heapq.heappush(events, (m.end[j], m.turn[j]))
 
 
-@compiled
+@inner
 def start_static(
     m: Machine,
     events: list[tuple[float, int]],
@@ -189,7 +190,7 @@ def start_static(
     note(m, log, j, now, 0.0)
 
 
-@compiled
+@inner
 def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
     """Return a guest's rate: by all its cores (equation 5) or by its poorest node (equation 6)."""
     if m.shared[j] == 0:
@@ -199,7 +200,7 @@ def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
     return float((m.own[j] + share * m.shared[j]) / m.need[j])
 
 
-@compiled
+@inner
 def start_shared(
     m: Machine,
     events: list[tuple[float, int]],
@@ -239,7 +240,7 @@ def start_shared(
     note(m, log, j, now, share)
 
 
-@compiled
+@inner
 def finish(
     m: Machine,
     events: list[tuple[float, int]],

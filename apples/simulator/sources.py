@@ -42,10 +42,10 @@ def read_log(path: Path) -> Log:
 
 
 def read_sacct(path: Path) -> Log:
-    """Return the jobs of `sacct --parsable2 --format=JobIDRaw,Submit,Start,End,Timelimit,AllocCPUS,ReqCPUS,State`.
+    """Return the jobs of `sacct --parsable2`, with a format of at least `SACCT_FIELDS`.
 
-    Further columns are ignored, job steps (`12.batch`) too. Times are seconds since 1970, read as UTC:
-    sacct writes local time without its offset; use `TZ=UTC sacct` where that matters.
+    Further columns are ignored, job steps (`12.batch`) too. Times are seconds since 1970, read as
+    UTC: sacct writes local time without its offset; use `TZ=UTC sacct` where that matters.
 
     Raises
     ------
@@ -134,7 +134,8 @@ def generated(source: str, seed: int) -> Workload:
     """Return the workload of a model.
 
     `kale:jobs=,load=,adaptive=`, `lublin:jobs=,processors=,typeless=`, `downey:jobs=,processors=,
-    load=`, `cirne:jobs=,nodes=,cores_per_node=,widest=,load=,exact=` (like Cirne's, own coefficients).
+    load=`, `cirne:jobs=,nodes=,cores_per_node=,widest=,load=,exact=` (like Cirne's, own
+    coefficients).
 
     Raises
     ------
@@ -163,7 +164,7 @@ def generated(source: str, seed: int) -> Workload:
         return downey_workload(jobs, int(values["processors"]), values["load"], seed)
     return cirne_like_workload(
         jobs, int(values["nodes"]), int(values["cores_per_node"]), int(values["widest"]), seed,
-        CirneLike(load=values["load"]), exact_requests=bool(values["exact"]),
+        coefficients=CirneLike(load=values["load"]), exact_requests=bool(values["exact"]),
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def downey(processors: float, parallelism: float, sigma: float) -> float:
     --------
     >>> downey(10, parallelism=16, sigma=0.0)
     10.0
-    >>> downey(64, parallelism=16, sigma=0.5)
+    >>> downey(64, parallelism=16.0, sigma=0.5)
     16.0
 
     References

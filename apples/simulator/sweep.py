@@ -77,9 +77,9 @@ def grid(
     policies: Sequence[str],
     options: Sequence[str],
     seeds: Iterable[int],
+    *,
     malleable: Sequence[float] = (-1.0,),
     parts: int = 1,
-    *,
     processors: int,
     nodes: int | None = None,
     cores_per_node: int | None = None,
@@ -133,11 +133,12 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     if fraction and not workload.malleable.any():
         workload = mark_malleable(
             workload, fraction, cell.seed,
-            options.number("minimum", 0.5), options.number("maximum", 1.0), cell.processors,
+            minimum=options.number("minimum", 0.5),
+            maximum=options.number("maximum", 1.0), most=cell.processors,
         )  # fmt: skip
     horizon = float(workload.submit[-1] + workload.run.sum())
     setting = make_setting(
-        options, cell.processors, cell.nodes, cell.cores_per_node, cell.seed, horizon
+        options, cell.processors, cell.nodes, cell.cores_per_node, seed=cell.seed, end=horizon
     )
     schedule = simulate(workload, policy, setting, engine=options.engine)
     figures = summary(workload, schedule, setting)

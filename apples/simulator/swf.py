@@ -127,7 +127,7 @@ def _read(path: Path, columns: Sequence[str]) -> Log:
     with path.open("rb") as stored:
         raw = _Digesting(stored)
         packed = stored.peek(2)[:2] == b"\x1f\x8b"
-        text = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else BufferedReader(raw))  # type: ignore[arg-type]
+        text = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else BufferedReader(raw))
         line = 1
         for chunk in _whole_lines(text):
             table, numbers, comments = _parse(chunk, line, path, wanted)

@@ -107,7 +107,7 @@ def clean(
 
     Processors are those requested, else those allocated. A job without processors, without a run
     time, or larger than the machine is dropped. The request is raised to the run time. Under
-    "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request instead.
+    "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
     The order is (submit, number); no time is shifted.
 
     Raises
@@ -157,6 +157,7 @@ def mark_malleable(
     workload: Workload,
     fraction: float,
     seed: int,
+    *,
     minimum: float = 0.5,
     maximum: float = 1.0,
     most: int | None = None,

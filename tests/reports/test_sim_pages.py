@@ -37,12 +37,14 @@ def test_bars_never_overlap_and_hold_what_the_jobs_held(runs):
     for run in runs:
         bars = lay_out(run.schedule, 64)
         for bar in bars:
-            assert 0 <= bar.row
+            assert bar.row >= 0
             assert bar.row + bar.rows <= 64
         for k, one in enumerate(bars):
             for other in bars[k + 1 :]:
                 apart_in_time = one.end <= other.begin or other.end <= one.begin
-                apart_in_rows = one.row + one.rows <= other.row or other.row + other.rows <= one.row
+                apart_in_rows = (
+                    one.row + one.rows <= other.row or other.row + other.rows <= one.row
+                )
                 assert apart_in_time or apart_in_rows
         area = sum((bar.end - bar.begin) * bar.rows for bar in bars)
         assert area == pytest.approx(run.schedule.node_seconds * 4, rel=1e-9)

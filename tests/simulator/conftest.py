@@ -8,7 +8,7 @@ from apples.simulator.workload import rigid
 
 @pytest.fixture
 def random_jobs():
-    """Small logs full of ties: equal submissions, equal ends, requests met exactly, full-machine jobs."""
+    """Small logs full of ties: equal submissions and ends, exact requests, full-machine jobs."""
 
     def make(rng, processors, most=14, *, fractions=False):
         count = int(rng.integers(1, most + 1))

@@ -75,7 +75,8 @@ def test_the_figures_are_those_of_the_schema():
     assert answer["schema"] == "apples.simulation/1"
     promised = (
         "jobs dropped mean_wait mean_response mean_slowdown mean_bounded_slowdown percentiles "
-        "makespan utilisation energy malleable_starts mates resizes simulation_seconds read_seconds"
+        "makespan utilisation energy malleable_starts mates resizes "
+        "simulation_seconds read_seconds"
     )
     assert set(promised.split()) <= set(answer)
     assert answer["jobs"] == 150

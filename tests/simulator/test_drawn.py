@@ -45,8 +45,8 @@ def drawn(workload, policy, setting, **how):
     return draw(schedule, setting.processors, **how)
 
 
-# B needs three of four nodes once A ends at 4. C could start at once and would be in its way; D and
-# E come at 1 and are over before.
+# B needs three of four nodes once A ends at 4. C could start at once and would be in its way; D
+# and E come at 1 and are over before.
 CROWD = [(0, 2, 4), (0, 3, 3), (0, 2, 8), (1, 1, 3), (1, 1, 2)]
 
 PICTURES = {
@@ -201,7 +201,7 @@ class Idle(SchedulingPolicy):
     """Does nothing."""
 
     def decide(self, cluster):
-        yield from ()
+        yield from cluster.queue[:0]
 
 
 def test_a_policy_that_over_allocates_is_told_which_decision():

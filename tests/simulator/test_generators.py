@@ -49,7 +49,7 @@ def test_downey_jobs_offer_the_load_asked_for():
 
 def test_cirne_like_jobs_keep_to_their_coefficients():
     few = CirneLike(power_of_two=1.0, load=0.5)
-    workload = cirne_like_workload(20_000, 64, 4, 16, 2, few)
+    workload = cirne_like_workload(20_000, 64, 4, 16, 2, coefficients=few)
     nodes = workload.processors // 4
     assert set(nodes.tolist()) == {1, 2, 4, 8, 16}
     assert (workload.run <= workload.requested).all()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,12 +18,15 @@ NODES, CORES = 5, 4
 def workloads(draw):
     """Up to 20 jobs on 20 processors, half of them malleable."""
     count = draw(st.integers(1, 20))
-    column = lambda low, high: np.array(
-        draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
-    )  # noqa: E731, E501 -- four columns of one shape
+
+    def column(low, high):
+        return np.array(draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
+
     submit, run, slack = column(0, 40) * 1.0, column(1, 30) * 1.0, column(0, 15) * 1.0
     workload = rigid(submit, run, column(1, NODES * CORES), run + slack)
-    return mark_malleable(workload, 0.5, draw(st.integers(0, 9)), 0.25, 2.0, NODES * CORES)
+    return mark_malleable(
+        workload, 0.5, draw(st.integers(0, 9)), minimum=0.25, maximum=2.0, most=NODES * CORES
+    )
 
 
 def intervals(schedule, jobs):
@@ -77,16 +82,17 @@ def test_sharing_stretches_a_job_by_two_at_most(workload, model, guard):
     assert stretch[alone] == pytest.approx(1)
 
 
-@settings(max_examples=40, deadline=None)
-@given(workloads())
-def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree_for_one_mate(workload):
-    """With one mate a guest's nodes are all alike, so the poorest node is every node."""
-    policy = SlowdownDriven(max_slowdown=float("inf"), mates=1)
+@settings(max_examples=60, deadline=None)
+@given(workloads(), st.booleans())
+def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree(workload, guard):
+    """No mate then ends before its guest, so all nodes of a guest are alike (section 4.3)."""
+    exact = replace(workload, requested=workload.run)
+    policy = SlowdownDriven(max_slowdown=float("inf"), guard=guard)
     ends = [
-        simulate(workload, policy, Setting(NODES, CORES, runtime_model=model)).end.tolist()
+        simulate(exact, policy, Setting(NODES, CORES, runtime_model=model)).end
         for model in ("ideal", "worst")
     ]
-    assert ends[0] == ends[1]
+    assert ends[0] == pytest.approx(ends[1])
 
 
 @settings(max_examples=40, deadline=None)

@@ -66,7 +66,7 @@ def brute_force_easy(workload, processors):
     return start
 
 
-def brute_force_conservative(workload, processors, horizon=700):
+def brute_force_conservative(workload, processors, horizon=700):  # noqa: C901 -- plain on purpose
     """Conservative backfilling on a table of seconds."""
     submit, run, width, request = ([int(v) for v in c] for c in columns(workload))
     free = np.full(horizon, processors)
@@ -179,7 +179,9 @@ def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, rando
         nodes, cores = int(rng.integers(2, 8)), int(rng.choice([4, 5]))
         workload = random_jobs(rng, nodes * cores, 30, fractions=trial % 3 == 0)
         part = float(rng.choice([0.0, 0.5, 1.0]))
-        workload = mark_malleable(workload, part, trial, 0.3, 2.0, nodes * cores)
+        workload = mark_malleable(
+            workload, part, trial, minimum=0.3, maximum=2.0, most=nodes * cores
+        )
         sharing = isinstance(policy, SlowdownDriven)
         setting = Setting(
             nodes,

@@ -25,7 +25,7 @@ def test_a_grid_gives_an_option_to_the_policy_it_names():
 def test_where_nothing_is_random_a_log_is_run_once(tmp_path):
     log = str(tmp_path / "some.swf")
     fixed = grid([log], ["easy"], [], range(5), **MACHINE)
-    drawn = grid([log], ["easy"], [], range(5), [0.5], **MACHINE)
+    drawn = grid([log], ["easy"], [], range(5), malleable=[0.5], **MACHINE)
     assert (len(fixed), len(drawn)) == (1, 5)
 
 

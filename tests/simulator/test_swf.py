@@ -11,7 +11,7 @@ from apples.simulator.workload import clean, scale_load, slice_jobs
 LINE = "{} {} -1 {} {} -1 -1 {} {} -1 1 1 1 -1 -1 -1 -1 -1"
 
 
-def line(job=1, submit=0, run=10, allocated=-1, requested=4, time=20):
+def line(job=1, submit=0, *, run=10, allocated=-1, requested=4, time=20):
     return LINE.format(job, submit, run, allocated, requested, time)
 
 

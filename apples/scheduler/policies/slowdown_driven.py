@@ -151,7 +151,7 @@ class _Pass:
         self.shadow, self.spare = shadow(need, self.free, self.releases())
 
     def _select_nodes(self, job: Job, nodes: int) -> list[RunningJob]:
-        """Return the mates of least performance impact that make up the job's nodes (Listing 2)."""
+        """Return the mates of least impact that make up the job's nodes (Listing 2)."""
         mates = self._mates(job, nodes)
         if not mates and self.policy.free_nodes:
             room = min(self.free, nodes - 1)

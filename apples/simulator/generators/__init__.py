@@ -1,4 +1,4 @@
-"""Model workloads: Kale's experiment, Lublin and Feitelson, Downey, and one like Cirne and Berman's."""
+"""Model workloads: Kale's, Lublin and Feitelson's, Downey's, and one like Cirne's."""
 
 from apples.simulator.generators.downey import downey_workload
 from apples.simulator.generators.kale import kale_workload

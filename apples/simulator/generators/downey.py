@@ -22,8 +22,8 @@ def downey_workload(
 ) -> Workload:
     """Return jobs whose work and average parallelism are uniform in the logarithm.
 
-    A job asks for its average parallelism A and takes L / S(A), L its work in processor-seconds and
-    S Downey's speed-up; it can run on 1 to all processors. Arrivals are Poisson.
+    A job asks for its average parallelism A and takes L / S(A), L its work in processor-seconds
+    and S Downey's speed-up; it can run on 1 to all processors. Arrivals are Poisson.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def downey_workload(
     if jobs < 1 or processors < 1 or not load > 0 or not 0 < work[0] < work[1] or sigma < 0:
         raise UsageError(f"{jobs} jobs, {processors} processors, load {load:g}, work {work}")
     rng = np.random.default_rng(seed)
-    seconds = np.exp(rng.uniform(*np.log(work), jobs))
+    seconds = np.exp(rng.uniform(np.log(work[0]), np.log(work[1]), jobs))
     width = np.maximum(1, np.rint(np.exp(rng.uniform(0, np.log(processors), jobs))).astype(int))
     run = seconds / np.array([downey(n, float(n), sigma) for n in width.tolist()])
     between = (run * width).mean() / (processors * load)

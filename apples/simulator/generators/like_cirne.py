@@ -1,9 +1,9 @@
 """A workload in the manner of Cirne and Berman 2001, with coefficients of our own.
 
-Their coefficients were not to be had. The structure is theirs: arrivals that follow the hour of the
-day, sizes uniform in the logarithm with a part of powers of two, requested times uniform in the
-logarithm, run times a random part of the request. Every coefficient is a field, and its value is our
-choice, so results on it compare with theirs in kind, not in number.
+Their coefficients were not to be had. The structure is theirs: arrivals that follow the hour of
+the day, sizes uniform in the logarithm with a part of powers of two, requested times uniform in
+the logarithm, run times a random part of the request. Every coefficient is a field, and its value
+is our choice, so results on it compare with theirs in kind, not in number.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def cirne_like_workload(
     cores_per_node: int,
     widest: int,
     seed: int,
-    coefficients: CirneLike | None = None,
     *,
+    coefficients: CirneLike | None = None,
     exact_requests: bool = False,
 ) -> Workload:
     """Return jobs on whole nodes, `widest` of them at most.

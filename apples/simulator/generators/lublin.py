@@ -31,7 +31,8 @@ class Stream:
         Two-stage uniform distribution of log2 of the size: from `low` to log2(machine) less
         `high_less_medium` with probability `first`, else from there to log2(machine).
     short, long, slope, offset
-        ln of the run time is Gamma(*short) with probability slope * size + offset, else Gamma(*long).
+        ln of the run time is Gamma(*short) with probability slope * size + offset, else
+        Gamma(*long).
     arrival, cycle
         ln of the seconds between arrivals is Gamma(*arrival); the weight of a half hour of the day
         is the mass of Gamma(*cycle) in it.
