@@ -87,7 +87,11 @@ def per_day(run: Run) -> tuple[Values, Values, Values]:
     start_day = ((run.schedule.start[started] - first) // DAY).astype(int)
     mean = np.divide(total, count, out=np.full(days, np.nan), where=count > 0)
     starts = np.bincount(start_day, minlength=days)[:days]
-    return np.arange(days) * 1.0, np.asarray(mean, dtype=np.float64), starts * 1.0
+    return (
+        np.arange(days, dtype=np.float64),
+        np.asarray(mean, dtype=np.float64),
+        starts.astype(np.float64),
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from apples.simulator.compiled import Numbers, compiled, inner, open_gap
 from apples.simulator.conservative_core import earliest
 from apples.simulator.sd_state import (
     FREE,
+    JOINED,
     POOL,
     RELEASES,
     RUNNING,
@@ -267,7 +268,10 @@ def slowdown_driven(
                 steps = 0
                 continue
             found = 0
-            if m.malleable[j] and left < depth:
+            # Without a new candidate a search that failed would fail again: ends come nearer, the
+            # penalties stay.
+            again = mix or max_slowdown < 0 or m.refused[j] != m.tally[JOINED]
+            if m.malleable[j] and left < depth and again:
                 found = look_for_mates(
                     m, j, now, share, cut, most, m.need[j],
                     nodes, penalties, mates, first, second, stamp, cost, last, chosen,
@@ -283,6 +287,8 @@ def slowdown_driven(
                             nodes, penalties, mates, first, second, stamp, cost, last, chosen,
                         )  # fmt: skip
                         room -= 1
+                if found == 0:
+                    m.refused[j] = m.tally[JOINED]
             if found > 0 and guard:
                 if steps == 0:
                     steps = draw_map(m, now, times, levels)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apples.simulator.backfill_core import position_of
 from apples.simulator.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
 
-FREE, RELEASES, POOL, RUNNING, STARTED, RECORD = range(6)  # indices of Machine.tally
+FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of Machine.tally
 
 
 class Machine(NamedTuple):
@@ -18,7 +18,8 @@ class Machine(NamedTuple):
     ----------
     tally
         Free nodes, entries in use of `release`, of `pool`, number of jobs that run, and that
-        ever started, whether changes are recorded.
+        ever started, whether changes are recorded, how
+        often the pool was joined.
     release, width
         Sorted estimated releases of nodes, and how many nodes each.
     pool
@@ -37,6 +38,8 @@ class Machine(NamedTuple):
         Place in the order of starts, and its inverse.
     lent
         How often it was a mate.
+    refused
+        Joins of the pool when no mates were found for it last.
     work, since, rate, end
         Seconds of work left at `since`, rate since then, end if nothing changes.
     """
@@ -65,6 +68,7 @@ class Machine(NamedTuple):
     end: Numbers
     resizes: Numbers
     lent: Numbers
+    refused: Numbers
 
 
 def machine(
@@ -73,7 +77,7 @@ def machine(
 ) -> Machine:  # fmt: skip
     """Return an empty machine of so many nodes for these jobs."""
     jobs = len(submit)
-    tally = integers(6)
+    tally = integers(7)
     tally[FREE] = nodes
     tally[RECORD] = int(record)
     return Machine(
@@ -83,7 +87,7 @@ def machine(
         mate=integers(jobs * most, -1), shared=integers(jobs), own=integers(jobs),
         work=zeros(jobs), since=zeros(jobs), rate=zeros(jobs), start=zeros(jobs),
         turn=integers(jobs), started=integers(jobs),         end=zeros(jobs),
-        resizes=integers(jobs), lent=integers(jobs),
+        resizes=integers(jobs), lent=integers(jobs), refused=integers(jobs, -1),
     )  # fmt: skip
 
 
@@ -123,6 +127,7 @@ def note(
 def join_pool(m: Machine, j: int) -> None:
     """Let a malleable job that has its nodes to itself be chosen as a mate."""
     if m.malleable[j]:
+        m.tally[JOINED] += 1
         k = m.tally[POOL]
         while k > 0 and m.turn[m.pool[k - 1]] > m.turn[j]:
             k -= 1
