@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -68,12 +68,15 @@ class Start:
         `share` of the cores of every one of them until the guest ends.
     share
         Part of every shared node that the guest gets, in (0, 1).
+    places
+        Numbers of the free nodes it gets, where that matters; empty: any.
     """
 
     job: int
     nodes: int
     mates: tuple[int, ...] = ()
     share: float = 1.0
+    places: frozenset[int] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

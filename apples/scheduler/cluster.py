@@ -156,7 +156,11 @@ class Cluster:
             shared=shared,
             share=share,
         )
-        self._take(running, taken)
+        if decision.places and (
+            len(decision.places) != taken or not decision.places <= set(state.free_places)
+        ):
+            raise self._refusal(decision, f"needs {taken} nodes that are free")
+        self._take(running, taken, decision.places)
         for mate in mates:
             mate.guest = job.id
             mate.limit += job.requested
@@ -209,11 +213,12 @@ class Cluster:
 
     # -------------------------------------------------------------------- nodes
 
-    def _take(self, running: RunningJob, nodes: int) -> None:
+    def _take(self, running: RunningJob, nodes: int, places: frozenset[int] = frozenset()) -> None:
         self.state.free -= nodes
         if self._places:
-            running.places |= frozenset(self.state.free_places[:nodes])
-            self.state.free_places = self.state.free_places[nodes:]
+            chosen = places or frozenset(self.state.free_places[:nodes])
+            running.places |= chosen
+            self.state.free_places = [p for p in self.state.free_places if p not in chosen]
 
     def _give_back(self, running: RunningJob, nodes: int) -> None:
         self.state.free += nodes

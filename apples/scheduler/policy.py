@@ -106,6 +106,11 @@ class SchedulingPolicy(ABC):
     #: Whether the policy resizes jobs: then all jobs of a log are malleable unless one says else.
     uses_malleable: ClassVar[bool] = False
 
+    @property
+    def needs_places(self) -> bool:
+        """Whether it must know which nodes jobs have, not only how many."""
+        return False
+
     @abstractmethod
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the decisions of one pass.

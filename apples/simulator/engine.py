@@ -57,7 +57,9 @@ class Engine:
             raise UsageError("two jobs of the log have the same number")
         self.run_times: list[float] = workload.run.tolist()
         self.cluster = Cluster(
-            setting.nodes, setting.cores_per_node, keep_places=bool(setting.failures)
+            setting.nodes,
+            setting.cores_per_node,
+            keep_places=bool(setting.failures) or getattr(policy, "needs_places", False),
         )
         count = len(self.jobs)
         self.start = [nan] * count

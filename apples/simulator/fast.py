@@ -38,7 +38,7 @@ def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
     if setting.has_events:
         return False
     if type(policy) is SlowdownDriven:
-        return setting.speedup is linear
+        return setting.speedup is linear and not policy.needs_places
     return type(policy) in (
         FirstComeFirstServed, FirstFit, ShortestJobFirst, Easy, Conservative, Equipartition,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.simulator.metrics import summary
 from apples.simulator.options import load_policy, make_setting, parse_options
 from apples.simulator.run import simulate
@@ -200,7 +200,11 @@ def sweep(
             distributed = import_module("distributed")
         except ImportError as error:
             raise UsageError("--dask needs: pip install 'apples[dask]'") from error
-        with distributed.Client(dask, timeout=10) as client:
+        try:
+            connected = distributed.Client(dask, timeout=10)
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"no Dask scheduler at {dask}: {error}") from error
+        with connected as client:
             for _, row in distributed.as_completed(
                 client.map(run_cell, missing, pure=False), with_results=True
             ):

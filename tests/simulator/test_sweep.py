@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -93,3 +96,40 @@ def test_the_command_says_what_differs_and_what_does_not(tmp_path):
     assert json.loads(again.stdout)["resumed"] == 8
     text = CliRunner().invoke(app, words).stdout
     assert "apples report" in text.splitlines()[-1]
+
+
+@pytest.fixture
+def dask_cluster(tmp_path):
+    """A scheduler and a worker as processes; the address of the scheduler."""
+    pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    scheduler = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], **quiet
+    )
+    deadline = time.monotonic() + 60
+    while not file.exists() or not file.read_text():
+        assert scheduler.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    words = ["--scheduler-file", str(file), "--no-dashboard", "--nthreads", "1",
+             "--local-directory", str(tmp_path)]  # fmt: skip
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", *words], **quiet
+    )
+    yield json.loads(file.read_text())["address"]
+    for process in (worker, scheduler):
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, dask_cluster):
+    """Slow: a cluster is started, where the extra is installed."""
+    alone, together = Results(tmp_path / "one"), Results(tmp_path / "two")
+    list(sweep(cells(), alone))
+    list(sweep(cells(), together, dask=dask_cluster))
+    assert {key: row["mean_wait"] for key, row in alone.rows.items()} == {
+        key: row["mean_wait"] for key, row in together.rows.items()
+    }

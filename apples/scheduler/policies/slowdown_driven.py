@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from apples.errors import UsageError
 from apples.jobs import Decision, Job, Start
 from apples.scheduler.mates import find_mates
+from apples.scheduler.places import contiguous_mates, parse_nodes, pick_free
 from apples.scheduler.policies.easy import shadow
 from apples.scheduler.policy import ClusterState, RunningJob, SchedulingPolicy, grant_requests
 from apples.scheduler.profile import Profile, releases
@@ -36,6 +37,10 @@ class SlowdownDriven(SchedulingPolicy):
         Whether free nodes may make up what the mates' nodes leave missing.
     depth
         Waiting jobs, from the first, that may look for mates.
+    contiguous
+        Whether a job's nodes must have numbers that follow one another.
+    nodes
+        Nodes that may be shared, such as `0-511`; empty: all.
 
     Examples
     --------
@@ -59,6 +64,8 @@ class SlowdownDriven(SchedulingPolicy):
     guard: bool = True
     free_nodes: bool = False
     depth: int = 100
+    contiguous: bool = False
+    nodes: str = ""
     uses_malleable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -66,8 +73,17 @@ class SlowdownDriven(SchedulingPolicy):
             raise UsageError(f"max_slowdown {self.max_slowdown!r}: a number, inf or dynamic")
         if not 0 < self.sharing_factor < 1:
             raise UsageError(f"sharing_factor {self.sharing_factor:g} lies outside 0..1")
+        if parse_nodes(str(self.nodes)) and self.free_nodes:
+            raise UsageError("free_nodes and nodes exclude each other")
+        if self.contiguous and self.free_nodes:
+            raise UsageError("free_nodes and contiguous exclude each other")
         if self.mates < 1:
             raise UsageError(f"mates {self.mates}: a job needs at least one mate")
+
+    @property
+    def needs_places(self) -> bool:
+        """Whether nodes are told apart."""
+        return self.contiguous or bool(self.nodes)
 
     def share(self, cores: int) -> float:
         """Return the part of a node a guest gets, in whole cores (Listing 3, distribute_cpu)."""
@@ -110,6 +126,8 @@ class _Pass:
         self.share = policy.share(cluster.cores_per_node)
         self.free = free
         self.running = {number: replace(one) for number, one in cluster.running.items()}
+        self.free_places = frozenset(cluster.free_places)
+        self.shareable = parse_nodes(str(policy.nodes))
         self.pool = [one for one in self.running.values() if one.can_be_mate]
         self.waiting: list[Job] = []
         self.shadow, self.spare = 0.0, 0
@@ -126,11 +144,16 @@ class _Pass:
         """Decide about one job (Listing 1)."""
         now, nodes = self.cluster.time, self.cluster.nodes_for(job.processors)
         in_time = now + job.requested <= self.shadow
-        if nodes <= self.free and (not self.waiting or in_time or nodes <= self.spare):
+        places: frozenset[int] | None = frozenset()
+        if self.policy.needs_places:
+            places = pick_free(self.free_places, nodes, self.policy.contiguous)
+        allowed = not self.waiting or in_time or nodes <= self.spare
+        if nodes <= self.free and allowed and places is not None:
             if self.waiting and not in_time:
                 self.spare -= nodes
-            self._run(RunningJob(job, now, nodes, now + job.requested), nodes)
-            return Start(job.id, nodes)
+            self.free_places -= places
+            self._run(RunningJob(job, now, nodes, now + job.requested, places=places), nodes)
+            return Start(job.id, nodes, places=places)
         if job.malleable and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
             if mates and self._ends_sooner(job, nodes):
@@ -169,9 +192,15 @@ class _Pass:
             mate = one.job
             wait = one.start - mate.submit
             penalty = (wait + (one.delay + job.requested) + mate.requested) / mate.requested
+            if self.shareable and not one.places <= self.shareable:
+                continue
             if one.limit + job.requested >= ends and penalty < self.cut:
                 eligible.append(one)
                 penalties.append(penalty)
+        if self.policy.contiguous:
+            places = [one.places for one in eligible]
+            group = contiguous_mates(places, penalties, wanted, self.policy.mates)
+            return [eligible[k] for k in group]
         sizes = [one.nodes for one in eligible]
         return [eligible[k] for k in find_mates(sizes, penalties, wanted, self.policy.mates)]
 
@@ -200,6 +229,7 @@ class _Pass:
             job, now, nodes, now + job.requested / self.share,
             delay=job.requested / self.share - job.requested,
             mates=numbers, shared=shared, share=self.share,
+            places=frozenset().union(*(mate.places for mate in mates)),
         )  # fmt: skip
         self._run(guest, nodes - shared)
         if self.waiting:
