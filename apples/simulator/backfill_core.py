@@ -145,8 +145,6 @@ def backfill(
         if ties == INSTANT or (arrived < jobs and submit[arrived] <= now):
             while arrived < jobs and submit[arrived] <= now:
                 plant(fewest, shortest, size + rank[arrived], need[arrived], request[arrived])
-                if head > rank[arrived]:
-                    head = -1
                 arrived += 1
                 if ties != INSTANT:
                     break

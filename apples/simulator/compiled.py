@@ -7,14 +7,17 @@ Neither order of operations nor arithmetic differs, so the schedule is the same 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, MutableSequence
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from platformdirs import user_cache_path
 
 numba: ModuleType | None
 try:
@@ -30,12 +33,41 @@ COMPILED = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in (""
 ENGINE = "numba" if COMPILED else "python"
 
 
-def compiled(function: F) -> F:
-    """Return the function compiled with numba (kept on disk between processes), or as it is."""
+def _sources_digest() -> str:
+    """Return what tells one state of the compiled functions' sources from another."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(
+        [*package.glob("simulator/*.py"), package / "scheduler/mates.py",
+         package / "topology/distribute.py"]
+    ):  # fmt: skip
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(function: F, **how: bool) -> F:
+    """Compile with numba, the result kept on disk by the state of all sources.
+
+    numba itself keeps a function until its own file changes, and would go on with an old
+    copy of a function of another file that was compiled into it.
+    """
     if numba is None or not COMPILED:
         return function
-    result: F = numba.njit(cache=True)(function)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = before or str(user_cache_path("apples") / "compiled" / DIGEST)
+    try:
+        result: F = numba.njit(cache=True, **how)(function)
+    finally:
+        numba.config.CACHE_DIR = before
     return result
+
+
+DIGEST = _sources_digest() if COMPILED else ""
+
+
+def compiled(function: F) -> F:
+    """Return the function compiled with numba (kept on disk between processes), or as it is."""
+    return _compile(function)
 
 
 def inner(function: F) -> F:
@@ -43,10 +75,7 @@ def inner(function: F) -> F:
 
     That door would unpack every array of its arguments; leaving it out halves the time to compile.
     """
-    if numba is None or not COMPILED:
-        return function
-    result: F = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return result
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def numbers(values: NDArray[Any]) -> Numbers:

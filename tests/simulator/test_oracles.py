@@ -175,9 +175,9 @@ def final(changes):
 def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, random_jobs):
     """Slow: each log is simulated twice under two tie rules and both run-time models."""
     rng = np.random.default_rng(7)
-    for trial in range(60):
+    for trial in range(300):
         nodes, cores = int(rng.integers(2, 8)), int(rng.choice([4, 5]))
-        workload = random_jobs(rng, nodes * cores, 30, fractions=trial % 3 == 0)
+        workload = random_jobs(rng, nodes * cores, 60, fractions=trial % 3 == 0)
         part = float(rng.choice([0.0, 0.5, 1.0]))
         workload = mark_malleable(
             workload, part, trial, minimum=0.3, maximum=2.0, most=nodes * cores
