@@ -18,9 +18,9 @@ import numpy as np
 from apples.errors import ApplesError, UsageError
 from apples.jobs import Decision, JobKind, Reserve, Resize
 from apples.scheduler.cluster import Cluster
-from apples.scheduler.policy import RunningJob, SchedulingPolicy
+from apples.scheduler.policy import SchedulingPolicy
+from apples.simulator.rates import cores_of, rate_of
 from apples.simulator.setting import Failure, Schedule, Setting
-from apples.simulator.speedup import linear
 from apples.simulator.workload import Workload
 
 END, FAIL, REPAIR, CANCEL, ASK, WAKE = range(6)
@@ -114,8 +114,6 @@ class Engine:
         self._check_all_done()
         return self._schedule(perf_counter() - began)
 
-    # ------------------------------------------------------------------- events
-
     def _skip_overtaken(self) -> None:
         while self.events:
             time, kind, _, k = self.events[0]
@@ -190,8 +188,6 @@ class Engine:
             running.wanted = self.cluster.state.nodes_for(processors)
             self._next_demand(k)
 
-    # --------------------------------------------------------------------- pass
-
     def _pass(self) -> None:
         state = self.cluster.state
         for decision in self._decisions():
@@ -232,7 +228,7 @@ class Engine:
         self.turn[k] = self.started
         self.started += 1
         self.work[k] = self.run_times[k]
-        self.rate[k] = self._rate_of(running)
+        self.rate[k] = rate_of(running, self.cluster.state, self.setting)
         self.guest[k] = bool(running.mates)
         self.end[k] = now + self.work[k] / self.rate[k]
         heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
@@ -242,7 +238,9 @@ class Engine:
     def _set_rate(self, k: int, stall: float = 0.0) -> None:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
         now = self.cluster.state.time
-        rate = self._rate_of(self.cluster.state.running[self.jobs[k].id])
+        rate = rate_of(
+            self.cluster.state.running[self.jobs[k].id], self.cluster.state, self.setting
+        )
         self._note(k)
         if rate == self.rate[k] and stall == 0.0:
             return
@@ -255,23 +253,6 @@ class Engine:
         heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
         self._next_demand(k)
 
-    def _rate_of(self, running: RunningJob) -> float:
-        """Return seconds of work a second, on what the job has now."""
-        setting = self.setting
-        part = 1.0
-        if running.guest is not None:
-            part = 1.0 - self.cluster.state.running[running.guest].share
-        elif running.shared and setting.runtime_model == "worst":
-            part = running.share
-        elif running.shared:
-            own = running.nodes - running.shared
-            part = (own + running.share * running.shared) / running.nodes
-        need = self.cluster.state.nodes_for(running.job.processors)
-        if running.nodes == need and (part == 1.0 or setting.speedup is linear):
-            return part
-        cores = setting.cores_per_node
-        return setting.speedup(running.nodes * cores * part) / setting.speedup(need * cores)
-
     def _next_demand(self, k: int) -> None:
         """Put the moment into the heap at which an evolving job will ask next."""
         demands = self.setting.demands.get(self.jobs[k].id, ())
@@ -283,20 +264,13 @@ class Engine:
             at = self.since[k] + max(0.0, left) / self.rate[k]
             heapq.heappush(self.events, (at, ASK, 0, k))
 
-    # ------------------------------------------------------------------ results
-
     def _note(self, k: int) -> None:
         """Record how many cores a job has from now on."""
-        if self.changes is None:
-            return
-        running = self.cluster.state.running.get(self.jobs[k].id)
-        cores = 0.0
-        if running is not None:
-            cores = running.nodes - running.shared * (1.0 - running.share)
-            if running.guest is not None:
-                cores = running.nodes * (1.0 - self.cluster.state.running[running.guest].share)
-        held = round(cores * self.setting.cores_per_node)
-        self.changes.append((self.cluster.state.time, k, held))
+        if self.changes is not None:
+            state = self.cluster.state
+            running = state.running.get(self.jobs[k].id)
+            held = 0 if running is None else cores_of(running, state)
+            self.changes.append((state.time, k, held))
 
     def _check_all_done(self) -> None:
         waiting = self.cluster.state.queue

@@ -12,8 +12,9 @@ import heapq
 
 from apples.scheduler.mates import best_group, best_pair
 from apples.simulator.backfill_core import FOREVER, INSTANT
-from apples.simulator.compiled import Numbers, compiled, inner, open_gap
+from apples.simulator.compiled import Numbers, compiled, inner
 from apples.simulator.conservative_core import earliest
+from apples.simulator.sd_map_core import draw_map, reserve
 from apples.simulator.sd_state import (
     FREE,
     JOINED,
@@ -42,52 +43,6 @@ def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
             short -= m.width[k]
             k += 1
     return shadow, -short
-
-
-@inner
-def draw_map(m: Machine, now: float, times: Numbers, levels: Numbers) -> int:
-    """Write the free nodes over time that the estimated ends give; return the number of steps."""
-    k = 0
-    while times[k] < FOREVER:
-        times[k] = FOREVER
-        k += 1
-    times[0] = now
-    levels[0] = m.tally[FREE]
-    count = 1
-    for k in range(m.tally[RELEASES]):
-        if m.release[k] == times[count - 1]:
-            levels[count - 1] += m.width[k]
-        else:
-            times[count] = m.release[k]
-            levels[count] = levels[count - 1] + m.width[k]
-            count += 1
-    return count
-
-
-@inner
-def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: int) -> int:
-    """Reserve the earliest time on the map for a job; return the new number of steps."""
-    first = -1
-    k = 0
-    while k < count:
-        if levels[k] < units:
-            first = -1
-        elif first < 0:
-            first = k
-        if first >= 0 and (k + 1 == count or times[k + 1] >= times[first] + seconds):
-            break
-        k += 1
-    end = times[first] + seconds
-    k += 1
-    if k == count or times[k] > end:
-        open_gap(times, k, count)
-        open_gap(levels, k, count)
-        times[k] = end
-        levels[k] = levels[k - 1]
-        count += 1
-    for i in range(first, k):
-        levels[i] -= units
-    return count
 
 
 @inner
