@@ -24,7 +24,7 @@ from apples.simulator.sweep import Results
 from apples.simulator.workload import mark_malleable
 
 
-def report(  # noqa: PLR0917 -- one parameter an option of the command
+def report(
     source: Annotated[str, typer.Argument(help="A log, a model, or a sweep's file of results.")],
     out: Annotated[Path, typer.Option(help="The page to write.")],
     policy: Annotated[
@@ -74,7 +74,7 @@ def report(  # noqa: PLR0917 -- one parameter an option of the command
         typer.echo(f"{out}: {len(text.encode())} bytes, {count} runs, {len(files)} pictures")
 
 
-def _runs(  # noqa: PLR0917 -- the command's options, passed on
+def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
 ) -> list[Run]:  # fmt: skip

@@ -19,7 +19,7 @@ from apples.simulator.workload import mark_malleable
 SCHEMA = "apples.simulation/1"
 
 
-def simulate(  # noqa: PLR0917 -- one parameter an option of the command
+def simulate(
     log: Annotated[
         str, typer.Argument(help="SWF log, also .gz; sacct --parsable2; or lublin:jobs=1000,...")
     ],

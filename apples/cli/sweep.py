@@ -19,7 +19,7 @@ from apples.simulator.sweep import sweep as run_sweep
 SCHEMA = "apples.sweep/1"
 
 
-def sweep(  # noqa: PLR0917 -- one parameter an option of the command
+def sweep(
     logs: Annotated[list[str], typer.Argument(help="Logs, or models such as lublin:jobs=1000.")],
     policy: Annotated[list[str], typer.Option(help="May be repeated; the first is the baseline.")],
     out: Annotated[Path, typer.Option(help="File of results; a sweep goes on where it ended.")],

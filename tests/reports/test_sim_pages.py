@@ -6,9 +6,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
-from apples.cli.main import app
+from apples.cli.report import report as report_command
+from apples.cli.sweep import sweep as sweep_command
 from apples.reports.sim_charts import Series, lines, short, ticks
 from apples.reports.sim_facts import Run, heat_maps, over_time, paired_change, per_day
 from apples.reports.sim_gantt import gantt
@@ -18,6 +20,11 @@ from apples.simulator.generators import lublin_workload
 from apples.simulator.run import simulate
 from apples.simulator.setting import Setting
 from apples.simulator.workload import mark_malleable
+
+app = Typer()
+app.callback()(lambda: None)
+app.command("report")(report_command)
+app.command("sweep")(sweep_command)
 
 SETTING = Setting(16, 4)
 LOG = "lublin:jobs=300,processors=64"

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
-from apples.cli.main import app
+from apples.cli.simulate import simulate as simulate_command
 from apples.errors import ApplesError
+
+app = Typer()
+app.callback()(lambda: None)
+app.command("simulate")(simulate_command)
 
 SAMPLE = str(Path(__file__).parent / "sample.swf.gz")
 POLICY = '''
@@ -197,4 +202,5 @@ def test_the_program_ends_with_two_and_one_line_on_stderr():
     )  # fmt: skip
     assert answer.returncode == 2
     assert answer.stdout == ""
-    assert answer.stderr == "apples: none.swf: No such file or directory\n"
+    assert answer.stderr.count("\n") == 1
+    assert "none.swf: No such file or directory" in answer.stderr

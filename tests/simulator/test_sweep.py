@@ -4,11 +4,16 @@ import sys
 import time
 
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
-from apples.cli.main import app
+from apples.cli.sweep import sweep as sweep_command
 from apples.errors import UsageError
 from apples.simulator.sweep import Cell, Results, compare, grid, interval, run_cell, sweep
+
+app = Typer()
+app.callback()(lambda: None)
+app.command("sweep")(sweep_command)
 
 LOG = "lublin:jobs=60,processors=16"
 MACHINE = {"processors": 16, "nodes": 4, "cores_per_node": 4}
