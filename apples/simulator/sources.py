@@ -7,18 +7,12 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from apples.errors import UsageError
-from apples.simulator.generators import (
-    CirneLike,
-    cirne_like_workload,
-    downey_workload,
-    kale_workload,
-    lublin_workload,
-)
 from apples.simulator.swf import Log, read_swf
 from apples.simulator.workload import Cleaning, Workload, clean
 
@@ -154,18 +148,29 @@ def generated(source: str, seed: int) -> Workload:
         except ValueError as error:
             raise UsageError(f"log {source!r}: {key} is no number: {value!r}") from error
     jobs = int(values["jobs"])
+    models = import_module("apples.simulator.generators")  # with scipy: only where it is needed
+    workload: Workload
     if name == "kale":
-        return kale_workload(jobs, values["load"], seed, adaptive=bool(values["adaptive"]))
-    if name == "lublin":
-        return lublin_workload(
+        workload = models.kale_workload(
+            jobs, values["load"], seed, adaptive=bool(values["adaptive"])
+        )
+    elif name == "lublin":
+        workload = models.lublin_workload(
             jobs, int(values["processors"]), seed, typeless=bool(values["typeless"])
         )
-    if name == "downey":
-        return downey_workload(jobs, int(values["processors"]), values["load"], seed)
-    return cirne_like_workload(
-        jobs, int(values["nodes"]), int(values["cores_per_node"]), int(values["widest"]), seed,
-        coefficients=CirneLike(load=values["load"]), exact_requests=bool(values["exact"]),
-    )  # fmt: skip
+    elif name == "downey":
+        workload = models.downey_workload(jobs, int(values["processors"]), values["load"], seed)
+    else:
+        workload = models.cirne_like_workload(
+            jobs,
+            int(values["nodes"]),
+            int(values["cores_per_node"]),
+            int(values["widest"]),
+            seed,
+            coefficients=models.CirneLike(load=values["load"]),
+            exact_requests=bool(values["exact"]),
+        )
+    return workload
 
 
 GENERATORS: Mapping[str, Mapping[str, float]] = {
