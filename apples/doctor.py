@@ -96,8 +96,13 @@ def _quota(name: str) -> Finding:
 
 def _state(name: str) -> Finding:
     folder = state.directory()
-    with tempfile.NamedTemporaryFile(dir=folder):
-        pass
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        cure = "make it writable, or set XDG_STATE_HOME: nothing is learned from runs meanwhile"
+        return Finding(name, "warn", f"{folder}: {error.strerror}", cure)
     return Finding(name, "ok", str(folder))
 
 

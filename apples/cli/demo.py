@@ -21,7 +21,7 @@ from apples.cli.deciding import Document, Json, blueprint_of, coordinator_of
 from apples.cli.demo_world import DemoWorld, own_state
 from apples.cli.plan import decide
 from apples.cli.program import say, show, show_json
-from apples.cli.run import carry_out, write_page
+from apples.cli.run import carry_out, make_folder, write_page
 from apples.coordinator import Coordinator
 from apples.errors import VerificationError
 from apples.information import InformationPool, under_live_weather
@@ -49,6 +49,7 @@ def demo(
 
     Example: apples demo
     """
+    make_folder(report)
     with tempfile.TemporaryDirectory(prefix="apples-demo-") as folder, own_state(folder):
         world = DemoWorld.on_this_machine(Path(folder), grid)
         say(f"four hosts on this machine: {world.said()}")

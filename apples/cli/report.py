@@ -11,17 +11,15 @@ from typing import Annotated
 
 import typer
 
+from apples.cli.simulate import say_what_was_done
 from apples.errors import UsageError
 from apples.reports.sim_facts import Run
 from apples.reports.sim_page import charts, comparison_page
 from apples.reports.sim_pictures import write_pictures
 from apples.reports.sim_sweep_page import sweep_charts, sweep_page
 from apples.simulator.metrics import write_csv
-from apples.simulator.options import load_policy, make_setting, parse_options
-from apples.simulator.run import simulate
-from apples.simulator.sources import load_workload
+from apples.simulator.prepare import named, prepare
 from apples.simulator.sweep import Results
-from apples.simulator.workload import mark_malleable
 
 
 def report(
@@ -64,7 +62,10 @@ def report(
         for run in runs:
             path = out.with_name(f"{out.stem}-{run.name.replace(':', '_').replace('/', '_')}.csv")
             write_csv(path, run.workload, run.schedule)
-    out.write_text(text, encoding="utf-8")
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: {error.strerror or error}") from error
     files = write_pictures(pictures, drawn, png) if pictures is not None else []
     if as_json:
         answer = {"schema": "apples.report/1", "page": str(out), "bytes": len(text.encode()),
@@ -78,33 +79,22 @@ def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
 ) -> list[Run]:  # fmt: skip
-    if processors is None:
-        if nodes is None or cores is None:
-            raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
-        processors = nodes * cores
     runs = []
     for name in policies:
-        mine = [word.removeprefix(f"{name}:") for word in words
-                if ":" not in word.split("=")[0] or word.startswith(f"{name}:")]  # fmt: skip
-        options = parse_options(mine)
-        policy = load_policy(name, options.policy)
-        workload, cleaning, records, sha256 = load_workload(
-            source, processors, options.clean, seed=seed
-        )
-        if malleable and not workload.malleable.any():
-            workload = mark_malleable(
-                workload, malleable, seed, minimum=options.number("minimum", 0.5),
-                maximum=options.number("maximum", 1.0), most=processors,
-            )  # fmt: skip
-        horizon = float(workload.submit[-1] + workload.run.sum())
-        setting = make_setting(options, processors, nodes, cores, seed=seed, end=horizon)
-        schedule = simulate(workload, policy, setting, engine=options.engine, record=True)
-        runs.append(Run(name, workload, schedule, setting))
+        made = prepare(
+            source, name, named(name, words), processors=processors, nodes=nodes, cores=cores,
+            malleable=malleable, seed=seed,
+        )  # fmt: skip
+        if not runs:
+            say_what_was_done(source, made)
+        setting, read = made.setting, made.source
+        runs.append(Run(name, made.workload, made.run(record=True), setting))
         method.update(
-            {"log sha256": sha256, "records": records, "cleaning": str(cleaning) or "nothing",
+            {"log sha256": read.sha256 or "none: a model", "records": read.records,
+             "cleaning": str(read.cleaning) or "nothing",
              "machine": f"{setting.nodes} nodes x {setting.cores_per_node} cores",
              "tie rule": setting.ties, "run-time model": setting.runtime_model,
              "malleable": malleable}
         )  # fmt: skip
-        method[f"policy {name}"] = repr(policy)
+        method[f"policy {name}"] = repr(made.policy)
     return runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,8 @@ def run(
     plan, refusal = decide(name, method, coordinator)
     if refusal is not None:
         raise refusal
+    if report is not None:
+        make_folder(report)
     started = Coordinator(information, actuator_of(actuator, output))
     started.deliberation = coordinator.deliberation
     if dry_run:
@@ -78,12 +81,21 @@ def run(
 
 def write_page(path: Path, page: str) -> None:
     """Write a page, making its folder, and say where it is."""
+    make_folder(path)
+    path.write_text(page, encoding="utf-8")
+    say(f"report: {path}")
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder of a page and see that it may be written, before anything is run for it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise UsageError(f"--report {path}: {error.strerror}") from None
-    say(f"report: {path}")
+    if path.is_dir():
+        raise UsageError(f"--report {path}: is a directory, not a file")
 
 
 def actuator_of(name: str, output: Path | None) -> Actuator:
@@ -119,10 +131,12 @@ def carry_out(
     if verify:
         reference = reference or sequential(coordinator.information)
         verified = reference.check(outcome.iterations, outcome.sha256)
+        if verified is None:
+            say("warning: not verified: the program's result has no sha256")
     result = check(record.chosen, outcome)
     if (
         learn and record.information is coordinator.information
-    ):  # a static plan used no model of ours
+    ):  # static plans use no model of ours
         try:
             remember(result, record.information)
         except OSError as error:

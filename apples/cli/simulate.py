@@ -9,12 +9,9 @@ from typing import Annotated
 
 import typer
 
-from apples.errors import UsageError
 from apples.simulator.metrics import summary, write_csv
-from apples.simulator.options import load_policy, make_setting, parse_options
-from apples.simulator.run import simulate as run_simulation
-from apples.simulator.sources import load_workload
-from apples.simulator.workload import mark_malleable
+from apples.simulator.prepare import Prepared, prepare
+from apples.simulator.run import first_compilation
 
 SCHEMA = "apples.simulation/1"
 
@@ -47,45 +44,25 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Simulate a scheduling policy over a workload log."""
-    options = parse_options(option or [])
-    chosen = load_policy(policy, options.policy)
-    if processors is None:
-        if nodes is None or cores_per_node is None:
-            raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
-        processors = nodes * cores_per_node
-    if processors < 1:
-        raise UsageError(f"--processors {processors}: a machine has at least one")
     began = perf_counter()
-    workload, cleaning, count, sha256 = load_workload(
-        log, processors, options.clean, strict=strict, seed=seed
-    )
+    made = prepare(
+        log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,
+        malleable=malleable, seed=seed, strict=strict,
+    )  # fmt: skip
     read_seconds = perf_counter() - began
-    fraction = malleable
-    if fraction is None:
-        fraction = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
-    if fraction and not workload.malleable.any():  # a model's jobs may be malleable already
-        workload = mark_malleable(
-            workload, fraction, seed,
-            minimum=options.number("minimum", 0.5),
-            maximum=options.number("maximum", 1.0), most=processors,
-        )  # fmt: skip
-    horizon = float(workload.submit[-1] + workload.run.sum() / max(1, processors // 64))
-    setting = make_setting(options, processors, nodes, cores_per_node, seed=seed, end=horizon)
-    if str(cleaning):
-        typer.echo(
-            f"apples: {log}: {count} records, {len(workload)} simulated: {cleaning}", err=True
-        )
-    schedule = run_simulation(workload, chosen, setting, engine=options.engine)
+    say_what_was_done(log, made)
+    source, workload = made.source, made.workload
+    schedule = made.run()
     figures = {
         "schema": SCHEMA,
-        "log": {"name": log, "sha256": sha256},
-        "records": count,
-        "dropped": dict(cleaning.dropped),
-        "reordered": cleaning.reordered,
-        "requests_raised": cleaning.raised,
+        "log": {"name": log, "sha256": source.sha256},
+        "records": source.records,
+        "dropped": dict(source.cleaning.dropped),
+        "reordered": source.cleaning.reordered,
+        "requests_raised": source.cleaning.raised,
         "policy": policy,
-        "malleable": fraction,
-        **summary(workload, schedule, setting),
+        "malleable": made.malleable,
+        **summary(workload, schedule, made.setting),
         "engine": schedule.engine,
         "simulation_seconds": schedule.seconds,
         "read_seconds": read_seconds,
@@ -93,9 +70,25 @@ def simulate(
     if csv is not None:
         write_csv(csv, workload, schedule)
     if as_json:
-        typer.echo(json.dumps(figures))
+        typer.echo(json.dumps(figures, allow_nan=False))
     else:
         typer.echo(_text(figures, log))
+
+
+def say_what_was_done(log: str, made: Prepared) -> None:
+    """Say on stderr what the log's numbers do not: size from the header, cleaning, compilation."""
+    source = made.source
+    if source.from_header:
+        typer.echo(f"apples: {log}: {source.processors} processors, by MaxProcs of its header",
+                   err=True)  # fmt: skip
+    if str(source.cleaning):
+        typer.echo(
+            f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
+            f"{source.cleaning}", err=True,
+        )  # fmt: skip
+    core = first_compilation(made.policy, made.setting, made.options.engine)
+    if core:
+        typer.echo(f"apples: compiling the {core} core, once per machine", err=True)
 
 
 def _text(figures: dict[str, object], log: str) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from apples.errors import UsageError
+from apples.simulator.prepare import size_of
 from apples.simulator.sweep import METRICS, Cell, Results, compare, grid, interval
 from apples.simulator.sweep import sweep as run_sweep
 
@@ -39,10 +40,9 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Simulate a grid of logs, policies, options and seeds."""
+    processors = size_of(processors, nodes, cores_per_node)
     if processors is None:
-        if nodes is None or cores_per_node is None:
-            raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
-        processors = nodes * cores_per_node
+        raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
     if seeds < 1 or slices < 1 or workers < 0:
         raise UsageError("--seeds and --slices are at least 1, --workers at least 0")
     cells = grid(

@@ -53,11 +53,11 @@ def _no_plan(document: Document) -> Iterator[str]:
     remedy = document.get("remedy", "")
     yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
     yield ""
-    for rejection in document["rejected"][:SHOWN_HOSTS]:
-        yield from _wrapped(rejection["reason"])
-    more = document["rejected_total"] - min(len(document["rejected"]), SHOWN_HOSTS)
-    if more > 0:
-        yield f"  and {more} more refusals"
+    reasons = [*dict.fromkeys(rejection["reason"] for rejection in document["rejected"])]
+    for reason in reasons[:SHOWN_HOSTS]:
+        yield from _wrapped(reason)
+    if len(reasons) > SHOWN_HOSTS or document["rejected_total"] > len(document["rejected"]):
+        yield f"  {document['rejected_total']} refusals in all (--json lists them)"
 
 
 def _names(names: Sequence[str], room: int = 20) -> str:
@@ -69,10 +69,14 @@ def _names(names: Sequence[str], room: int = 20) -> str:
 
 def _listed(names: Sequence[str], room: int) -> str:
     shown = len(names)
-    while shown > 1 and len(", ".join(names[:shown])) > room:
+    while shown > 1 and len(_first(names, shown)) > room:
         shown -= 1
-    more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more else "")
+    return _first(names, shown)
+
+
+def _first(names: Sequence[str], count: int) -> str:
+    more = len(names) - count
+    return ", ".join(names[:count]) + (f" and {more} more" if more else "")
 
 
 def _head(document: Document) -> Iterator[str]:
@@ -81,7 +85,7 @@ def _head(document: Document) -> Iterator[str]:
     known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
     likely = f"likely {_between(low, high)}" if known else "no forecast error known"
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
-    yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on  and 1000 more' + answer))}{answer}"
+    yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on ' + answer))}{answer}"
     second = f"{document['application']['iterations']} iterations in "
     second += f"{duration(chosen['execution_seconds'])}."
     best = document["next_best"]
@@ -187,7 +191,7 @@ def _changes(document: Document) -> Iterator[str]:
         yield f"  not asked: the list has {document['hosts']} usable hosts, more than {MOST_HOSTS}"
     elif not document["changes"]:
         within = digits(document["changes_within"])
-        yield f"  not by any one host's CPU, speed or latency within a factor of {within}"
+        yield f"  not by the CPU, speed or latency of a host asked about, within a factor of {within}"
 
 
 def _quantity(change: Document, key: str) -> str:

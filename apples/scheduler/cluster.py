@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from apples.errors import UsageError
 from apples.jobs import Decision, Job, JobKind, Migrate, Reject, Reserve, Resize, Start
 from apples.scheduler.policy import ClusterState, RunningJob
@@ -67,13 +69,15 @@ class Cluster:
         DecisionError
             The decision breaks a limit; the state is as before.
         """
+        if isinstance(decision, Start | Resize) and not isinstance(decision.nodes, Integral):
+            raise self._refusal(decision, "nodes are whole")
         if isinstance(decision, Start):
             return self._start(decision)
         if isinstance(decision, Resize):
             return self._resize(decision)
         if isinstance(decision, Reserve):
             self._waiting_job(decision, decision.job)
-            if decision.time < self.state.time:
+            if not decision.time >= self.state.time:
                 raise self._refusal(decision, "the time is past")
             self._reservations[decision.job] = decision.time
             return ()
@@ -136,6 +140,8 @@ class Cluster:
         most = state.nodes_for(job.maximum) if flexible else need
         if not least <= decision.nodes <= most:
             raise self._refusal(decision, f"it can run on {least} to {most} nodes")
+        if len(set(decision.mates)) < len(decision.mates):
+            raise self._refusal(decision, "a mate is named twice")
         mates = [self._mate(decision, number) for number in decision.mates]
         shared = sum(mate.nodes for mate in mates)
         taken = decision.nodes - shared

@@ -92,7 +92,8 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
             (float(len(schedule.rows)), float(total)),
             "rows",
         )
-    where = f"{len(schedule.rows)} hosts" if schedule.rows else "any part of the set"
+    count = len(schedule.rows)
+    where = f"{count} host{'s' if count > 1 else ''}" if count else "any part of the set"
     return Rejection(
         names(schedule.resources) or names(schedule.dropped),
         f"memory and limits of {where} admit {held:.0f} rows, the grid has {total}",

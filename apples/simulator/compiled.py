@@ -54,12 +54,23 @@ def _compile(function: F, **how: bool) -> F:
     if numba is None or not COMPILED:
         return function
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before or str(user_cache_path("apples") / "compiled" / DIGEST)
+    numba.config.CACHE_DIR = str(_folder())
     try:
         result: F = numba.njit(cache=True, **how)(function)
     finally:
         numba.config.CACHE_DIR = before
     return result
+
+
+def _folder() -> Path:
+    """Return where compiled functions are kept."""
+    chosen = numba.config.CACHE_DIR if numba is not None else ""
+    return Path(chosen or user_cache_path("apples") / "compiled" / DIGEST)
+
+
+def was_compiled(function: str) -> bool:
+    """Return whether a compiled function of that name is kept on this machine."""
+    return any(_folder().rglob(f"*.{function}-*.nbi"))
 
 
 DIGEST = _sources_digest() if COMPILED else ""

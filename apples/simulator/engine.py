@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import traceback
 from dataclasses import replace
+from itertools import islice
 from math import inf, nan
 from pathlib import Path
 from time import perf_counter
@@ -54,7 +55,8 @@ class Engine:
         ]
         self.position = {job.id: k for k, job in enumerate(self.jobs)}
         if len(self.position) != len(self.jobs):
-            raise UsageError("two jobs of the log have the same number")
+            twice = [job.id for k, job in enumerate(self.jobs) if self.position[job.id] != k]
+            raise UsageError(f"two jobs of the log have the number {twice[0]}")
         self.run_times: list[float] = workload.run.tolist()
         self.cluster = Cluster(
             setting.nodes,
@@ -77,6 +79,7 @@ class Engine:
         self.started = 0
         self.changes: list[tuple[float, int, int]] | None = [] if record else None
         self.restarts = 0
+        self.promised = 0  # passes in a row that did nothing but promise
         self.node_seconds = 0.0
         for failure in setting.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
@@ -111,6 +114,8 @@ class Engine:
             state.early_release = False
             arrived = self._happen(now, arrived)
             self._pass()
+            if self._only_promises(arrived):
+                break
         self._check_all_done()
         return self._schedule(perf_counter() - began)
 
@@ -124,6 +129,15 @@ class Engine:
     def _nothing_left(self) -> bool:
         """Whether only failures and repairs are left to happen, which nobody would notice."""
         return not self.cluster.state.queue and not self.cluster.state.running
+
+    def _only_promises(self, arrived: int) -> bool:
+        """Whether the policy has only promised, more often than there are jobs that wait."""
+        state = self.cluster.state
+        if arrived < len(self.jobs) or state.running or any(e[1] != WAKE for e in self.events):
+            self.promised = 0
+            return False
+        self.promised += 1
+        return self.promised > 2 * len(state.queue) + 16
 
     def _happen(self, now: float, arrived: int) -> int:
         """Let the events of the instant happen, or one of them; return the jobs submitted."""
@@ -191,10 +205,12 @@ class Engine:
     def _pass(self) -> None:
         state = self.cluster.state
         for decision in self._decisions():
-            before = state.running[decision.job].nodes if isinstance(decision, Resize) else 0
-            affected = self.cluster.apply(decision)
+            resized = state.running.get(decision.job) if isinstance(decision, Resize) else None
+            before = 0 if resized is None else resized.nodes
+            affected = self._apply(decision)
             if isinstance(decision, Reserve):
-                heapq.heappush(self.events, (decision.time, WAKE, 0, 0))
+                if decision.time > state.time:
+                    heapq.heappush(self.events, (decision.time, WAKE, 0, 0))
                 continue
             for number in affected:
                 k = self.position[number]
@@ -208,9 +224,20 @@ class Engine:
                     self._set_rate(k)
         self.cluster.settle()
 
-    def _decisions(self) -> list[Decision]:
+    def _apply(self, decision: Decision) -> tuple[int, ...]:
         try:
-            return list(self.policy.decide(self.cluster.state))
+            return self.cluster.apply(decision)
+        except (TypeError, AttributeError, LookupError, ValueError) as error:
+            raise UsageError(
+                f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
+                f"{decision!r} is no decision: {error}"
+            ) from error
+
+    def _decisions(self) -> list[Decision]:
+        state = self.cluster.state
+        most = 4 * (len(state.queue) + len(state.running)) + 16
+        try:
+            decisions = list(islice(self.policy.decide(state), most + 1))
         except ApplesError:
             raise
         except Exception as error:
@@ -220,6 +247,12 @@ class Engine:
                 f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
                 f"{place}: {type(error).__name__}: {error}"
             ) from error
+        if len(decisions) > most:
+            raise UsageError(
+                f"policy {type(self.policy).__name__} at {state.time!r} s: more than {most} "
+                f"decisions in one pass, the last of them {decisions[-1]}"
+            )
+        return decisions
 
     def _begin(self, k: int) -> None:
         now = self.cluster.state.time

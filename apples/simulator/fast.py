@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +32,15 @@ from apples.simulator.speedup import linear, table_of
 from apples.simulator.workload import Workload
 
 Times = NDArray[np.float64]
+MOST_ROOM = 50_000_000  # numbers in one table of a core
+
+
+#: Policies with a core of their own: its name in words, and its compiled function.
+CORES: Mapping[type[SchedulingPolicy], tuple[str, str]] = {
+    Conservative: ("conservative", "conservative"),
+    Equipartition: ("equipartition", "equipartition"),
+    SlowdownDriven: ("SD-Policy", "slowdown_driven"),
+}
 
 
 def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
@@ -149,6 +159,8 @@ def _equipartition(workload: Workload, setting: Setting, record: bool) -> Schedu
     submit, run, need, _ = _columns(workload, setting)
     least = np.where(workload.malleable, workload.minimum, workload.processors)
     most = np.where(workload.malleable, workload.maximum, workload.processors)
+    if setting.nodes > MOST_ROOM:
+        raise UsageError(f"equipartition: {setting.nodes} nodes are more than {MOST_ROOM}")
     speedup = np.array(table_of(setting.speedup, setting.nodes, setting.cores_per_node))
     start, end, resizes = zeros(jobs), zeros(jobs), integers(jobs)
     minimum, maximum = numbers(setting.need(least)), numbers(setting.need(most))
@@ -190,6 +202,11 @@ def _slowdown_driven(
     widest = int(setting.need(workload.processors).max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
     room = cells * min(jobs, setting.nodes) if policy.mates > 2 else 1
+    if room > MOST_ROOM or policy.mates > MOST_ROOM:
+        raise UsageError(
+            f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
+            f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}"
+        )
     steps = 2 * jobs + 2 * depth + 8
     work: list[Any] = [
         integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),

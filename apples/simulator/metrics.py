@@ -83,7 +83,7 @@ def summary(workload: Workload, schedule: Schedule, setting: Setting) -> dict[st
             for name in ("wait", "response", "slowdown", "bounded_slowdown")
         },
         "makespan": span,
-        "utilisation": schedule.node_seconds / (setting.nodes * span),
+        "utilisation": schedule.node_seconds / (setting.nodes * span) if span else 0.0,
         "energy": energy(schedule, setting, span),
         "malleable_starts": int(schedule.guest.sum()),
         "mates": int(schedule.mate.sum()),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +43,8 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
 }
+MOST = 1e15  # of a number among them
+MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
     "idle_watts", "busy_watts", "mtbf", "mttr",
@@ -57,10 +60,15 @@ class Options:
 
     def number(self, name: str, default: float) -> float:
         """Return a number among the simulation's options."""
+        if name not in self.simulation:
+            return default
         try:
-            return float(self.simulation.get(name, default))
+            number = float(self.simulation[name])
         except ValueError as error:
             raise UsageError(f"option {name}={self.simulation[name]}: not a number") from error
+        if not isfinite(number) or abs(number) > MOST:
+            raise UsageError(f"option {name}={self.simulation[name]}: not a number up to {MOST:g}")
+        return number
 
     @property
     def clean(self) -> str:
@@ -101,22 +109,42 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
         No such policy, file or name; an option it does not have. Permanent.
     """
     made = POLICIES[name] if name in POLICIES else _load(name)
-    own = made.__dict__.get("__dataclass_fields__")
-    known = None if own is None else [name for name, field in own.items() if field.init]
-    for key in options:
+    known = (
+        {field.name: str(getattr(field.type, "__name__", field.type)) for field in fields(made)}
+        if is_dataclass(made)
+        else None
+    )
+    for key, text in options.items():
         if known is not None and key not in known:
             raise UsageError(
                 f"option {key}: policy {name} has {', '.join(known) or 'none'}; "
                 f"a simulation has {', '.join(SIMULATION_OPTIONS)}"
             )
+        if known is not None and not _is_a(known[key], _value(text)):
+            raise UsageError(f"option {key}={text}: not {MEANT[known[key]]}")
     values = {key: _value(text) for key, text in options.items()}
     try:
         policy = made(**values)
-    except TypeError as error:
-        raise UsageError(f"policy {name}: {error}") from error
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"policy {name}: {type(error).__name__}: {error}") from error
     if not callable(getattr(policy, "decide", None)):
         raise UsageError(f"policy {name}: has no method decide(cluster)")
     return policy
+
+
+#: What an option of a policy may be, by the annotation of its field.
+MEANT: Mapping[str, str] = {"bool": "on or off", "int": "a whole number", "float": "a number"}
+
+
+def _is_a(kind: str, value: bool | int | float | str) -> bool:
+    """Return whether a value is what a field's annotation says, where that is plain."""
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return kind != "float" or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _value(text: str) -> bool | int | float | str:
@@ -163,6 +191,7 @@ def make_setting(
     cores: int | None,
     *,
     seed: int,
+    begin: float,
     end: float,
 ) -> Setting:
     """Return the setting the options describe.
@@ -171,8 +200,8 @@ def make_setting(
     ----------
     processors, nodes, cores
         Nodes and cores together make whole nodes; without them processors are given out singly.
-    seed, end
-        Of random failures, and until when they happen, seconds.
+    seed, begin, end
+        Of random failures, and between which seconds they happen.
     """
     if (nodes is None) != (cores is None):
         raise UsageError("--nodes and --cores-per-node go together")
@@ -212,7 +241,7 @@ def make_setting(
             idle_watts=options.number("idle_watts", 0),
             busy_watts=options.number("busy_watts", 0),
         )
-    return replace(setting, failures=_failures(options, nodes, seed, end))
+    return replace(setting, failures=_failures(options, nodes, seed, begin, end))
 
 
 def _rows(words: Mapping[str, str], name: str, columns: int) -> list[list[float]]:
@@ -224,10 +253,14 @@ def _rows(words: Mapping[str, str], name: str, columns: int) -> list[list[float]
             lines = list(csv.reader(file))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
     rows = []
     for number, line in enumerate(lines, 1):
         try:
             row = [float(word) for word in line]
+            if not all(abs(value) <= MOST for value in row):
+                raise ValueError
         except ValueError:
             if number == 1:
                 continue
@@ -249,7 +282,9 @@ def _demands(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...
     return demands
 
 
-def _failures(options: Options, nodes: int, seed: int, end: float) -> tuple[Failure, ...]:
+def _failures(
+    options: Options, nodes: int, seed: int, begin: float, end: float
+) -> tuple[Failure, ...]:
     failures = [
         Failure(t, int(node), back) for t, node, back in _rows(options.simulation, "failures", 3)
     ]
@@ -262,9 +297,12 @@ def _failures(options: Options, nodes: int, seed: int, end: float) -> tuple[Fail
         between, repair = options.number("mtbf", 0), options.number("mttr", 0)
         if not (between > 0 and repair > 0):
             raise UsageError("options mtbf and mttr must be positive")
+        expected = nodes * (end - begin) / (between + repair)
+        if expected > MOST_FAILURES:
+            raise UsageError(f"options mtbf and mttr: {expected:.3g} failures to be expected")
         rng = np.random.default_rng((seed, 1))
         for node in range(nodes):
-            time = float(rng.exponential(between))
+            time = begin + float(rng.exponential(between))
             while time < end:
                 back = time + float(rng.exponential(repair))
                 failures.append(Failure(time, node, back))

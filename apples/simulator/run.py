@@ -6,13 +6,23 @@ from typing import Literal
 
 from apples.errors import UsageError
 from apples.scheduler.policy import SchedulingPolicy
-from apples.simulator.compiled import COMPILED
+from apples.simulator.compiled import COMPILED, was_compiled
 from apples.simulator.engine import Engine
-from apples.simulator.fast import run_fast, runs_fast
+from apples.simulator.fast import CORES, run_fast, runs_fast
 from apples.simulator.setting import Schedule, Setting
 from apples.simulator.workload import Workload
 
 EngineName = Literal["auto", "events"]
+
+
+def first_compilation(
+    policy: SchedulingPolicy, setting: Setting, engine: EngineName = "auto"
+) -> str:
+    """Return the name of the core that this run has to compile, empty if it need not."""
+    if not COMPILED or engine != "auto" or not runs_fast(policy, setting):
+        return ""
+    name, function = CORES.get(type(policy), ("EASY", "backfill"))
+    return "" if was_compiled(function) else name
 
 
 def simulate(

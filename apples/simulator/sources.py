@@ -6,8 +6,10 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,10 @@ def generated(source: str, seed: int) -> Workload:
             values[key] = float(value)
         except ValueError as error:
             raise UsageError(f"log {source!r}: {key} is no number: {value!r}") from error
+    for key, number in values.items():
+        low, high = BOUNDS.get(key, (0.0, 1.0))
+        if not (isfinite(number) and low <= number <= high):
+            raise UsageError(f"log {source!r}: {key}={number:g} lies outside {low:g}..{high:g}")
     jobs = int(values["jobs"])
     models = import_module("apples.simulator.generators")  # with scipy: only where it is needed
     workload: Workload
@@ -173,6 +179,11 @@ def generated(source: str, seed: int) -> Workload:
     return workload
 
 
+#: Of a model's parameters; those not named are switches, 0 or 1.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("jobs", "processors", "nodes", "cores_per_node", "widest"), (1, 1e7)),
+    "load": (1e-6, 1e6),
+}
 GENERATORS: Mapping[str, Mapping[str, float]] = {
     "kale": {"jobs": 10_000, "load": 0.5, "adaptive": 1},
     "lublin": {"jobs": 10_000, "processors": 256, "typeless": 1},
@@ -183,17 +194,65 @@ GENERATORS: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Source:
+    """A workload with its history.
+
+    Attributes
+    ----------
+    cleaning, records
+        What was done to how many records.
+    sha256
+        Of the log as stored; empty for a model.
+    processors
+        Of the machine.
+    from_header
+        Whether the log's header said how large the machine is.
+    """
+
+    workload: Workload
+    cleaning: Cleaning
+    records: int
+    sha256: str
+    processors: int
+    from_header: bool = False
+
+
 def load_workload(
-    source: str, processors: int, rule: str = "default", *, strict: bool = False, seed: int = 0
-) -> tuple[Workload, Cleaning, int, str]:
-    """Return a workload, what cleaning did, the number of records and the log's sha256."""
+    source: str,
+    processors: int | None,
+    rule: str = "default",
+    *,
+    strict: bool = False,
+    seed: int = 0,
+) -> Source:
+    """Return a workload for a machine of so many processors; None: as the log's header says.
+
+    Raises
+    ------
+    UsageError
+        The log cannot be read, or nothing says how large the machine is. Permanent.
+    """
     if is_generated(source):
+        if processors is None:
+            raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
         workload = generated(source, seed)
         fits = workload.processors <= processors
         dropped = {f"more than {processors} processors": int((~fits).sum())}
         if not fits.any():
             raise UsageError(f"{source}: no job can run on {processors} processors")
-        return workload.take(fits), Cleaning(dropped), len(workload), ""
+        return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
     log = read_log(Path(source))
-    workload, cleaning = clean(log, processors, rule, strict)
-    return workload, cleaning, len(log), log.sha256
+    size = _header_processors(log) if processors is None else processors
+    workload, cleaning = clean(log, size, rule, strict)
+    return Source(workload, cleaning, len(log), log.sha256, size, processors is None)
+
+
+def _header_processors(log: Log) -> int:
+    said = log.header_value("MaxProcs") or "none"
+    if not said.isdigit() or not int(said):
+        raise UsageError(
+            f"{log.source}: its header has no MaxProcs; --processors, or --nodes and "
+            "--cores-per-node, say how large the machine is"
+        )
+    return int(said)

@@ -18,10 +18,8 @@ from scipy.stats import t as student
 
 from apples.errors import LaunchError, UsageError
 from apples.simulator.metrics import summary
-from apples.simulator.options import load_policy, make_setting, parse_options
-from apples.simulator.run import simulate
-from apples.simulator.sources import is_generated, load_workload
-from apples.simulator.workload import mark_malleable
+from apples.simulator.prepare import named, prepare
+from apples.simulator.sources import is_generated
 
 METRICS = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",
@@ -92,12 +90,9 @@ def grid(
     seeds = list(seeds)
     cells: list[Cell] = []
     for log, policy in product(logs, policies):
-        mine = [word.split(":", 1)[1] if word.startswith(f"{policy}:") else word
-                for word in options
-                if ":" not in word.split("=")[0] or word.startswith(f"{policy}:")]  # fmt: skip
         choices = [
             [f"{word.partition('=')[0]}={value}" for value in word.partition("=")[2].split("|")]
-            for word in mine
+            for word in named(policy, options)
         ]
         for chosen, part, fraction, seed in product(
             product(*choices), range(parts), malleable, seeds
@@ -118,31 +113,14 @@ def _is_random(options: Sequence[str]) -> bool:
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Simulate one cell; return its key, its words and its figures."""
-    options = parse_options(cell.options)
-    policy = load_policy(cell.policy, options.policy)
-    workload, _, _, sha256 = load_workload(
-        cell.log, cell.processors, options.clean, seed=cell.seed
-    )
-    if not 0 <= cell.part < cell.parts <= len(workload):
-        raise UsageError(f"{cell.log}: {len(workload)} jobs do not make {cell.parts} slices")
-    bounds = np.linspace(0, len(workload), cell.parts + 1).astype(int)
-    workload = workload.take(slice(int(bounds[cell.part]), int(bounds[cell.part + 1])))
-    fraction = cell.malleable
-    if fraction < 0:
-        fraction = 1.0 if getattr(policy, "uses_malleable", False) else 0.0
-    if fraction and not workload.malleable.any():
-        workload = mark_malleable(
-            workload, fraction, cell.seed,
-            minimum=options.number("minimum", 0.5),
-            maximum=options.number("maximum", 1.0), most=cell.processors,
-        )  # fmt: skip
-    horizon = float(workload.submit[-1] + workload.run.sum())
-    setting = make_setting(
-        options, cell.processors, cell.nodes, cell.cores_per_node, seed=cell.seed, end=horizon
-    )
-    schedule = simulate(workload, policy, setting, engine=options.engine)
-    figures = summary(workload, schedule, setting)
-    return {"key": cell.key, "cell": asdict(cell), "sha256": sha256, **figures,
+    made = prepare(
+        cell.log, cell.policy, cell.options, processors=cell.processors, nodes=cell.nodes,
+        cores=cell.cores_per_node, malleable=None if cell.malleable < 0 else cell.malleable,
+        seed=cell.seed, part=cell.part, parts=cell.parts,
+    )  # fmt: skip
+    schedule = made.run()
+    figures = summary(made.workload, schedule, made.setting)
+    return {"key": cell.key, "cell": asdict(cell), "sha256": made.source.sha256, **figures,
             "simulation_seconds": schedule.seconds}  # fmt: skip
 
 

@@ -41,6 +41,7 @@ COLUMNS = [
     "preceding",
     "think_time",
 ]
+MOST, LEAST = 1e15, 1e-9  # of a value: sums of times stay exact, slowdowns finite
 CHUNK = 1 << 22  # bytes read at a time: the whole text is never held
 
 
@@ -220,9 +221,15 @@ def _parse_floats(chunk: bytes, records: int, wanted: Sequence[int]) -> NDArray[
             values = np.fromstring(chunk, sep=" ")
         except (DeprecationWarning, ValueError):
             return None
-    if len(values) != 18 * records or not np.isfinite(values).all():
+    if len(values) != 18 * records or not np.isfinite(values).all() or not _exact(values):
         return None
     return np.ascontiguousarray(values.reshape(-1, 18)[:, wanted].T)
+
+
+def _exact(values: NDArray[np.float64]) -> bool:
+    """Return whether sums of the values keep whole seconds, and quotients stay finite."""
+    size = np.abs(values)
+    return bool(((size <= MOST) & ((size >= LEAST) | (size == 0))).all())
 
 
 def _parse_lines(
@@ -247,6 +254,10 @@ def _parse_lines(
             raise UsageError(f"{path}:{number}: {error}") from error
         if not np.isfinite(row).all():
             raise UsageError(f"{path}:{number}: a value that is no finite number")
+        if not _exact(np.array(row)):
+            raise UsageError(
+                f"{path}:{number}: a value beyond {MOST:g} or nearer to 0 than {LEAST:g}"
+            )
         rows.append(row)
         lines.append(number)
     table = np.array(rows, dtype=np.float64).reshape(-1, 18)

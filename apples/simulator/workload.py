@@ -97,6 +97,8 @@ class Cleaning:
         parts = [f"dropped {count} ({reason})" for reason, count in self.dropped.items() if count]
         if self.reordered:
             parts.append(f"reordered {self.reordered}")
+        if self.raised:
+            parts.append(f"raised {self.raised} requests to the run time")
         return ", ".join(parts)
 
 
@@ -176,19 +178,17 @@ def mark_malleable(
     """
     if not 0 <= fraction <= 1:
         raise UsageError(f"malleable fraction {fraction:g} lies outside 0..1")
-    if not 0 < minimum <= 1 <= maximum:
+    if not 0 < minimum <= 1 <= maximum < np.inf:
         raise UsageError(f"bounds {minimum:g}..{maximum:g} must hold 1 and be positive")
     chosen = np.random.default_rng(seed).random(len(workload)) < fraction
     width = workload.processors
     least = np.maximum(1, np.ceil(width * minimum)).astype(np.int64)
-    upper = np.floor(width * maximum).astype(np.int64)
-    if most is not None:
-        upper = np.minimum(upper, most)
+    upper = np.minimum(np.floor(width * maximum), 2.0**62 if most is None else most)
     return replace(
         workload,
         malleable=chosen,
         minimum=np.where(chosen, least, width),
-        maximum=np.where(chosen, np.maximum(upper, width), width),
+        maximum=np.where(chosen, np.maximum(upper.astype(np.int64), width), width),
     )
 
 

@@ -73,7 +73,7 @@ def test_a_refusal_is_recorded_with_two_numbers_and_carried_by_the_error():
     assert error.value.rejections == tuple(coordinator.deliberation.rejections)
     (refusal,) = error.value.rejections
     assert refusal.figures == (60.0, 1000.0)
-    assert refusal.reason == "memory and limits of 1 hosts admit 60 rows, the grid has 1000"
+    assert refusal.reason == "memory and limits of 1 host admit 60 rows, the grid has 1000"
 
 
 @pytest.mark.parametrize("blueprint", ALL)
@@ -173,6 +173,22 @@ def test_a_preferred_site_counts_as_all_its_hosts():
     assert decided(pool(slower, links)).names == ("h0",)
     liked = decided(pool(slower, links, user='[preferences]\nprefer = ["s"]\n'))
     assert set(liked.names) == {"a", "b"}
+
+
+def test_a_preferred_site_is_planned_for_where_forty_better_sets_come_first():
+    listed = [*hosts(*[1.0e-9] * 30), *(Host(n, site="s", seconds_per_point=2e-9) for n in "ab")]
+    links = symmetric(
+        {
+            ("local", "local"): Link(1e-7, 1e12),
+            ("s", "s"): Link(1e-7, 1e12),
+            ("local", "s"): Link(1e-4, 1e9),
+        }
+    )
+    for wish in ('prefer = ["s"]', 'avoid = ["local"]'):
+        user = f"[preferences]\n{wish}\nprefer_within = 100\n"
+        assert {h.site for h in decided(pool(listed, links, user=user)).schedule.resources} == {
+            "s"
+        }
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,8 @@ def test_every_exit_code_is_explained():
     assert {0, 1, 130, *(error.exit_code for error in errors)} == explained
 
 
-def test_every_command_has_its_help_on_the_page():
-    shown = set(re.findall(r"^\$ (.*) --help$", (REFERENCE / "cli.md").read_text(), re.MULTILINE))
+def test_every_command_is_on_the_page():
+    page = (REFERENCE / "cli.md").read_text()
     for program, module in {"apples": main, "hat": hat, "nws": nws}.items():
         for name in module.COMMANDS:
-            mirrored = (program, name) == ("hat", "schema")
-            assert mirrored or any(s.startswith(f"{program} {name}") for s in shown), name
+            assert f"{program} {name}" in page

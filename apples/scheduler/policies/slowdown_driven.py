@@ -71,6 +71,8 @@ class SlowdownDriven(SchedulingPolicy):
     def __post_init__(self) -> None:
         if isinstance(self.max_slowdown, str) and self.max_slowdown != "dynamic":
             raise UsageError(f"max_slowdown {self.max_slowdown!r}: a number, inf or dynamic")
+        if self.max_slowdown != "dynamic" and not self.max_slowdown >= 0:
+            raise UsageError(f"max_slowdown {self.max_slowdown:g} is not 0 or more")
         if not 0 < self.sharing_factor < 1:
             raise UsageError(f"sharing_factor {self.sharing_factor:g} lies outside 0..1")
         if parse_nodes(str(self.nodes)) and self.free_nodes:
