@@ -22,7 +22,7 @@ from apples.model import SpeedFunction
 
 HOSTS = ("ada", "bob", "eve", "fay")
 PLAIN = {"bob": "numpy", "fay": "numpy"}
-LARGEST_GRID, SMALLEST_GRID = 6000, 1000
+LARGEST_GRID, SMALLEST_GRID = 5000, 1000
 MEMORY_SHARE = 0.25
 """The grid's two arrays take no more than this share of the free memory."""
 

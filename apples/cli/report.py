@@ -79,7 +79,7 @@ def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
 ) -> list[Run]:  # fmt: skip
-    runs = []
+    runs: list[Run] = []
     for name in policies:
         made = prepare(
             source, name, named(name, words), processors=processors, nodes=nodes, cores=cores,

@@ -1,7 +1,7 @@
 """The charts of a simulation report, as SVG text.
 
 Every chart is a figure with a caption that says what it shows; what colour says is also said by
-position, dash or words. Colours: research-measured pair for two series, one hue for the rest.
+position, dash or words. Colours: `palette`, as on paper; the page is light for every reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isfinite, log10
 
-FIRST, SECOND, GREY, BAR = "#0072B2", "#D55E00", "#767676", "#949494"
+from apples.reports.palette import LIGHT
+
+FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
+PAPER, INK, RULE = (LIGHT[name] for name in ("paper", "ink", "rule"))
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 70, 34, 14
 
@@ -36,8 +39,9 @@ def document(title: str, body: str, width: float = WIDTH, height: float = HEIGHT
     """Return an SVG image with a title for those who do not see it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'style="max-width:{width:g}px" '
         f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
-        f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>{body}</svg>'
+        f'<rect width="{width:g}" height="{height:g}" fill="{PAPER}"/>{body}</svg>'
     )
 
 
@@ -100,14 +104,14 @@ def lines(
         for x in ticks(low, high, 8)
     ]
     body += [
-        f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="#e5e5e5"/>'
+        f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="{RULE}"/>'
         f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>'
         for y in ticks(0, top)
     ]
     if bars is not None and len(bars.x):
         body.append(_bars(bars, px, right))
     for k, one in enumerate(shown):
-        colour = (FIRST, SECOND, "#555", "#882255")[k % 4]
+        colour = (FIRST, SECOND, GREY, LIGHT["other"])[k % 4]
         points = " ".join(
             f"{px(x):.1f},{py(y):.1f}" for x, y in zip(one.x, one.y, strict=True) if isfinite(y)
         )
@@ -144,9 +148,10 @@ def _bars(bars: Series, place: Callable[[float], float], right: float) -> str:
     body = []
     for x, y in zip(bars.x, bars.y, strict=True):
         tall = y / most * (HEIGHT - BOTTOM - TOP) * 0.6
-        left = place(x)
+        left = max(place(x) - wide / 2, LEFT)
+        broad = min(place(x) + wide / 2, right) - left
         body.append(
-            f'<rect x="{left - wide / 2:.1f}" y="{HEIGHT - BOTTOM - tall:.1f}" width="{wide:.1f}" '
+            f'<rect x="{left:.1f}" y="{HEIGHT - BOTTOM - tall:.1f}" width="{broad:.1f}" '
             f'height="{tall:.1f}" fill="{BAR}" fill-opacity="0.5"/>'
         )
     body.append(
@@ -204,7 +209,7 @@ def heat(
                 continue
             strength = min(1.0, abs(log10(value))) if value > 0 else 1.0
             colour = FIRST if value >= 1 else SECOND
-            ink = "#fff" if strength > 0.55 else "#000"
+            ink = PAPER if strength > 0.55 else INK
             body.append(
                 f'<rect x="{x}" y="{y}" width="{wide - 2}" height="{tall - 2}" fill="{colour}" '
                 f'fill-opacity="{0.08 + 0.9 * strength:.2f}"/><text x="{x + wide / 2}" '

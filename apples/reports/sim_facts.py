@@ -151,7 +151,10 @@ def _ratio(first: Values, second: Values) -> float | None:
 
 @dataclass(frozen=True)
 class SizeClass:
-    """How jobs of about one size fare, and the one that lost most."""
+    """How jobs of about one size fare, the one that lost most and the one that gained most.
+
+    `worst_job` and `best_job` are positions in the workload.
+    """
 
     name: str
     jobs: int
@@ -159,6 +162,8 @@ class SizeClass:
     other: float
     worst_job: int
     worst: tuple[float, float]
+    best_job: int
+    best: tuple[float, float]
 
 
 def by_size(base: Run, other: Run) -> list[SizeClass]:
@@ -178,7 +183,8 @@ def by_size(base: Run, other: Run) -> list[SizeClass]:
         mine = np.flatnonzero(both & (need >= low) & (need < high))
         if not len(mine):
             continue
-        worst = mine[np.argmax(second[mine] / first[mine])]
+        change = second[mine] / first[mine]
+        worst, best = int(mine[np.argmax(change)]), int(mine[np.argmin(change)])
         name = f"{low}" if high == low + 1 else f"{low} to {high - 1}"
         classes.append(
             SizeClass(
@@ -186,8 +192,10 @@ def by_size(base: Run, other: Run) -> list[SizeClass]:
                 len(mine),
                 float(first[mine].mean()),
                 float(second[mine].mean()),
-                int(base.workload.job[worst]),
+                worst,
                 (float(first[worst]), float(second[worst])),
+                best,
+                (float(first[best]), float(second[best])),
             )
         )
     return classes

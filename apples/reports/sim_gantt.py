@@ -7,7 +7,7 @@ import gzip
 
 import numpy as np
 
-from apples.reports.sim_charts import BAR, FIRST, SECOND, document
+from apples.reports.sim_charts import BAR, FIRST, PAPER, SECOND, document
 from apples.simulator.gantt import Bar
 
 MOST_MARKS = 5000
@@ -37,7 +37,7 @@ def _svg(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
         f'y="{HEIGHT * (1 - (bar.row + bar.rows) / rows):.2f}" '
         f'width="{max(0.3, (bar.end - bar.begin) / span * WIDTH):.2f}" '
         f'height="{max(0.3, bar.rows / rows * HEIGHT):.2f}" fill="{CLASSES[classes[bar.job]][0]}" '
-        f'stroke="#fff" stroke-width="0.4"><title>job {bar.job}</title></rect>'
+        f'stroke="{PAPER}" stroke-width="0.4"><title>job {bar.job}</title></rect>'
         for bar in bars
     ]
     return document(title, "".join(body), WIDTH, HEIGHT)

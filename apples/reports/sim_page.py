@@ -8,23 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from apples.reports.sim_charts import Series, changes, figure, heat, lines
+from apples.reports.sim_charts import (
+    FIRST,
+    GREY,
+    INK,
+    PAPER,
+    RULE,
+    Series,
+    changes,
+    figure,
+    heat,
+    lines,
+)
 from apples.reports.sim_facts import Run, by_size, heat_maps, over_time, paired_change, per_day
 from apples.reports.sim_gantt import gantt
+from apples.reports.sim_stories import markdown, rejections, stories
 from apples.simulator.gantt import lay_out
 from apples.simulator.metrics import outcome, summary
 
-STYLE = """
-:root{color-scheme:light}body{font:16px/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem;
-color:#1b1b1b;background:#fff}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
-.verdict{font-size:1.15rem;border-left:4px solid #0072B2;padding-left:.8rem}svg,canvas{width:100%;
-height:auto}table{border-collapse:collapse}th,td{padding:.2rem
-.7rem;text-align:right;border-bottom: 1px solid
-#ddd}th:first-child,td:first-child{text-align:left}figure{margin:1rem 0}figcaption{color:
-#444}.key{border-left:1rem
-solid;padding-left:.4rem}pre{overflow:auto;background:#f4f4f4;padding:.6rem}
-a.skip{position:absolute;left:-99rem}a.skip:focus{left:0}summary,button{min-height:24px} @media
-print{details{display:none}}
+STYLE = f"""
+:root{{color-scheme:light}}
+body{{font:16px/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem;color:{INK};
+background:{PAPER}}}
+h1{{font-size:1.4rem}}h2{{font-size:1.1rem;margin-top:2rem}}h3{{font-size:1rem}}
+.verdict{{font-size:1.15rem;border-left:4px solid {FIRST};padding-left:.8rem}}
+svg,canvas{{width:100%;height:auto}}.wide{{overflow-x:auto}}
+table{{border-collapse:collapse}}
+th,td{{padding:.2rem .7rem;text-align:right;border-bottom:1px solid {RULE}}}
+th:first-child,td:first-child{{text-align:left}}footer td:last-child{{text-align:left;
+overflow-wrap:anywhere}}
+figure{{margin:1rem 0}}figcaption{{color:{GREY}}}
+.key{{border-left:1rem solid;padding-left:.4rem}}
+pre{{overflow:auto;border:1px solid {RULE};padding:.6rem}}
+a.skip{{position:absolute;left:-99rem}}a.skip:focus{{left:0}}summary{{min-height:24px}}
 """
 METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), ("wait", "wait"),
            ("response", "response"))  # fmt: skip
@@ -59,7 +75,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(str(word))}</td>" for word in row) + "</tr>" for row in rows
     )
-    return f"<table><tr>{top}</tr>{body}</table>"
+    return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
 
 
 def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
@@ -122,7 +138,8 @@ def job_classes(run: Run) -> list[int]:
 def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
     """Return the page that compares runs of one workload; the first is the baseline."""
     base, other = runs[0], runs[-1]
-    sentences = "".join(f"<p class=verdict>{escape(verdict(base, one))}</p>" for one in runs[1:])
+    said = [verdict(base, one) for one in runs[1:]]
+    sentences = "".join(f"<p class=verdict>{escape(one)}</p>" for one in said)
     rows = []
     for run in runs:
         f: dict[str, Any] = summary(run.workload, run.schedule, run.setting)
@@ -135,6 +152,7 @@ def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
     head = ("policy", "slowdown", "bounded", "wait s", "response s", "makespan s", "utilisation",
             "malleable starts", "mates", "resizes", "energy J")  # fmt: skip
     parts = [f"<h2>Policies</h2>{table(head, rows)}"]
+    compared: list[tuple[Sequence[str], Sequence[Sequence[object]]]] = []
     made = charts(base, other) if len(runs) > 1 else {}
     if len(runs) > 1:
         parts.append(figure(*made.pop("changes")))
@@ -145,16 +163,38 @@ def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
         parts.append(figure(chart, f"{run.name}: processors over time, {len(bars)} bars."))
     if len(runs) > 1:
         parts += [figure(*made.pop(key)) for key in ("utilisation", "queue", "slowdown_per_day")]
-        parts.append("<h2>Who gains, who loses</h2>")
-        classes = [
+        sizes = by_size(base, other)
+        who = [
             [one.name, one.jobs, f"{one.base:.4g}", f"{one.other:.4g}",
-             f"#{one.worst_job}: {one.worst[0]:.3g} to {one.worst[1]:.3g}"]
-            for one in by_size(base, other)
+             *(f"#{base.workload.job[k]}: {before:.3g} to {after:.3g}"
+               for k, (before, after) in ((one.worst_job, one.worst), (one.best_job, one.best)))]
+            for one in sizes
         ]  # fmt: skip
-        top = ("nodes", "jobs", f"bounded slowdown, {base.name}", other.name, "worst single job")
-        parts.append(table(top, classes))
+        top = ("nodes", "jobs", f"bounded slowdown, {base.name}", other.name,
+               "worst single job", "best single job")  # fmt: skip
+        compared.append((top, who))
+        parts.append(f"<h2>Who gains, who loses</h2>{table(top, who)}")
         parts += [figure(svg, caption) for svg, caption in made.values()]
-    return page(f"{method['log']} · {len(base.workload)} jobs", sentences, "".join(parts), method)
+        parts.append(f"<h2>Single jobs</h2>{stories(base, other, sizes)}")
+    refused = rejections(runs)
+    parts.append(
+        "<h2>Rejected decisions, by reason</h2>"
+        + (
+            table(("policy", "reason", "jobs"), refused)
+            if refused
+            else "<p>None: no policy refused a job, and a decision that breaks a limit would have "
+            "ended the run.</p>"
+        )
+    )
+    title = f"{method['log']} · {len(base.workload)} jobs"
+    copied = markdown(
+        title, said, (head, rows), *compared,
+        (("method", ""), list(method.items())),
+    )  # fmt: skip
+    parts.append(
+        f"<details><summary>copy as Markdown</summary><pre>{escape(copied)}</pre></details>"
+    )
+    return page(title, sentences, "".join(parts), method)
 
 
 def page(title: str, verdicts: str, body: str, method: Mapping[str, object]) -> str:

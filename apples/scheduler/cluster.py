@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 from apples.errors import UsageError
 from apples.jobs import Decision, Job, JobKind, Migrate, Reject, Reserve, Resize, Start
 from apples.scheduler.policy import ClusterState, RunningJob
@@ -69,8 +67,6 @@ class Cluster:
         DecisionError
             The decision breaks a limit; the state is as before.
         """
-        if isinstance(decision, Start | Resize) and not isinstance(decision.nodes, Integral):
-            raise self._refusal(decision, "nodes are whole")
         if isinstance(decision, Start):
             return self._start(decision)
         if isinstance(decision, Resize):
@@ -134,6 +130,8 @@ class Cluster:
     def _start(self, decision: Start) -> tuple[int, ...]:
         state = self.state
         job = self._waiting_job(decision, decision.job)
+        if decision.nodes != int(decision.nodes):
+            raise self._refusal(decision, "nodes are whole")
         need = state.nodes_for(job.processors)
         flexible = job.kind is not JobKind.RIGID
         least = state.nodes_for(job.minimum) if flexible else need
@@ -194,6 +192,8 @@ class Cluster:
         least, most = self.state.nodes_for(job.minimum), self.state.nodes_for(job.maximum)
         if not least <= decision.nodes <= most:
             raise self._refusal(decision, f"it can run on {least} to {most} nodes")
+        if decision.nodes != int(decision.nodes):
+            raise self._refusal(decision, "nodes are whole")
         more = decision.nodes - running.nodes
         if more > self.state.free:
             raise self._refusal(decision, f"{self.state.free} nodes are free, not {more}")

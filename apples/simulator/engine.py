@@ -205,9 +205,7 @@ class Engine:
     def _pass(self) -> None:
         state = self.cluster.state
         for decision in self._decisions():
-            resized = state.running.get(decision.job) if isinstance(decision, Resize) else None
-            before = 0 if resized is None else resized.nodes
-            affected = self._apply(decision)
+            before, affected = self._apply(decision)
             if isinstance(decision, Reserve):
                 if decision.time > state.time:
                     heapq.heappush(self.events, (decision.time, WAKE, 0, 0))
@@ -224,9 +222,12 @@ class Engine:
                     self._set_rate(k)
         self.cluster.settle()
 
-    def _apply(self, decision: Decision) -> tuple[int, ...]:
+    def _apply(self, decision: Decision) -> tuple[int, tuple[int, ...]]:
+        """Carry a decision out; return the nodes its job had, and whose speed may have changed."""
+        running = self.cluster.state.running
         try:
-            return self.cluster.apply(decision)
+            before = running[decision.job].nodes if decision.job in running else 0
+            return before, self.cluster.apply(decision)
         except (TypeError, AttributeError, LookupError, ValueError) as error:
             raise UsageError(
                 f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "

@@ -109,11 +109,7 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
         No such policy, file or name; an option it does not have. Permanent.
     """
     made = POLICIES[name] if name in POLICIES else _load(name)
-    known = (
-        {field.name: str(getattr(field.type, "__name__", field.type)) for field in fields(made)}
-        if is_dataclass(made)
-        else None
-    )
+    known = _fields_of(made)
     for key, text in options.items():
         if known is not None and key not in known:
             raise UsageError(
@@ -134,17 +130,21 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
     return policy
 
 
+def _fields_of(made: object) -> dict[str, str] | None:
+    """Return the fields of a dataclass and their annotations as text, None for anything else."""
+    if not (isinstance(made, type) and is_dataclass(made)):
+        return None
+    return {one.name: str(getattr(one.type, "__name__", one.type)) for one in fields(made)}
+
+
 #: What an option of a policy may be, by the annotation of its field.
 MEANT: Mapping[str, str] = {"bool": "on or off", "int": "a whole number", "float": "a number"}
 
 
 def _is_a(kind: str, value: bool | int | float | str) -> bool:
     """Return whether a value is what a field's annotation says, where that is plain."""
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return kind != "float" or (isinstance(value, int | float) and not isinstance(value, bool))
+    allowed = {"bool": (bool,), "int": (int,), "float": (int, float)}
+    return kind not in allowed or type(value) in allowed[kind]
 
 
 def _value(text: str) -> bool | int | float | str:
@@ -223,6 +223,8 @@ def make_setting(
     )
     if min(cost.shrink, cost.expand, cost.data_bytes) < 0 or not cost.bandwidth > 0:
         raise UsageError(f"a resize cannot cost less than nothing: {cost}")
+    if cost.move_seconds > MOST:
+        raise UsageError(f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive")
     if ("idle_watts" in words) != ("busy_watts" in words):
         raise UsageError("options idle_watts and busy_watts go together")
     setting = Setting(
@@ -259,12 +261,12 @@ def _rows(words: Mapping[str, str], name: str, columns: int) -> list[list[float]
     for number, line in enumerate(lines, 1):
         try:
             row = [float(word) for word in line]
-            if not all(abs(value) <= MOST for value in row):
-                raise ValueError
         except ValueError:
             if number == 1:
                 continue
             raise UsageError(f"{path}:{number}: {','.join(line)!r} are not numbers") from None
+        if not all(abs(value) <= MOST for value in row):
+            raise UsageError(f"{path}:{number}: a number beyond {MOST:g}")
         if len(row) != columns:
             raise UsageError(f"{path}:{number}: {len(row)} columns where {name} have {columns}")
         rows.append(row)

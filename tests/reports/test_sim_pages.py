@@ -2,18 +2,24 @@ import base64
 import gzip
 import re
 import shutil
+from dataclasses import replace
+from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from reports.colour import EYES, distance, lab
 from typer import Typer
 from typer.testing import CliRunner
 
 from apples.cli.report import report as report_command
 from apples.cli.sweep import sweep as sweep_command
+from apples.reports.palette import LIGHT
 from apples.reports.sim_charts import Series, lines, short, ticks
 from apples.reports.sim_facts import Run, heat_maps, over_time, paired_change, per_day
 from apples.reports.sim_gantt import gantt
+from apples.reports.sim_page import comparison_page
+from apples.reports.sim_stories import rejections, story
 from apples.scheduler.policies import Easy, SlowdownDriven
 from apples.simulator.gantt import Bar, lay_out
 from apples.simulator.generators import lublin_workload
@@ -106,7 +112,22 @@ def test_a_page_is_one_file_that_asks_nobody_for_anything(tmp_path):
     assert not re.search(r'(src|href)\s*=\s*"?(https?:)?//', text)
     assert text.index("verdict") < text.index("<h2>Policies")
     assert text.count("<h1>") == 1
-    for word in ("tie rule", "seed", "log sha256", "command", "worst single job", "Figure 7"):
+    assert text.count(" lost most of ") + text.count("nobody lost") == text.count(
+        " gained most of "
+    ) + text.count("nobody gained")
+    assert "submitted, for" in text
+    assert "inside the nodes of its mates" in text
+    for word in (
+        "copy as Markdown",
+        "Rejected decisions",
+        "best single job",
+        "tie rule",
+        "seed",
+        "log sha256",
+        "command",
+        "worst single job",
+        "Figure 7",
+    ):
         assert word in text
     pictures = sorted(path.name for path in (tmp_path / "svg").iterdir())
     assert "slowdown_per_day.svg" in pictures
@@ -114,6 +135,45 @@ def test_a_page_is_one_file_that_asks_nobody_for_anything(tmp_path):
     for picture in (tmp_path / "svg").iterdir():
         ElementTree.fromstring(picture.read_text())  # noqa: S314 -- our own file
     assert (tmp_path / "page-sd.csv").exists()
+
+
+def test_why_a_job_shrank_is_what_happened_at_that_instant(runs):
+    run = runs[1]
+    k = int(np.flatnonzero(run.schedule.mate)[0])
+    told = story(run, k)
+    assert "submitted" in told[0]
+    assert "ended" in told[-1]
+    assert any("shrunk" in step and "started inside mates' nodes" in step for step in told)
+
+
+def test_refusals_are_counted_by_reason(runs):
+    schedule = replace(
+        runs[0].schedule, rejected={1: "job 1 is late", 2: "job 22 is late", 3: "no"}
+    )
+    refused = rejections([replace(runs[0], schedule=schedule)])
+    assert refused == [("easy", "job N is late", 2), ("easy", "no", 1)]
+
+
+def test_a_page_of_many_jobs_stays_small():
+    """2 MB for 100,000 jobs are 20 bytes a job; the rest of the page is under 150 kB."""
+    setting = Setting(64, 4)
+    workload = mark_malleable(lublin_workload(8000, 256, 0), 1.0, 0)
+    made = [
+        Run(name, workload, simulate(workload, policy, setting, record=True), setting)
+        for name, policy in (("easy", Easy()), ("sd", SlowdownDriven()))
+    ]
+    page = comparison_page(made, {"log": "many"})
+    assert "<canvas" in page
+    assert len(page.encode()) <= 150_000 + 20 * 8000
+
+
+def test_every_colour_of_the_page_is_of_the_palette(runs):
+    page = comparison_page(runs, {"log": "few"})
+    used = {word.upper() for word in re.findall(r"#[0-9a-fA-F]{6}\b", page)}
+    assert used <= {colour.upper() for colour in LIGHT.values()}
+    for one, other in combinations([LIGHT[name] for name in ("plan", "run", "wait")], 2):
+        for eye in EYES:
+            assert distance(lab(one, eye), lab(other, eye)) >= 15
 
 
 def test_a_sweep_page_has_bars_over_options_and_curves_over_load(tmp_path):

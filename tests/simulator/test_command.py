@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -24,7 +26,7 @@ POLICY = '''
 
 from dataclasses import dataclass
 
-from apples.jobs import Start
+from apples.jobs import Reserve, Resize, Start
 from apples.scheduler.policy import SchedulingPolicy
 
 
@@ -47,6 +49,44 @@ class Patient(SchedulingPolicy):
 class Broken(SchedulingPolicy):
     def decide(self, cluster):
         yield Start(cluster.queue[0].id, 1 // 0)
+
+
+class Promising(SchedulingPolicy):
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Reserve(job.id, cluster.time + 1)
+
+
+class Talkative(SchedulingPolicy):
+    def decide(self, cluster):
+        while True:
+            yield Reserve(cluster.queue[0].id, cluster.time)
+
+
+class Greedy(SchedulingPolicy):
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Start(job.id, cluster.nodes_for(job.processors))
+
+
+class Lazy(SchedulingPolicy):
+    def decide(self, cluster):
+        return iter(())
+
+
+class Confused(SchedulingPolicy):
+    def decide(self, cluster):
+        yield Resize([], 3)
+
+
+class Early(SchedulingPolicy):
+    def decide(self, cluster):
+        yield Resize(cluster.queue[0].id, 3)
+
+
+class Silent(SchedulingPolicy):
+    def decide(self, cluster):
+        return None
 
 
 class Empty:
@@ -158,7 +198,6 @@ def test_random_failures_are_those_of_the_seed():
         (("--policy", "esay", *SIXTY_FOUR), "policy 'esay': not one of fcfs, first_fit"),
         (("--policy", "none.py:P", *SIXTY_FOUR), "no file none.py"),
         (("--policy", "json:nothing", *SIXTY_FOUR), "json has no nothing"),
-        (("--policy", "easy"), "--processors, or --nodes"),
         (("--policy", "easy", "--processors", 0), "at least one"),
         (("--policy", "easy", *SIXTY_FOUR, "--nodes", 3), "go together"),
         (("--policy", "easy", *SIXTY_FOUR, "--nodes", 3, "--cores-per-node", 4), "are not 64"),
@@ -175,6 +214,19 @@ def test_random_failures_are_those_of_the_seed():
         (("--policy", "easy", *SIXTY_FOUR, "--option", "failures=none.csv"), "No such file"),
         (("--policy", "easy", *SIXTY_FOUR, "--csv", "/nowhere/jobs.csv"), "No such file"),
         (("--policy", "sd", *SIXTY_FOUR, "--option", "max_slowdown=lots"), "max_slowdown 'lots'"),
+        (("--policy", "sd", *SIXTY_FOUR, "--option", "max_slowdown=-1"), "is not 0 or more"),
+        (
+            ("--policy", "sd", *SIXTY_FOUR, "--option", "mates=1.5"),
+            "mates=1.5: not a whole number",
+        ),
+        (("--policy", "sd", *SIXTY_FOUR, "--option", "guard=3"), "guard=3: not on or off"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "depth=x"), "depth=x: not a whole number"),
+        (
+            ("--policy", "easy", *SIXTY_FOUR, "--option", "mtbf=1e-9", "--option", "mttr=1e-9"),
+            "failures to be expected",
+        ),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "data_bytes=inf"), "not a number up to"),
+        (("--policy", "easy", *SIXTY_FOUR, "--seed", -1), "a seed is 0 or more"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_two(words, message):
@@ -184,12 +236,129 @@ def test_bad_input_is_one_clear_line_and_exit_code_two(words, message):
 def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(POLICY)
-    assert "mine.py:28: ZeroDivisionError" in refusal(
-        SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR
-    )
+    assert "ZeroDivisionError" in refusal(SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR)
     assert "no method decide" in refusal(SAMPLE, "--policy", f"{path}:Empty", *SIXTY_FOUR)
     path.write_text("def")
     assert "SyntaxError" in refusal(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Promising", "never starts job"),
+        ("Talkative", "decisions in one pass"),
+        ("Greedy", "nodes are free, not"),
+        ("Lazy", "never starts job 1 "),
+        ("Confused", "Resize(job=[], nodes=3)"),
+        ("Early", "that job is not running"),
+        ("Silent", "NoneType"),
+    ],
+)
+def test_a_policy_that_cannot_be_obeyed_is_named_with_its_decision(tmp_path, name, message):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    assert message in refusal(SAMPLE, "--policy", f"{path}:{name}", *SIXTY_FOUR)
+
+
+def test_the_header_says_how_large_the_machine_is_where_the_command_does_not(tmp_path):
+    answer = run(SAMPLE, "--policy", "easy", "--json")
+    assert "64 processors, by MaxProcs of its header" in answer.stderr
+    same = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
+    assert json.loads(answer.stdout)["mean_wait"] == same["mean_wait"]
+    path = tmp_path / "log.swf"
+    path.write_text(record())
+    assert "no MaxProcs; --processors, or --nodes" in refusal(path, "--policy", "easy")
+
+
+def record(job=1, submit=0, run=10, width=4, asked=9):
+    return f"{job} {submit} -1 {run} {width} -1 -1 {width} {asked} -1 1 1 1 1 1 1 -1 -1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no job records"),
+        ("; MaxProcs: 8\n", "holds no job records"),
+        (record(run=0), "no job can run on 8 processors"),
+        (record() + "1 2 3\n", ":2: 3 columns"),
+        (record() + record().strip() + " 7\n", ":2: 19 columns"),
+        (record(run="ten"), ":1: could not convert"),
+        (record() + record(run="1e308"), ":2: a value beyond"),
+        (record(run="1e-300"), ":1: a value beyond"),
+        (record(submit="nan"), ":1: a value that is no finite number"),
+    ],
+)
+def test_a_log_that_cannot_be_simulated_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "log.swf"
+    path.write_text(text)
+    assert message in refusal(path, "--policy", "easy", "--processors", 8)
+
+
+def test_what_is_raised_and_reordered_is_said_too(tmp_path):
+    path = tmp_path / "log.swf"
+    path.write_text(record(2, 5) + record(1, 0) + record(3, 5, asked=99))
+    answer = run(path, "--policy", "easy", "--processors", 8, "--json")
+    assert "3 records, 3 simulated: reordered 1, raised 2 requests" in answer.stderr
+
+
+NUMBERS = st.one_of(
+    st.integers(-2, 12).map(str),
+    st.sampled_from(["-1", "0.5", "1e15", "1e16", "-7", "nan", "x", "1e-12", "99999999999"]),
+)
+LINES = st.one_of(
+    st.lists(NUMBERS, min_size=5, max_size=5).map(lambda words: record(*words)),
+    st.builds(record, st.integers(1, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    st.text("0 1-;\n.e\0", max_size=40).map(lambda text: text + "\n"),
+)
+WORDS = st.sampled_from(
+    ["order", "depth", "mates", "guard", "max_slowdown", "sharing_factor", "free_nodes", "clean",
+     "ties", "speedup", "model", "minimum", "maximum", "cost", "shrink_seconds", "data_bytes",
+     "bandwidth", "mtbf", "mttr", "engine", "idle_watts"]
+)  # fmt: skip
+VALUES = st.one_of(
+    NUMBERS,
+    st.sampled_from(
+        [
+            "inf",
+            "dynamic",
+            "on",
+            "off",
+            "predictsim",
+            "event",
+            "worst",
+            "kale",
+            "amdahl:0.1",
+            "events",
+            "64",
+            "=",
+        ]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lines=st.lists(LINES, max_size=8),
+    policy=st.sampled_from(["easy", "fcfs", "conservative", "equipartition", "sd", "sjf", "nope"]),
+    options=st.lists(st.tuples(WORDS, VALUES), max_size=2),
+    machine=st.sampled_from(
+        [("--processors", "8"), ("--nodes", "4", "--cores-per-node", "2"), ("--nodes", "0")]
+    ),
+    strict=st.booleans(),
+)
+def test_whatever_the_input_the_answer_is_figures_or_one_clear_line(
+    tmp_path_factory, lines, policy, options, machine, strict
+):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.swf"
+    path.write_text("".join(lines))
+    words = [word for key, value in options for word in ("--option", f"{key}={value}")]
+    answer = run(path, "--policy", policy, *machine, *words, *["--strict"] * strict, "--json")
+    if answer.exit_code == 0:
+        given = json.loads(answer.stdout, parse_constant=pytest.fail)
+        assert given["jobs"] >= 1
+    else:
+        assert isinstance(answer.exception, ApplesError), (answer.exception, answer.output)
+        assert "\n" not in str(answer.exception)
 
 
 @pytest.mark.slow
