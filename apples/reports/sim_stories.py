@@ -56,11 +56,11 @@ def story(run: Run, k: int) -> list[str]:
     guests = int((passed & schedule.guest).sum())
     asked = f"{workload.processors[k]} processors and {workload.requested[k]:.6g} s"
     where = " inside the nodes of its mates" if schedule.guest[k] else ""
+    others = f"{ran} jobs ran, {ahead} waited"
+    overtaken = f"overtaken by {int(passed.sum())} jobs, {guests} of them inside mates' nodes"
     steps = [
-        f"{submit:.10g} s: submitted, for {asked} (it needs {workload.run[k]:.6g} s); "
-         f"{ran} jobs ran, {ahead} waited",
-        f"{start:.10g} s: started after {start - submit:.6g} s{where}; "
-         f"overtaken by {int(passed.sum())} jobs, {guests} of them inside mates' nodes",
+        f"{submit:.10g} s: submitted, for {asked} (it needs {workload.run[k]:.6g} s); {others}",
+        f"{start:.10g} s: started after {start - submit:.6g} s{where}; {overtaken}",
     ]
     mine = [(time, cores) for time, job, cores in schedule.changes if job == k]
     held = mine[0][1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from apples.jobs import Decision, Start
+from apples.jobs import Decision, Job, Start
 from apples.scheduler.policy import ClusterState, SchedulingPolicy, grant_requests
 
 
@@ -22,17 +22,8 @@ class FirstComeFirstServed(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass."""
-        free = cluster.free
-        for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
-            yield decision
-        for job in cluster.queue:
-            nodes = cluster.nodes_for(job.processors)
-            if nodes > free:
-                return
-            free -= nodes
-            yield Start(job.id, nodes)
+        """Return the starts of this pass."""
+        return _start(cluster, cluster.queue)
 
 
 @dataclass(frozen=True)
@@ -48,16 +39,8 @@ class FirstFit(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass."""
-        free = cluster.free
-        for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
-            yield decision
-        for job in cluster.queue:
-            nodes = cluster.nodes_for(job.processors)
-            if nodes <= free:
-                free -= nodes
-                yield Start(job.id, nodes)
+        """Return the starts of this pass."""
+        return _start(cluster, cluster.queue, overtaking=True)
 
 
 @dataclass(frozen=True)
@@ -73,14 +56,23 @@ class ShortestJobFirst(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass."""
-        free = cluster.free
-        for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
-            yield decision
-        for job in sorted(cluster.queue, key=lambda job: (job.requested, job.submit, job.id)):
-            nodes = cluster.nodes_for(job.processors)
-            if nodes > free:
-                return
+        """Return the starts of this pass."""
+        queue = sorted(cluster.queue, key=lambda job: (job.requested, job.submit, job.id))
+        return _start(cluster, queue)
+
+
+def _start(
+    cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
+) -> Iterator[Decision]:
+    """Yield what starts in the order given, until or but for the jobs that do not fit."""
+    free = cluster.free
+    for decision in grant_requests(cluster):
+        free -= decision.nodes - cluster.running[decision.job].nodes
+        yield decision
+    for job in queue:
+        nodes = cluster.nodes_for(job.processors)
+        if nodes <= free:
             free -= nodes
             yield Start(job.id, nodes)
+        elif not overtaking:
+            return
