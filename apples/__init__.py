@@ -44,6 +44,7 @@ _HOMES = {
         "load_information": "load_information",
     },
     "apples.model": {"ModelTemplate": "ModelTemplate", "SpeedFunction": "SpeedFunction"},
+    "apples.model_checks": {"check_model": "check_model"},
     "apples.planner": {"Planner": "Planner"},
     "apples.planners": {
         "equal_strips": "equal_strips",

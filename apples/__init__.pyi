@@ -25,6 +25,7 @@ from apples.information import InformationPool as InformationPool
 from apples.information import load_information as load_information
 from apples.model import ModelTemplate as ModelTemplate
 from apples.model import SpeedFunction as SpeedFunction
+from apples.model_checks import check_model as check_model
 from apples.planner import Planner as Planner
 from apples.planners import equal_strips as equal_strips
 from apples.planners import linear as linear

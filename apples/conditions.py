@@ -6,6 +6,7 @@ measured it is named by `assumptions`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,10 @@ SHOWN = 12
 """How many single assumptions are listed before they are counted instead."""
 
 
+LEAST_SHARE = 0.01
+"""No host is believed to give less than this share of a CPU: below, its time would be infinite."""
+SLOWEST, LONGEST = 1e-3, 1e6
+"""Bytes per second and seconds: no link is believed to be slower, a dead one neither."""
 UNSCORED = 0.1
 """Relative error taken for a forecast that has not met its measurement yet."""
 
@@ -83,8 +88,7 @@ class Conditions:
         known = self.weather.competitors.get(host.name)
         if known is not None:
             return known.value
-        share = min(1.0, max(self.cpu(host).value, 1e-3))
-        return competitors_for(share, self.width(host))
+        return competitors_for(max(self.cpu(host).value, LEAST_SHARE), self.width(host))
 
     def width(self, host: Host) -> int:
         """Return how many CPUs `host` stands for: those of its list entry, else those of this machine."""
@@ -105,6 +109,12 @@ class Conditions:
             return known
         return replace(known, value=known.value * factor)
 
+    def memory_for_strip(self, host: Host, risk: float, limit: float | None) -> float:
+        """Return the bytes a strip may take: free memory less `risk` errors, at most the user's `limit`."""
+        free = self.free_memory(host)
+        offered = math.inf if free is None else free.value - risk * error_of(free)
+        return max(0.0, min(offered, math.inf if limit is None else limit))
+
     def link(self, source: Host, target: Host) -> LinkForecast:
         """Return the forecast of the link from `source` to `target`."""
         latency = self.weather.latency.get((source.name, target.name))
@@ -117,8 +127,8 @@ class Conditions:
         )
         return LinkForecast(
             Link(
-                factor * (latency.value if latency else static.latency),
-                bandwidth.value if bandwidth else static.bandwidth,
+                factor * (min(latency.value, LONGEST) if latency else static.latency),
+                max(bandwidth.value, SLOWEST) if bandwidth else static.bandwidth,
                 static.assumed and latency is None,
             ),
             error_of(latency) if latency else 0.0,

@@ -6,8 +6,9 @@ various other subsystems to derive a schedule, initiate the application, and mon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class Coordinator:
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
         self.deliberation = Deliberation()
-        self._alone: float | None = None
+        self._present = information
 
     def execute(self, blueprint: Blueprint) -> Execution:
         """Run a blueprint and return the execution it started.
@@ -107,7 +108,8 @@ class Coordinator:
     def static(self) -> Coordinator:
         """Return this coordinator deciding from the host list alone: the paper's compile-time view.
 
-        It writes into the same deliberation and starts through the same actuator.
+        It writes into the same deliberation and starts through the same actuator, on hosts that are
+        as they are now.
         """
         other = Coordinator(
             self.information.static(),
@@ -117,6 +119,7 @@ class Coordinator:
             estimator=self.estimator,
         )
         other.deliberation = self.deliberation
+        other._present = self._present
         return other
 
     # ------------------------------------------------------------------ selecting
@@ -137,9 +140,15 @@ class Coordinator:
 
     # ------------------------------------------------------- planning and judging
     def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:
-        """Return the planner's schedule for a set; it may be infeasible."""
+        """Return the planner's schedule for a set; it may be infeasible.
+
+        Raises
+        ------
+        ModelError
+            A user's own planner returned something that is no schedule of these hosts.
+        """
         self.deliberation.considered += 1
-        return (planner or self.planner)(resources, self.information)
+        return _checked((planner or self.planner)(resources, self.information), resources)
 
     def is_feasible(self, schedule: Schedule) -> bool:
         """Whether no filter refuses the schedule; a refusal is recorded with its reason."""
@@ -150,15 +159,14 @@ class Coordinator:
 
     def uses_all(self, resources: ResourceSet, schedule: Schedule) -> bool:
         """Whether the planner found work for every host of the set; else the refusal is recorded."""
-        if not schedule.dropped:
+        if not schedule.dropped or not schedule.allocations:
             return True
         host = schedule.dropped[0]
-        others = tuple(h for h in resources if h is not host)
         model, place = self.information.model, resources.index(host)
         row = model.computation(resources, np.ones(len(resources))) + model.communication(
             resources
         )
-        longest = self.information.iteration_seconds(self.planner(others, self.information))
+        longest = self.information.iteration_seconds(schedule)
         self.deliberation.reject(
             [
                 Rejection(
@@ -174,7 +182,7 @@ class Coordinator:
 
     def estimate(self, schedule: Schedule) -> Estimate:
         """Return the predicted performance of a feasible schedule."""
-        estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds())
+        estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds)
         if not np.isfinite(estimate.value):
             raise ModelError(
                 f"the model estimates {estimate.value} for {names(schedule.resources)}"
@@ -220,22 +228,40 @@ class Coordinator:
 
         return min((e for e in ranked if e.value <= within), key=liking)
 
-    def _alone_seconds(self) -> float:
-        """Return the iteration seconds of the reference: the user's, or the best usable host alone."""
-        if self._alone is None:
-            reference = self.information.specifications.objective.reference
-            usable = self.deliberation.usable or tuple(self.information.hosts)
-            hosts = [h for h in usable if h.name == reference] or usable
-            rows = np.array([float(self.information.application.rows)])
-            model = self.information.model
-            self._alone = min(float(model.computation((h,), rows)[0]) for h in hosts)
-        return self._alone
+    @cached_property
+    def _alone_seconds(self) -> float | None:
+        """The iteration seconds of the user's reference, else of the fastest host that holds the grid."""
+        information, reference = (
+            self.information,
+            self.information.specifications.objective.reference,
+        )
+        total, model = information.application.rows, information.model
+        if reference:
+            hosts: Sequence[Host] = (information.hosts[reference],)
+        else:
+            usable = self.deliberation.usable or tuple(information.hosts)
+            caps = model.caps(usable, total)
+            hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
+        rows = np.array([float(total)])
+        return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
 
     # ------------------------------------------------------------------- starting
     def actuate(self, estimate: Estimate) -> Execution:
         """Start the schedule of an estimate through the actuator."""
-        return self.actuator.actuate(estimate.schedule, self.information)
+        return self.actuator.actuate(estimate.schedule, self._present)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
         """Yield the progress of an execution until it ends."""
         yield from execution.monitor()
+
+
+def _checked(schedule: Schedule, resources: ResourceSet) -> Schedule:
+    if not isinstance(schedule, Schedule):
+        raise ModelError(f"the planner returned no Schedule but {type(schedule).__name__}")
+    used = schedule.resources
+    if not set(used) <= set(resources) or len(set(used)) < len(used):
+        given, planned = ", ".join(names(resources)), ", ".join(names(used))
+        raise ModelError(f"the planner was given {given} and planned for {planned}")
+    if not np.all(np.isfinite(np.array(schedule.rows, dtype=float))):
+        raise ModelError(f"the planner gave rows that are no numbers: {schedule.rows}")
+    return schedule

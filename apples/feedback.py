@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
@@ -12,14 +15,20 @@ from apples.schedule import Estimate
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One host: predicted and measured seconds of one iteration."""
+    """One host: predicted and measured seconds of one iteration.
+
+    `processor` is the processor time of one slot's computing, `wait` the waiting for late neighbours;
+    None where the program does not say.
+    """
 
     host: str
     rows: int
     predicted_compute: float
     measured_compute: float
+    processor: float | None
     predicted_communicate: float
     measured_communicate: float
+    wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +40,18 @@ class PredictionCheck:
     off
         Measured over predicted iteration time, less 1.
     inside
-        Whether the measured time lies in the promised interval; None without one.
+        Whether the measured time lies in the promised interval; None without one, as where no
+        forecast error is known.
+    drag
+        Iteration time over the longest mean compute and communicate time of a host, at least 1: each
+        iteration waits for whoever is late in it, and that is not always the same host.
     hosts
         Per host, in strip order.
     """
 
     off: float
     inside: bool | None
+    drag: float
     hosts: tuple[HostCheck, ...]
 
 
@@ -54,37 +68,67 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
                 int(predicted.rows),
                 predicted.compute_seconds,
                 measured.compute_seconds / count,
+                None if measured.processor_seconds is None else measured.processor_seconds / count,
                 predicted.communicate_seconds,
                 measured.communicate_seconds / count,
+                None if measured.wait_seconds is None else measured.wait_seconds / count,
             )
         )
-    inside = None
-    if estimate.interval is not None and estimate.iterations == outcome.iterations:
-        low, high = estimate.interval
+    inside, (low, high) = None, estimate.interval or (0.0, 0.0)
+    if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    return PredictionCheck(off, inside, tuple(hosts))
+    busiest = max(one.measured_compute + one.measured_communicate for one in hosts)
+    drag = max(1.0, outcome.iteration_seconds / busiest) if busiest > 0 else 1.0
+    return PredictionCheck(off, inside, drag, tuple(hosts))
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: each host's pace, the cost of borders, the score of the interval.
+    """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
 
-    Communication as a program reports it holds waiting for slower neighbours too; the host that
-    spent least on it waited least, so it alone speaks for the borders.
+    What was measured is compared with the mean that was predicted: neither the user's risk nor the
+    drag is a host's pace. Where the program reports processor time, the pace is that over the dedicated
+    speed, and what others took of the CPU is left to the forecasts; else it is wall time over prediction.
     """
+    hosts = [information.hosts[one.host] for one in result.hosts]
+    rows = np.array([float(one.rows) for one in result.hosts])
+    model = information.without_risk().model
+    compute = model.computation(hosts, rows) / information.learned.drag
     pace = {
-        one.host: one.measured_compute / one.predicted_compute
-        for one in result.hosts
-        if one.predicted_compute > 0 and one.measured_compute > 0
+        information.hosts[one.host].identity: ratio
+        for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
+        if (ratio := _pace(one, seconds, information)) is not None
     }
-    at_borders = [
-        one
-        for one in result.hosts
-        if one.predicted_communicate > 0 and one.measured_communicate > 0
-    ]
-    overlap = None
-    if at_borders:
-        honest = min(at_borders, key=lambda one: one.measured_communicate)
-        overlap = honest.measured_communicate / honest.predicted_communicate
+    overlap = _overlap(result.hosts, model.communication(hosts).tolist())
     template = information.template
-    learn(template.name, template.version, pace, overlap, result.inside)
+    learn(template.name, template.version, pace, overlap, result.drag, result.inside)
+
+
+def _overlap(hosts: Sequence[HostCheck], predicted: Sequence[float]) -> float | None:
+    """Return measured over predicted time at the borders; None where there were none.
+
+    A program that cannot tell waiting from communicating reports both as one: then the host that
+    spent least waited least, and it alone speaks for the borders.
+    """
+    at_borders = [
+        (one.measured_communicate, seconds, one.wait)
+        for one, seconds in zip(hosts, predicted, strict=True)
+        if seconds > 0 and one.measured_communicate > 0
+    ]
+    if not at_borders:
+        return None
+    if any(wait is None for _, _, wait in at_borders):
+        at_borders = [min(at_borders, key=lambda border: border[0])]
+    return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
+
+
+def _pace(one: HostCheck, predicted: float, information: InformationPool) -> float | None:
+    """Return how many times longer the host computed than its speed function says; None if unknown."""
+    if one.processor is not None:
+        host = information.hosts[one.host]
+        rows = one.rows / host.slots
+        dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
+        return one.processor / dedicated if one.processor > 0 else None
+    if predicted > 0 and one.measured_compute > 0:
+        return one.measured_compute / predicted
+    return None

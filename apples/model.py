@@ -26,7 +26,8 @@ class SpeedFunction:
     """Dedicated processor seconds per point of one slot, piecewise linear in the rows of its strip.
 
     Caches and paging make it no constant (functional performance models, Lastovetsky and Reddy).
-    Outside the measured sizes the nearest value holds.
+    Outside the measured sizes the nearest value holds. Where a straight line between two sizes would
+    say that a larger strip takes less time, the time itself is taken as straight.
 
     Attributes
     ----------
@@ -73,8 +74,11 @@ class SpeedFunction:
             return self.seconds_per_point[0]
         if k == len(self.rows):
             return self.seconds_per_point[-1]
-        weight = (rows - self.rows[k - 1]) / (self.rows[k] - self.rows[k - 1])
+        less, more = self.rows[k - 1], self.rows[k]
         low, high = self.seconds_per_point[k - 1], self.seconds_per_point[k]
+        weight = (rows - less) / (more - less)
+        if high * (2 * more - less) < low * more:  # the slope of rows * speed at its upper end
+            return (less * low + weight * (more * high - less * low)) / rows
         return low + weight * (high - low)
 
     def scaled(self, factor: float) -> SpeedFunction:

@@ -15,10 +15,12 @@ def digits(value: float, count: int = 3) -> str:
     --------
     >>> digits(18.5732), digits(0.00123), digits(1234567.0)
     ('18.6', '0.00123', '1234567')
+    >>> digits(9.999), digits(0.9996)
+    ('10.0', '1.00')
     """
     if not math.isfinite(value) or value == 0:
         return f"{value:.0f}" if value == 0 else str(value)
-    exponent = math.floor(math.log10(abs(value)))
+    exponent = int(f"{value:.{count - 1}e}".rpartition("e")[2])  # after rounding: 9.999 is 10.0
     if exponent < -4:
         return f"{value:.{count - 1}e}"
     return f"{value:.{max(0, count - 1 - exponent)}f}"

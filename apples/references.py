@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import traceback
 from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import TypeVar
 from apples.errors import UsageError
 
 T = TypeVar("T")
+
+_users_own: dict[str, str] = {}
+"""Files that user's code was loaded from, with what it was loaded for."""
 
 
 def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
@@ -35,7 +39,9 @@ def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
             f"{what} '{reference}': {hint}known are {', '.join(sorted(known))}; "
             "your own is module:name or file.py:name"
         )
-    found: T | None = getattr(_module(place, what, reference), name, None)
+    module = _module(place, what, reference)
+    _users_own[str(getattr(module, "__file__", None) or place)] = f"{what} '{reference}'"
+    found: T | None = getattr(module, name, None)
     if found is None:
         raise UsageError(f"{what} '{reference}': {place} has no '{name}'")
     if not callable(found):
@@ -59,3 +65,12 @@ def _module(place: str, what: str, reference: str) -> ModuleType:
             f"{what} '{reference}': importing {place} failed: {kind}: {error}"
         ) from error
     return module
+
+
+def users_own(error: BaseException) -> str:
+    """Return whose code raised an error, with file and line, where it was a user's own; else nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in _users_own]
+    if not own:
+        return ""
+    return f"{_users_own[own[-1].filename]} failed at {own[-1].filename}:{own[-1].lineno}"

@@ -24,34 +24,72 @@ Document = dict[str, Any]
 
 def directory() -> Path:
     """Return the state directory, made if need be."""
-    path = Path(platformdirs.user_state_dir("apples", appauthor=False))
+    path = _folder()
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 
 def read(name: str) -> Document:
     """Return the document `name`, empty when there is none; a broken one is set aside and reported."""
-    path = directory() / f"{name}.json"
+    path = _path(name)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(document, dict):
-            raise ValueError("not an object")  # noqa: TRY301 - both kinds of damage end alike
+        return _parsed(path)
     except FileNotFoundError:
         return {}
-    except (ValueError, RecursionError) as damage:
-        aside = path.with_suffix(".damaged")
-        path.replace(aside)
-        print(f"warning: {path}: {damage}; set aside as {aside}", file=sys.stderr)  # noqa: T201 - talk
+    except (ValueError, RecursionError, OSError):
+        pass  # damaged; or it was being set aside: whoever holds the lock knows
+    try:
+        with _lock(name):
+            return _usable(path)
+    except OSError as error:
+        _warn(f"{path}: {error.strerror}; going on without what is remembered")
         return {}
-    return document
 
 
 def update(name: str, change: Callable[[Document], Document]) -> Document:
-    """Replace the document `name` by what `change` makes of it; durable when this returns."""
+    """Replace the document `name` by what `change` makes of it; durable when this returns.
+
+    Raises
+    ------
+    OSError
+        The state directory cannot be written; the document is as it was.
+    """
     with _lock(name):
-        document = change(read(name))
-        replace(directory() / f"{name}.json", json.dumps(document, indent=1, allow_nan=False))
+        document = change(_usable(_path(name)))
+        replace(_path(name), json.dumps(document, indent=1, allow_nan=False))
     return document
+
+
+def _folder() -> Path:
+    return Path(platformdirs.user_state_dir("apples", appauthor=False))
+
+
+def _path(name: str) -> Path:
+    return _folder() / f"{name}.json"
+
+
+def _parsed(path: Path) -> Document:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError("not an object")
+    return document
+
+
+def _usable(path: Path) -> Document:
+    """Return the document; under the lock, so that nobody sets aside what another just replaced."""
+    try:
+        return _parsed(path)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError, IsADirectoryError) as damage:
+        aside = path.with_suffix(".damaged")
+        path.replace(aside)
+        _warn(f"{path}: {damage}; set aside as {aside}")
+        return {}
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)  # noqa: T201 - talk
 
 
 def replace(path: Path, text: str) -> None:

@@ -178,7 +178,7 @@ class Document:
 
         for loc, group in groupby(errors, key=place):
             found = list(group)
-            if any(error["type"] == "extra_forbidden" for error in found):
+            if any(error["type"] in wording.UNKNOWN_FIELD for error in found):
                 names = _names(adapter) if names is None else names
                 yield self._unknown(loc, names)
             else:

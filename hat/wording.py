@@ -51,6 +51,9 @@ RULES: Mapping[str, str] = {
 }
 """By pydantic's name of the error; what stands in braces comes from its context."""
 
+UNKNOWN_FIELD = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+"""What a model and a dataclass call a field they do not have."""
+
 AUTHORS = frozenset({"value_error", "assertion_error", "fault"})
 """Errors whose message an author of a model wrote: taken as it is."""
 

@@ -48,6 +48,7 @@ _HOMES = {
     "nws.forecasters.auto_lag_ar": ("AutoLagAr",),
     "nws.frame": ("FrameForecaster", "Outlook"),
     "nws.backtest": ("backtest", "document", "report", "trace"),
+    "nws.linux.probe": ("probe_share",),
     "nws.measurement": (
         "AVAILABLE_CPU",
         "BANDWIDTH_TCP",

@@ -26,6 +26,7 @@ from nws.forecasters import TwoLevel as TwoLevel
 from nws.forecasters.auto_lag_ar import AutoLagAr as AutoLagAr
 from nws.frame import FrameForecaster as FrameForecaster
 from nws.frame import Outlook as Outlook
+from nws.linux.probe import probe_share as probe_share
 from nws.measurement import AVAILABLE_CPU as AVAILABLE_CPU
 from nws.measurement import BANDWIDTH_TCP as BANDWIDTH_TCP
 from nws.measurement import COMPETITORS as COMPETITORS

@@ -16,7 +16,14 @@ from apples.information import InformationPool
 from apples.launch import hydra
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
-from apples.launch.run import SILENCE_SECONDS, STARTUP_SECONDS, Run, Talk, to_stderr
+from apples.launch.run import (
+    SILENCE_SECONDS,
+    STARTUP_SECONDS,
+    LauncherFaultError,
+    Run,
+    Talk,
+    to_stderr,
+)
 from apples.launch.task import run_task
 from apples.schedule import Schedule
 
@@ -128,17 +135,28 @@ class LocalActuator(Actuator):
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
         ranks = [replace(s, cgroup=quotas.joined(s.host)) for s in segments(schedule, information)]
-        run = Run(
-            self._command(ranks, schedule, information),
-            ranks,
-            startup_seconds=self.startup_seconds,
-            silence_seconds=self.silence_seconds or _silence(schedule, information),
-            talk=self.talk,
-            job=job,
-            cgroups=tuple(quotas.groups.values()),
-            prepare=quotas.create,
-        )
-        run.until_ready()
+        order = self._command(ranks, schedule, information)
+        silence = self.silence_seconds or _silence(schedule, information)
+
+        def start() -> Run:
+            run = Run(
+                order,
+                ranks,
+                startup_seconds=self.startup_seconds,
+                silence_seconds=silence,
+                talk=self.talk,
+                job=job,
+                cgroups=tuple(quotas.groups.values()),
+                prepare=quotas.create,
+            )
+            run.until_ready()
+            return run
+
+        try:
+            run = start()
+        except LauncherFaultError as fault:
+            self.talk(f"warning: {fault}; starting once more")
+            run = start()
         return LocalExecution(run, quotas.warnings)
 
     def _command(

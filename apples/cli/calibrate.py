@@ -38,7 +38,7 @@ def calibrate(
     Example: apples calibrate --hosts hosts.toml --template template.toml --user user.toml
     """
     information = deciding.information_of(hosts, template, user, settings, "static", None)
-    rows = _sizes(sizes, information.application.rows)
+    rows = _sizes(sizes, information) if sizes else calibration_rows(information)
     found = calibrate_hosts(information, rows)
     if json:
         show_json(
@@ -79,7 +79,7 @@ def calibrate_hosts(information: InformationPool, rows: Sequence[int]) -> dict[s
         if host.cpus not in measured:
             measured[host.cpus] = _speeds(host, information, rows)
         found[host.name] = measured[host.cpus]
-        store_speeds(template.name, template.version, host.name, found[host.name])
+        store_speeds(template.name, template.version, host.identity, found[host.name])
     return found
 
 
@@ -101,9 +101,14 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Sp
     return speeds
 
 
-def _sizes(text: str, total: int) -> list[int]:
-    if not text:
-        return sorted({max(1, round(total * share)) for share in SHARES})
+def calibration_rows(information: InformationPool) -> list[int]:
+    """Return the strip sizes to measure when nobody names any."""
+    total = information.application.rows
+    return sorted({max(1, round(total * share)) for share in SHARES})
+
+
+def _sizes(text: str, information: InformationPool) -> list[int]:
+    total = information.application.rows
     try:
         rows = sorted({int(part) for part in text.split(",")})
     except ValueError:

@@ -12,6 +12,7 @@ import typer
 from apples.cli import deciding
 from apples.cli.program import show, show_json
 from apples.coordinator import Blueprint, Coordinator
+from apples.errors import UsageError
 from apples.explanation import remedy, thresholds
 from apples.planners import equal_strips
 from apples.reports.plan_document import explained, plan_document
@@ -64,6 +65,9 @@ def decide(
     except NoFeasiblePlanError as error:
         help_ = remedy(information, record)
         refusal = NoFeasiblePlanError(error.rejections, help_)
+    else:
+        if record.chosen is None:
+            raise UsageError(f"blueprint '{name}' ended without asking for the best candidate")
     document = plan_document(name, record, information)
     if refusal is not None:
         document["remedy"] = refusal.remedy

@@ -55,32 +55,45 @@ def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> N
 
 
 def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
+    """Return the exit code of the command line; whatever ends it is said in words."""
     try:
-        asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
-        for each, entry in entries.items():
-            if each == asked:
-                entry.register(app, each)
-            else:  # only its name and line are needed, for the help
-                app.command(each, short_help=entry.help)(_not_asked_for)
-        result = typer.main.get_command(app)(prog_name=name, standalone_mode=False)
+        code = _called(name, app, entries)
     except typer.Exit as stop:
-        return stop.exit_code
+        code = stop.exit_code
     except typer.TyperException as error:
-        show_usage = getattr(error, "show", None)
-        if show_usage:
-            show_usage()
-        else:
-            say(f"{name}: {error}")
-        return int(getattr(error, "exit_code", 2))
+        code = _misused(name, error)
     except (KeyboardInterrupt, typer.Abort):
-        say(f"{name}: interrupted")
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        code = 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: an error, never a traceback
-        return _refused(name, error)
+        code = _refused(name, error)
+    if code == INTERRUPTED:
+        say(f"{name}: interrupted")
+    return code
+
+
+def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
+    """Import the command that is asked for, and call it."""
+    asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+    for each, entry in entries.items():
+        if each == asked:
+            entry.register(app, each)
+        else:  # only its name and line are needed, for the help
+            app.command(each, short_help=entry.help)(_not_asked_for)
+    result = typer.main.get_command(app)(prog_name=name, standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def _misused(name: str, error: typer.TyperException) -> int:
+    """Say what is wrong with the words of the command line."""
+    show_usage = getattr(error, "show", None)
+    if show_usage:
+        show_usage()
+    else:
+        say(f"{name}: {error}")
+    return int(getattr(error, "exit_code", 2))
 
 
 def _not_asked_for() -> None:
@@ -101,7 +114,17 @@ def _refused(name: str, error: Exception) -> int:
         for line in str(error).splitlines():
             say(line)
         return 2
-    say(f"{name}: internal error: {type(error).__name__}: {error} (APPLES_DEBUG=1 shows where)")
+    from apples.references import users_own  # noqa: PLC0415 - only where something went wrong
+
+    kind, whose = type(error).__name__, users_own(error)
+    if whose:
+        say(f"{name}: {whose}: {kind}: {error}")
+        return 2
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        say(f"{name}: {place}{error.strerror or error}")
+        return 4
+    say(f"{name}: internal error: {kind}: {error} (APPLES_DEBUG=1 shows where)")
     return 1
 
 

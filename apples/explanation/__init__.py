@@ -6,6 +6,6 @@ help where there is no plan).
 
 from apples.explanation.left_out import LeftOut, left_out
 from apples.explanation.remedy import remedy
-from apples.explanation.thresholds import Threshold, thresholds
+from apples.explanation.thresholds import SLOWEST, Threshold, thresholds
 
-__all__ = ["LeftOut", "Threshold", "left_out", "remedy", "thresholds"]
+__all__ = ["SLOWEST", "LeftOut", "Threshold", "left_out", "remedy", "thresholds"]

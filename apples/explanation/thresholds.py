@@ -19,6 +19,8 @@ PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""
 SLOWEST, FASTEST = 64.0, 1 / 64.0
 MOST_QUESTIONS = 10
+MOST_HOSTS = 256
+"""Of longer lists no host is asked about: each answer is a plan of its own, a dozen to a question."""
 CLOSE, WATCH = 1.5, 4.0
 
 Vary = Callable[[float], InformationPool]
@@ -66,7 +68,7 @@ def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Thres
     """Yield where the coordinator's last answer changes, for the chosen hosts and those left out."""
     record = coordinator.deliberation
     information = record.information
-    if record.chosen is None or information is None:
+    if record.chosen is None or information is None or len(record.usable) > MOST_HOSTS:
         return
     used = {host.name for host in record.chosen.schedule.resources}
     questions = [

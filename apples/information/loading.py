@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from apples.conditions import Conditions
 from apples.errors import UsageError
 from apples.information.pool import MODELS, InformationPool
 from apples.information.sky import LiveSky, read_weather
+from apples.model_checks import check_model
 from apples.models import Learned, recall
 from apples.references import resolve
 from apples.resources import HostList, read_host_list
@@ -57,7 +58,7 @@ def load_information(
     learned = Learned()
     if weather != "static":
         learned = recall(application_template.name, application_template.version)
-    return InformationPool(
+    information = InformationPool(
         application_template,
         application,
         specifications,
@@ -66,6 +67,9 @@ def load_information(
         Path(template).resolve().parent,
         make_model,
     )
+    if chosen_model not in MODELS:
+        check_model(information.model, host_list.hosts, application.rows)
+    return information
 
 
 def sky(weather: str, hosts: HostList) -> Weather:
@@ -85,27 +89,26 @@ def _check_names(
     specifications: hat.UserSpecifications, hosts: HostList, source: str | Path
 ) -> None:
     """Refuse a specification that names a host or site the list does not have."""
-    known = {host.name for host in hosts} | {host.site for host in hosts}
+    machines, sites = {host.name for host in hosts}, {host.site for host in hosts}
     limits, preferences = specifications.constraints, specifications.preferences
-    asked = {
-        "constraints.hosts": limits.hosts,
-        "constraints.sites": limits.sites,
-        "constraints.exclude": limits.exclude,
-        "constraints.no_access": limits.no_access,
-        "preferences.prefer": preferences.prefer,
-        "preferences.avoid": preferences.avoid,
-        "objective.reference": (specifications.objective.reference,)
-        if specifications.objective.reference
-        else (),
-    }
+    reference = specifications.objective.reference
+    asked: Sequence[tuple[tuple[str, str], Sequence[str], str, set[str]]] = (
+        (("constraints", "hosts"), limits.hosts, "host", machines),
+        (("constraints", "sites"), limits.sites, "site", sites),
+        (("constraints", "exclude"), limits.exclude, "host or site", machines | sites),
+        (("constraints", "no_access"), limits.no_access, "host or site", machines | sites),
+        (("preferences", "prefer"), preferences.prefer, "host or site", machines | sites),
+        (("preferences", "avoid"), preferences.avoid, "host or site", machines | sites),
+        (("objective", "reference"), [reference] if reference else [], "host", machines),
+    )
     document = hat.Document.read(source)
     problems = [
         document.problem(
-            (*field.split("."), k) if field != "objective.reference" else tuple(field.split(".")),
-            f"'{name}' is no host and no site of {hosts.source}",
+            field if field[1] == "reference" else (*field, k),
+            f"'{name}' is no {kind} of {hosts.source}",
             hat.nearest(name, sorted(known)),
         )
-        for field, names in asked.items()
+        for field, names, kind, known in asked
         for k, name in enumerate(names)
         if name not in known
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from apples.conditions import Conditions, listed
+from apples.errors import ModelError
 from apples.information.active import available_here
 from apples.model import ModelTemplate, SpeedFunction
 from apples.models import Learned, StripModel
@@ -72,7 +73,10 @@ class InformationPool:
         object.__setattr__(self, "speeds", speeds)
         object.__setattr__(self, "_assumed_speeds", assumed)
         make = self.make_model or MODELS[self.application.model]
-        object.__setattr__(self, "model", make(self))
+        model = make(self)
+        if not isinstance(model, ModelTemplate):
+            raise ModelError(f"the model is no ModelTemplate but {type(model).__name__}")
+        object.__setattr__(self, "model", model)
 
     active_set: ActiveSet = field(init=False, repr=False)
     speeds: Mapping[str, SpeedFunction] = field(init=False, repr=False, default_factory=dict)
@@ -94,8 +98,13 @@ class InformationPool:
         return self.active_set.left_out.get(host.name, "")
 
     def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
-        speed = self.learned.speed(host, implementation.name)
+        speed = self.learned.speed(self.hosts[host].identity, implementation.name)
         return speed.seconds_per_point[-1] if speed else None
+
+    def memory_for_strip(self, host: Host) -> float:
+        """Return the bytes a strip on `host` may take: forecast less the risk, and the user's limit."""
+        limits, preferences = self.specifications.constraints, self.specifications.preferences
+        return self.conditions.memory_for_strip(host, preferences.risk, limits.memory)
 
     def program(self, implementation: str, python: str = sys.executable) -> tuple[str, ...]:
         """Return the argument list that starts an implementation."""
@@ -123,7 +132,14 @@ class InformationPool:
 
     def static(self) -> InformationPool:
         """Return the same pool from the host list alone: no forecast, nothing learned."""
-        return self.among(self.hosts)
+        conditions = replace(self.conditions, weather=Weather())
+        return replace(self, conditions=conditions, learned=Learned())
+
+    def without_risk(self) -> InformationPool:
+        """Return the same pool planning for the mean: what was predicted, without the user's caution."""
+        preferences = self.specifications.preferences.model_copy(update={"risk": 0.0})
+        update = {"preferences": preferences}
+        return replace(self, specifications=self.specifications.model_copy(update=update))
 
     def varied(
         self,
@@ -149,6 +165,8 @@ def strip(information: InformationPool) -> StripModel:
         information.conditions,
         information.speeds,
         overlap=information.learned.overlap,
+        overlap_error=information.learned.overlap_spread,
+        drag=information.learned.drag,
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
     )
@@ -188,7 +206,7 @@ def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list
 
 def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
     chosen = pool.implementation(host)
-    measured = pool.learned.speed(host.name, chosen)
+    measured = pool.learned.speed(host.identity, chosen)
     if measured is not None:
         return measured
     seconds = host.seconds_per_point
@@ -196,5 +214,5 @@ def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
         seconds = pool.template.implementation(chosen).cost(host.platform)
     if seconds is None:
         return None
-    pace = pool.learned.pace.get(host.name, 1.0)
-    return SpeedFunction.constant(seconds * pace, pool.learned.spread.get(host.name, 0.0))
+    pace = pool.learned.pace.get(host.identity, 1.0)
+    return SpeedFunction.constant(seconds * pace, pool.learned.spread.get(host.identity, 0.0))

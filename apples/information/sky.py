@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,11 +27,14 @@ from nws import (
     Sensor,
     SensorError,
     Weather,
+    probe_share,
 )
 
 ROUNDS = 6
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
 READINGS, SPACING = 5, 0.01
+PROBE_SECONDS = 0.05
+"""Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
 MOST_LINKED = 64
 """Hosts on one machine whose links are told one by one."""
 
@@ -82,7 +86,12 @@ class LiveSky:
             for cpus in sorted({host.cpus for host in self.local}):
                 name = _cpu_name(cpus)
                 self._sensors[name] = CpuSensor(
-                    name, cpus or None, readings=READINGS, spacing=SPACING
+                    name,
+                    cpus or None,
+                    readings=READINGS,
+                    spacing=SPACING,
+                    probe=partial(probe_share, seconds=PROBE_SECONDS),
+                    probe_every=0.0,
                 )
             if self.local:
                 self._sensors["memory"] = FreeMemorySensor("memory")

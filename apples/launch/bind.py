@@ -28,6 +28,7 @@ def main() -> NoReturn:
     entry = launch["hosts"][int(sys.argv[2])]
     try:
         _register(folder)
+        _speak_directly(folder)
         _place(entry)
         task = os.environ.get("APPLES_TASK")
         if task:
@@ -62,6 +63,18 @@ def _register(folder: str) -> None:
     rank = os.environ.get("PMI_RANK", "0")
     os.write(pipe, f"{rank} {os.getpid()}\n".encode())
     os.close(pipe)
+
+
+def _speak_directly(folder: str) -> None:
+    """Write to the agent and not through the launcher, which drops the last words of an abort."""
+    for name, standard in (("output", 1), ("errors", 2)):
+        try:
+            pipe = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
+        except OSError:
+            continue  # nobody listens when started by hand
+        os.set_blocking(pipe, True)
+        os.dup2(pipe, standard)
+        os.close(pipe)
 
 
 def _place(entry: dict[str, Any]) -> None:

@@ -30,12 +30,16 @@ Short = Annotated[str, Field(max_length=253)]
 
 @dataclass(frozen=True, slots=True)
 class HostTimes:
-    """What one host has spent so far, in seconds, as the mean over its ranks; `wait_seconds` None if unknown."""
+    """What one host has spent so far, in seconds, as the mean over its ranks.
+
+    `wait_seconds` and `processor_seconds` (of computing) are None where the program does not say.
+    """
 
     host: Short
     compute_seconds: Duration
     communicate_seconds: Duration
     wait_seconds: Duration | None = None
+    processor_seconds: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True)

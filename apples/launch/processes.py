@@ -73,13 +73,15 @@ class Processes:
         self._directory = tempfile.mkdtemp(prefix="apples-")
         self._cleared = False
         self._selector = selectors.DefaultSelector()
-        self._lines: dict[Source, Lines] = {}
         self._pipes: list[IO[bytes]] = []
         try:
             for name, text in command.files.items():
                 (Path(self._directory) / name).write_text(text, encoding="utf-8")
+            self._open_fifo("output", "output")
+            self._open_fifo("errors", "error")
             self._watchdog = self._guard(command)
         except OSError as error:
+            self._close()
             watchdog.remove(self._directory, self._cgroups)
             raise LaunchError(f"cannot start the run: {error}") from None
         weakref.finalize(self, _let_go, self._watchdog, list(self._pipes))
@@ -91,6 +93,12 @@ class Processes:
         except BaseException:
             self.stop()
             raise
+
+    def _open_fifo(self, name: str, source: Source) -> None:
+        """Listen to the ranks themselves; what the launcher passes on is its own talk."""
+        path = Path(self._directory) / name
+        os.mkfifo(path, 0o600)
+        self._listen(os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"), source)
 
     def _guard(self, command: Command) -> subprocess.Popen[bytes]:
         """Start the watchdog, which waits for its orders."""
@@ -123,8 +131,7 @@ class Processes:
 
     def _listen(self, pipe: IO[bytes], source: Source) -> None:
         os.set_blocking(pipe.fileno(), False)
-        self._lines[source] = Lines(LINE_LIMIT)
-        self._selector.register(pipe, selectors.EVENT_READ, source)
+        self._selector.register(pipe, selectors.EVENT_READ, (source, Lines(LINE_LIMIT)))
         self._pipes.append(pipe)
 
     def _tell(self, line: str) -> None:
@@ -147,16 +154,15 @@ class Processes:
     @property
     def guarded(self) -> bool:
         """Whether the watchdog is there and the run not over."""
-        return any(key.data == "report" for key in self._selector.get_map().values())
+        return any(key.data[0] == "report" for key in self._selector.get_map().values())
 
     def read(self, seconds: float) -> list[tuple[Source, bytes]]:
         """Return the lines that came, waiting at most `seconds` for the first of them."""
         heard: list[tuple[Source, bytes]] = []
         for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
-            source: Source = key.data
+            source, lines = key.data
             data = os.read(key.fd, CHUNK)
-            lines = self._lines[source].feed(data) if data else self._lines[source].rest()
-            heard += [(source, line) for line in lines]
+            heard += [(source, line) for line in (lines.feed(data) if data else lines.rest())]
             if not data:
                 self._selector.unregister(key.fileobj)
         self._cleared |= ("report", b"clear") in heard
@@ -201,11 +207,14 @@ class Processes:
 
     def _put_away(self) -> None:
         """Close the pipes and remove the files."""
+        self._close()
+        watchdog.remove(self._directory, self._cgroups)
+
+    def _close(self) -> None:
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
         for pipe in self._pipes:
             pipe.close()
-        watchdog.remove(self._directory, self._cgroups)
 
     def __enter__(self) -> Processes:
         """Return itself."""

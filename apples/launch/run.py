@@ -43,10 +43,18 @@ LAUNCHER_TALK = (
     "YOUR APPLICATION TERM",
     "This typically",
     "Please see",
+    "Abort(",
 )
 """Lines of hydra that say nothing the report does not say better."""
 
+LAUNCHER_FAULT = "assert (!closed) failed"
+"""What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
+
 Talk = Callable[[str], None]
+
+
+class LauncherFaultError(LaunchError):
+    """The launcher lost itself before the program was ready. Transient: starting again helps."""
 
 
 def to_stderr(line: str) -> None:
@@ -92,6 +100,7 @@ class Run:
         self._tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._ended: list[int] = []
         self._launcher_end = ""
+        self._launcher_fault = False
         self._failure: Failure | None = None
         self.ready_after: float | None = None
         self.cancelled = False
@@ -224,6 +233,7 @@ class Run:
             elif source == "output" and isinstance(event := _event(line), Failure):
                 self._failure = self._failure or event
             else:
+                self._launcher_fault |= LAUNCHER_FAULT in text
                 if text.startswith(LAUNCHER_TALK):
                     continue
                 if text.strip():
@@ -246,7 +256,9 @@ class Run:
             self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
         if timed_out:
             self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
-        self._fail(LaunchError if self.ready_after is None else ApplicationError, reason)
+        if self.ready_after is not None:
+            self._fail(ApplicationError, reason)
+        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
 
     def _end_reason(self) -> str:
         before = "it was ready" if self.ready_after is None else "it said 'done'"

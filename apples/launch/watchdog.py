@@ -48,6 +48,7 @@ class Watchdog:
         try:
             os.mkfifo(fifo, 0o600)
             self.listener = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+            self._hold("output", "errors")
             asked, told = os.pipe()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: os.write(told, b"x"))
@@ -59,6 +60,11 @@ class Watchdog:
         finally:
             self._clear()
         return self.status or 0
+
+    def _hold(self, *names: str) -> None:
+        """Keep the ranks' pipes open, so that they end when the run does and not between two ranks."""
+        for name in names:
+            os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
 
     def _line(self) -> bytes:
         """Return the next line of the agent; empty when it is gone."""

@@ -10,18 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from apples import state
 from apples.model import SpeedFunction
+from apples.resources import LEAST, MOST
 
 FORGETTING = 0.3
 """Weight of the newest run; the tenth last one still counts 4 %."""
 LARGEST_CORRECTION = 100.0
 """A single run cannot move a factor further than this either way."""
+LARGEST_FACTOR = 1e6
+"""No factor is believed to lie further from 1 than this, whatever a document says."""
 FIRST_SPREAD = 0.1
 """Relative spread taken after a single run, before anything is known of the next."""
 KEPT_SCORES = 200
+ROUNDING = 1e-9
+"""A larger strip never takes less time, but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,17 @@ class Learned:
     Attributes
     ----------
     speeds
-        Measured speed functions: host -> implementation -> function.
+        Measured speed functions: host (`Host.identity`) -> implementation -> function.
     pace
         Measured over modelled compute time, by host, from runs.
     overlap
         Measured over modelled communication time, from runs; 1 before the first.
+    drag
+        Iteration time over the busiest host's mean time, from runs: somebody is always late; at least 1.
     spread
-        Relative standard deviation of `pace` and `overlap` from run to run.
+        Relative standard deviation of each host's `pace` from run to run.
+    overlap_spread
+        The same of `overlap`.
     scores
         Whether each past run ended inside its 10-90 % interval, oldest first.
     """
@@ -45,7 +55,9 @@ class Learned:
     speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
     overlap: float = 1.0
+    drag: float = 1.0
     spread: Mapping[str, float] = field(default_factory=dict)
+    overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
 
     @property
@@ -78,12 +90,13 @@ def recall(application: str, version: str) -> Learned:
             function = _speed_function(entry)
             if function is not None:
                 speeds.setdefault(host, {})[implementation] = function
-    overlap = document.get("overlap")
     return Learned(
         speeds,
-        _positive(document.get("pace")),
-        float(overlap) if overlap is not None and _is_positive(overlap) else 1.0,
-        _positive(document.get("spread")),
+        _factors(document.get("pace")),
+        _factor(document.get("overlap")),
+        max(1.0, _factor(document.get("drag"))),
+        _factors(document.get("spread")),
+        _factor(document.get("overlap_spread"), 0.0),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
     )
 
@@ -94,13 +107,14 @@ def store_speeds(
     """Remember the speed functions of a host; what its runs taught about the old ones is forgotten."""
 
     def change(document: state.Document) -> state.Document:
-        speeds = document.setdefault("speeds", {})
-        speeds[host] = {
+        functions = {
             name: {"rows": f.rows, "seconds_per_point": f.seconds_per_point, "error": f.error}
             for name, f in measured.items()
         }
-        document.setdefault("pace", {}).pop(host, None)
-        document.setdefault("spread", {}).pop(host, None)
+        document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
+        for field_ in ("pace", "spread"):
+            others = _mapping(document.get(field_)).items()
+            document[field_] = {name: value for name, value in others if name != host}
         return document
 
     state.update(document_name(application, version), change)
@@ -111,6 +125,7 @@ def learn(
     version: str,
     pace: Mapping[str, float],
     overlap: float | None,
+    drag: float,
     inside: bool | None,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
@@ -121,18 +136,27 @@ def learn(
         By host: measured over predicted compute seconds, the prediction including the pace so far.
     overlap
         Measured over predicted communication seconds, likewise; None when there was none.
+    drag
+        Measured iteration time over the busiest host's mean time, at least 1.
     inside
         Whether the run ended inside its interval; None when it had none.
     """
 
     def change(document: state.Document) -> state.Document:
-        known, spread = document.setdefault("pace", {}), document.setdefault("spread", {})
+        known, spread = _factors(document.get("pace")), _factors(document.get("spread"))
         for host, ratio in pace.items():
             if _is_positive(ratio):
                 spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
                 known[host] = _blend(known.get(host), ratio)
+        document.update(pace=known, spread=spread)
         if overlap is not None and _is_positive(overlap):
-            document["overlap"] = _blend(document.get("overlap"), overlap)
+            before = document.get("overlap")
+            document["overlap_spread"] = _blend_spread(
+                document.get("overlap_spread"), overlap, not _is_positive(before)
+            )
+            document["overlap"] = _blend(before, overlap)
+        known_drag = document.get("drag")
+        document["drag"] = _blend(known_drag, drag / _factor(known_drag))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
@@ -143,13 +167,13 @@ def learn(
 def _blend(known: Any, ratio: float) -> float:
     """Return the factor after a run: the first is believed as it is, later ones by their weight."""
     step = min(max(ratio, 1 / LARGEST_CORRECTION), LARGEST_CORRECTION)
-    return float(known * step**FORGETTING if _is_positive(known) else step)
+    return _bounded(known * step**FORGETTING if _is_positive(known) else step)
 
 
 def _blend_spread(known: Any, ratio: float, first: bool) -> float:
     """Return the relative spread after a run; the first run tells nothing of it but a tenth."""
     deviation = FIRST_SPREAD if first else min(abs(math.log(ratio)), math.log(LARGEST_CORRECTION))
-    before = known if _is_positive(known) else deviation
+    before = _bounded(known) if _is_positive(known) else deviation
     return float(math.sqrt((1 - FORGETTING) * before**2 + FORGETTING * deviation**2))
 
 
@@ -160,7 +184,18 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     error = entry.get("error", 0.0)
     if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
         return None
+    times = [r * s for r, s in zip(rows, points, strict=True)]
+    if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
+        return None
     return SpeedFunction(tuple(rows), tuple(points), float(error) if _is_positive(error) else 0.0)
+
+
+def _bounded(value: float) -> float:
+    return float(min(max(value, 1 / LARGEST_FACTOR), LARGEST_FACTOR))
+
+
+def _factor(value: Any, unknown: float = 1.0) -> float:
+    return _bounded(value) if _is_positive(value) else unknown
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -171,14 +206,11 @@ def _sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-def _positive(value: Any) -> dict[str, float]:
-    return {k: float(v) for k, v in _mapping(value).items() if _is_positive(v)}
+def _factors(value: Any) -> dict[str, float]:
+    return {k: _bounded(v) for k, v in _mapping(value).items() if _is_positive(v)}
 
 
 def _is_positive(value: Any) -> bool:
     return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value > 0
+        isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
     )

@@ -7,14 +7,13 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from apples.conditions import Conditions, error_of
+from apples.conditions import LEAST_SHARE, Conditions, error_of
 from apples.model import (
     ModelTemplate,
     Rows,
@@ -29,9 +28,6 @@ from nws import available_share
 
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 """sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
-
-LEAST_SHARE = 0.01
-"""No host is believed to give less than this share of a CPU: a draw below would make T infinite."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,8 @@ class StripModel(ModelTemplate):
         Factor on C_i learned from runs: 1 is the paper's sum of sends and receives.
     overlap_error
         Relative standard deviation of that factor.
+    drag
+        Factor on the computing learned from runs: every iteration waits for whoever is late in it.
     risk
         How many mean absolute forecast errors later than the mean to plan for.
     memory_limit
@@ -61,6 +59,7 @@ class StripModel(ModelTemplate):
     speeds: Mapping[str, SpeedFunction]
     overlap: float = 1.0
     overlap_error: float = 0.0
+    drag: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
@@ -90,7 +89,7 @@ class StripModel(ModelTemplate):
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(self.conditions.hosts[name].slots for name in neighbours)
         if ours == 1:
-            return forecast
+            return max(LEAST_SHARE, forecast)
         width = self.conditions.width(host)
         others = self.conditions.competitors(host)
         return max(LEAST_SHARE, available_share(others, width, ours))
@@ -104,7 +103,8 @@ class StripModel(ModelTemplate):
         """Return p_i: seconds for one row when the strip has `rows` rows."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
-        mean = self.application.columns * speed / (self.share(host, present) * host.slots)
+        mean = self.application.columns * speed * self.drag
+        mean /= self.share(host, present) * host.slots
         return mean * (1.0 + self.risk * error_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _constant_row_seconds(self, host: Host) -> float | None:
@@ -221,13 +221,9 @@ class StripModel(ModelTemplate):
         """Return the most rows whose strip fits the forecast free memory; 0 where none does."""
         empty = self.application.strip_memory(0)
         per_row = self.application.strip_memory(1) - empty
-        limit = self.memory_limit
         caps = np.full(len(resources), total, dtype=np.int64)
         for i, host in enumerate(resources):
-            forecast = self.conditions.free_memory(host)
-            free = math.inf if limit is None else limit
-            if forecast is not None:
-                free = min(free, forecast.value - self.risk * error_of(forecast))
+            free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
             if free < self.application.strip_memory(total):
                 caps[i] = max(0, min(total, int((free - empty) // per_row)))
         return caps
@@ -239,7 +235,12 @@ class StripModel(ModelTemplate):
         """Return draws of T: CPU shares, speeds and links vary by their errors, the strips do not."""
         if self.risk:
             mean = StripModel(
-                self.application, self.conditions, self.speeds, self.overlap, self.overlap_error
+                self.application,
+                self.conditions,
+                self.speeds,
+                self.overlap,
+                self.overlap_error,
+                self.drag,
             )
             return mean.draw(resources, rows, generator, count)
         compute = self.computation(resources, rows)

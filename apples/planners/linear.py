@@ -29,18 +29,21 @@ def linear(resources: ResourceSet, information: InformationPool) -> Schedule:
 
 
 def solve(p: Seconds, information: InformationPool, resources: Sequence[Host]) -> Rows:
-    """Return the strips, any sign, from the linear system; the closed form must agree."""
+    """Return the strips, any sign, from the linear system; the closed form must agree.
+
+    Each equation is divided by its p_i and T counted in rows of the fastest host: no coefficient
+    exceeds 1, however unequal the hosts are.
+    """
     total, border = information.application.rows, information.model.communication(resources)
-    count = len(resources)
-    system = np.zeros((count + 1, count + 1))
-    system[np.arange(count), np.arange(count)] = p
-    system[:count, count] = -1.0
-    system[count, :count] = 1.0
-    solution = scipy.linalg.solve(system, np.append(-border, float(total)))
-    seconds = closed_form(p, border, total)
-    if abs(solution[count] - seconds) > AGREEMENT * abs(seconds):
+    count, unit = len(resources), float(p.min())
+    system = np.eye(count + 1)
+    system[:count, count] = -unit / p
+    system[count] = np.append(np.ones(count), 0.0)
+    solution = scipy.linalg.solve(system, np.append(-border / p, float(total)))
+    found, seconds = solution[count] * unit, closed_form(p, border, total)
+    if abs(found - seconds) > AGREEMENT * abs(seconds):
         raise ArithmeticError(
-            f"the linear system gives T = {solution[count]!r}, the closed form {seconds!r}"
+            f"the linear system gives T = {found!r}, the closed form {seconds!r}"
         )
     return np.asarray(solution[:count], dtype=np.float64)
 

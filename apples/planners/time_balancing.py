@@ -29,12 +29,17 @@ def time_balancing(resources: ResourceSet, information: InformationPool) -> Sche
 
     A host gets nothing when its border and one row take longer than the others need for the whole
     grid. It is dropped, the chain closes up and is solved again; unless that takes longer (the
-    host stands between two that are far apart) or the others lack the memory to do without it.
+    host stands between two that are far apart), the others lack the memory to do without it, or the
+    user wants at least so many hosts.
     """
     model, total = information.model, information.application.rows
     hosts, dropped = list(resources), []
     rows = balance(model, hosts, total)
-    while (shorter := _without_an_idle_host(model, hosts, rows, total)) is not None:
+    fewest = information.specifications.constraints.minimum_hosts
+    while (
+        len(hosts) > fewest
+        and (shorter := _without_an_idle_host(model, hosts, rows, total)) is not None
+    ):
         idle, rows = shorter
         dropped.append(hosts.pop(idle))
     return schedule(information, hosts, (int(r) for r in rows), "time_balancing", dropped)
@@ -82,28 +87,32 @@ def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:
     def rows(seconds: float) -> Counts:
         return np.clip(fit(seconds - border), ones, caps).astype(np.int64)
 
-    low, high = _bracket(rows, float(least.max()), total)
-    return _fill(model, hosts, rows(low), rows(high), total)
+    return _fill(model, hosts, *_bracket(rows, float(least.max()), total), total)
 
 
-def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple[float, float]:
-    """Return seconds between which the rows that fit reach the total, as close as floats allow."""
+def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple[Counts, Counts]:
+    """Return the rows that fit into some time, fewer than the total, and into a later one, enough.
+
+    No host's two numbers differ by more than one row, or the times are as close as floats allow.
+    """
     low, high = 0.0, max(start, 1e-300)
+    few, many = rows(low), rows(high)
     for _ in range(1100):
-        if rows(high).sum() >= total:
+        if many.sum() >= total:
             break
-        low, high = high, high * 2
+        low, high, few, many = high, high * 2, many, rows(high * 2)
     else:
         raise ModelError("the model computes too few rows however long it is given")
-    while high - low > RELATIVE_PRECISION * high:
+    while (many - few).max() > 1 and high - low > RELATIVE_PRECISION * high:
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        if rows(middle).sum() >= total:
-            high = middle
+        found = rows(middle)
+        if found.sum() >= total:
+            high, many = middle, found
         else:
-            low = middle
-    return low, high
+            low, few = middle, found
+    return few, many
 
 
 def _fill(

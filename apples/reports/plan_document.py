@@ -8,7 +8,7 @@ from typing import Any
 
 from apples.conditions import error_of
 from apples.coordinator import Deliberation
-from apples.explanation import LeftOut, Threshold, left_out
+from apples.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.information import InformationPool
 from apples.schedule import Estimate, HostEstimate, Rejection
 
@@ -37,6 +37,7 @@ def plan_document(blueprint: str, record: Deliberation, information: Information
         },
         "chosen": _chosen(record.chosen, decided) if record.chosen else None,
         "next_best": _next_best(record),
+        "hosts": len(record.usable),
         "considered": record.considered,
         "feasible": len(record.estimates),
         "left_out": [_left_out(reason) for reason in left_out(record)],
@@ -72,6 +73,7 @@ def explained(
             for e in ranked[:MOST_SETS]
         ],
         "changes": [_change(change) for change in changes],
+        "changes_within": SLOWEST,
         "equal_strips": {
             "iteration_seconds": equal.iteration_seconds,
             "ratio": equal.iteration_seconds / now,
@@ -172,4 +174,8 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "assumed": link.link.assumed,
             }
         )
-    return {"links": links, "overlap": information.learned.overlap}
+    return {
+        "links": links,
+        "overlap": information.learned.overlap,
+        "drag": information.learned.drag,
+    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from apples.explanation.thresholds import MOST_HOSTS
 from apples.quantities import amount, digits, duration
 
 Document = dict[str, Any]
@@ -25,7 +27,7 @@ def plan_text(document: Document, command: str) -> str:
     if document["chosen"] is None:
         return "\n".join(_no_plan(document))
     lines = [*_head(document), "", *_table(document), "", *_left_out_line(document)]
-    lines += [*_assumed(document), _weather(document), f"run it:  {command}"]
+    lines += [*_basis(document), f"run it:  {command}"]
     return "\n".join(lines)
 
 
@@ -51,21 +53,30 @@ def _no_plan(document: Document) -> Iterator[str]:
     remedy = document.get("remedy", "")
     yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
     yield ""
-    for rejection in document["rejected"][:SHOWN_HOSTS]:
-        yield f"  {rejection['reason']}"
-    more = document["rejected_total"] - min(len(document["rejected"]), SHOWN_HOSTS)
-    if more > 0:
-        yield f"  and {more} more refusals"
+    reasons = [*dict.fromkeys(rejection["reason"] for rejection in document["rejected"])]
+    for reason in reasons[:SHOWN_HOSTS]:
+        yield from _wrapped(reason)
+    if len(reasons) > SHOWN_HOSTS or document["rejected_total"] > len(document["rejected"]):
+        yield f"  {document['rejected_total']} refusals in all (--json lists them)"
 
 
-def _names(names: Sequence[str]) -> str:
+def _names(names: Sequence[str], room: int = 20) -> str:
+    """Return the names of a set, as many of them as go into `room` columns."""
     if not names:
         return "no plan"
-    if len(names) == 1:
-        return f"{names[0]} alone"
-    if len(names) > SHOWN_HOSTS:
-        return f"{', '.join(names[:SHOWN_HOSTS])} and {len(names) - SHOWN_HOSTS} more"
-    return ", ".join(names)
+    return f"{names[0]} alone" if len(names) == 1 else _listed(names, room)
+
+
+def _listed(names: Sequence[str], room: int) -> str:
+    shown = len(names)
+    while shown > 1 and len(_first(names, shown)) > room:
+        shown -= 1
+    return _first(names, shown)
+
+
+def _first(names: Sequence[str], count: int) -> str:
+    more = len(names) - count
+    return ", ".join(names[:count]) + (f" and {more} more" if more else "")
 
 
 def _head(document: Document) -> Iterator[str]:
@@ -73,10 +84,8 @@ def _head(document: Document) -> Iterator[str]:
     low, high = chosen["iteration_interval"]
     known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
     likely = f"likely {_between(low, high)}" if known else "no forecast error known"
-    yield (
-        f"Run on {_names(chosen['hosts'])}: "
-        f"{duration(chosen['iteration_seconds'])} an iteration ({likely})"
-    )
+    answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
+    yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on ' + answer))}{answer}"
     second = f"{document['application']['iterations']} iterations in "
     second += f"{duration(chosen['execution_seconds'])}."
     best = document["next_best"]
@@ -93,7 +102,8 @@ def _between(low: float, high: float) -> str:
 def _table(document: Document) -> Iterator[str]:
     strips = document["chosen"]["strips"]
     rows = [("host", "rows", "compute", "comm", "total", "CPU forecast", "memory")]
-    for strip in strips[:SHOWN_HOSTS]:
+    shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
+    for strip in strips[:shown]:
         free = strip["free_memory"]
         rows.append(
             (
@@ -112,8 +122,8 @@ def _table(document: Document) -> Iterator[str]:
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         yield "  ".join(cells).rstrip()
-    if len(strips) > SHOWN_HOSTS:
-        yield f"and {len(strips) - SHOWN_HOSTS} more hosts"
+    if len(strips) > shown:
+        yield f"and {len(strips) - shown} more hosts"
 
 
 def _left_out_line(document: Document) -> Iterator[str]:
@@ -121,27 +131,25 @@ def _left_out_line(document: Document) -> Iterator[str]:
     names = [one["host"] for one in document["left_out"]] + [r["hosts"][0] for r in refused]
     names = [n for n in dict.fromkeys(names) if n not in document["chosen"]["hosts"]]
     if names:
-        yield f"left out: {_names(names) if len(names) > 1 else names[0]} (--explain says why)"
+        yield f"left out: {_listed(names, 40)} (--explain says why)"
 
 
-def _assumed(document: Document) -> Iterator[str]:
-    assumed = document["assumed"]
-    if not assumed:
-        yield "assumed: nothing"
-    for line in assumed[:4]:
-        yield f"assumed: {line}"
-    if len(assumed) > 4:
-        yield f"assumed: and {len(assumed) - 4} more (--json lists them)"
+def _basis(document: Document) -> Iterator[str]:
+    """Yield what was assumed and the weather, on one line where they fit."""
+    assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
+    said = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
+    if len(assumed) > 1 or len(said) > WIDTH:
+        said = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
+    past = f"; {_coverage(document)}" if document["coverage"] is not None else ""
+    yield said + (past if len(said + past) <= WIDTH else "")
 
 
-def _weather(document: Document) -> str:
-    coverage = document["coverage"]
-    past = (
-        f"; {coverage:.0%} of past runs ended inside their interval"
-        if coverage is not None
-        else ""
-    )
-    return f"weather: {document['weather']['kind']}{past}"
+def _coverage(document: Document) -> str:
+    return f"{document['coverage']:.0%} of past runs kept the promise"
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="      ")
 
 
 def _sets(document: Document) -> Iterator[str]:
@@ -151,14 +159,14 @@ def _sets(document: Document) -> Iterator[str]:
     for one in ranked[:SHOWN_SETS]:
         same = set(one["hosts"]) == set(document["chosen"]["hosts"])
         against = "chosen" if same and one["ratio"] <= 1 else f"{one['ratio']:.2f} x"
-        yield f"  {duration(one['iteration_seconds']):>9}  {against:>7}  {' '.join(one['hosts'])}"
+        yield f"  {duration(one['iteration_seconds']):>9}  {against:>7}  {_names(one['hosts'])}"
 
 
 def _why_not(document: Document) -> Iterator[str]:
     for one in document["left_out"]:
-        yield f"  {one['host']} left out: {one['reason']}"
+        yield from _wrapped(f"{one['host']} left out: {one['reason']}")
     for one in document["rejected"][:SHOWN_HOSTS]:
-        yield f"  {one['reason']}"
+        yield from _wrapped(one["reason"])
 
 
 def _changes(document: Document) -> Iterator[str]:
@@ -179,8 +187,11 @@ def _changes(document: Document) -> Iterator[str]:
                 f"  {change['host']} {side} {at} {what} (now {now}{error})"
                 f"  -> {_names(change['answer'])}  ({advice})"
             )
-    if not document["changes"]:
-        yield "  not by any one host's CPU, speed or latency within a factor of 64"
+    if document["hosts"] > MOST_HOSTS:
+        yield f"  not asked: the list has {document['hosts']} usable hosts, more than {MOST_HOSTS}"
+    elif not document["changes"]:
+        within = digits(document["changes_within"])
+        yield f"  not by the CPU, speed or latency of a host asked about, within a factor of {within}"
 
 
 def _quantity(change: Document, key: str) -> str:
@@ -205,7 +216,14 @@ def _rests_on(document: Document) -> Iterator[str]:
     overlap = document["rests_on"]["overlap"]
     if overlap != 1:
         yield f"         borders times {digits(overlap)}, learned from runs"
+    drag = document["rests_on"]["drag"]
+    if drag != 1:
+        yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"
     yield f"  risk   {digits(document['risk'], 2)}"
+    if document["coverage"] is not None:
+        yield f"  past   {_coverage(document)}"
+    for line in document["assumed"][:SHOWN_HOSTS]:
+        yield from _wrapped(f"assumed: {line}")
 
 
 def _equal(document: Document) -> Iterator[str]:

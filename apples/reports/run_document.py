@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apples.actuator import Command, Outcome
-from apples.feedback import PredictionCheck
+from apples.feedback import HostCheck, PredictionCheck
 from apples.schedule import Estimate
 
 Document = dict[str, Any]
@@ -22,7 +22,6 @@ def run_document(
 ) -> Document:
     """Return the document of a finished run; `verified` is None when nobody asked."""
     low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
-    totals = {one.host: one for one in outcome.hosts}
     return {
         "schema": SCHEMA,
         "plan": plan,
@@ -38,26 +37,34 @@ def run_document(
             "startup_seconds": outcome.startup_seconds,
             "residual": outcome.residual,
             "files": list(outcome.files),
-            "hosts": [
-                {
-                    "host": one.host,
-                    "rows": one.rows,
-                    "compute_seconds": totals[one.host].compute_seconds
-                    if one.host in totals
-                    else None,
-                    "communicate_seconds": totals[one.host].communicate_seconds
-                    if one.host in totals
-                    else None,
-                    "predicted_compute_per_iteration": one.predicted_compute,
-                    "compute_per_iteration": one.measured_compute,
-                    "predicted_communicate_per_iteration": one.predicted_communicate,
-                    "communicate_per_iteration": one.measured_communicate,
-                }
-                for one in result.hosts
-            ],
+            "hosts": [_host(one, outcome.iterations) for one in result.hosts],
         },
         "verified": verified,
         "result_sha256": outcome.sha256,
+    }
+
+
+def _host(one: HostCheck, iterations: int) -> Document:
+    """Return one host's figures: totals over the loop, then what one iteration took and was predicted to."""
+    processor = None if one.processor is None else one.processor * iterations
+    busy = processor is not None and one.measured_compute > 0
+    planned = one.predicted_compute
+    return {
+        "host": one.host,
+        "rows": one.rows,
+        "compute_seconds": one.measured_compute * iterations,
+        "communicate_seconds": one.measured_communicate * iterations,
+        "wait_seconds": None if one.wait is None else one.wait * iterations,
+        "processor_seconds": processor,
+        "cpu_got": min(1.0, one.processor / one.measured_compute)
+        if busy and one.processor
+        else None,
+        "off": one.measured_compute / planned - 1.0 if planned > 0 else None,
+        "predicted_compute_per_iteration": planned,
+        "compute_per_iteration": one.measured_compute,
+        "predicted_communicate_per_iteration": one.predicted_communicate,
+        "communicate_per_iteration": one.measured_communicate,
+        "wait_per_iteration": one.wait,
     }
 
 

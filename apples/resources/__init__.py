@@ -5,11 +5,13 @@ Read in this order: `host` (one `Host`; a `ResourceSet` is an ordered tuple of t
 TOML file, checked).
 """
 
-from apples.resources.host import Host, ResourceSet, names
+from apples.resources.host import LEAST, MOST, Host, ResourceSet, names
 from apples.resources.host_list import HostList, HostListDocument, read_host_list
 from apples.resources.network import Link, Network
 
 __all__ = [
+    "LEAST",
+    "MOST",
     "Host",
     "HostList",
     "HostListDocument",

@@ -5,19 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ByteSize, ConfigDict, Field, Strict
 from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
 TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
 
+
+def _no_truth_value(value: object) -> object:
+    """Refuse true and false where pydantic would take them for 1 and 0 bytes."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("byte_size", "no number of bytes")
+    return value
+
+
+def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse a CPU that is named twice: it would count as two."""
+    if len(set(cpus)) < len(cpus):
+        raise PydanticCustomError("value_error", "must name each CPU once")
+    return cpus
+
+
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=253)]
 Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Memory = Annotated[ByteSize, Field(ge=0, lt=2**63)]
+LEAST, MOST = 1e-15, 1e15
+"""Positive numbers of a host list lie between: whatever is computed from them stays finite."""
+PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
+Cost = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
+Share = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=1, allow_inf_nan=False)]
+Memory = Annotated[
+    ByteSize,
+    BeforeValidator(_no_truth_value, json_schema_input_type=int | str),
+    Field(ge=0, lt=2**63),
+]
+Cpus = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=0, lt=2**16)], ...], AfterValidator(_each_once)
+]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -58,13 +84,13 @@ class Host:
     name: Name
     address: Address | None = None
     site: Name = "local"
-    slots: Annotated[int, Field(ge=1, le=4096)] = 1
-    cpus: tuple[Annotated[int, Field(ge=0, lt=2**16)], ...] = ()
+    slots: Annotated[int, Strict(), Field(ge=1, le=4096)] = 1
+    cpus: Cpus = ()
     seconds_per_point: PositiveNumber | None = None
     cpu: Share = 1.0
     free_memory: Memory | None = None
     platform: Text = ""
-    cost_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    cost_per_second: Cost = 0.0
     user: Text = ""
     python: Text = ""
     directory: Text = ""
@@ -73,6 +99,19 @@ class Host:
     def reached_at(self) -> str:
         """The address, or the name where no address is given."""
         return self.address or self.name
+
+    @property
+    def identity(self) -> str:
+        """What is remembered of a host is filed under: name, address and CPUs, so that two lists do not mix.
+
+        Examples
+        --------
+        >>> Host("ada").identity, Host("ada", address="10.0.0.1", cpus=(0, 1)).identity
+        ('ada', 'ada@10.0.0.1#0,1')
+        """
+        address = f"@{self.address}" if self.address else ""
+        cpus = f"#{','.join(map(str, self.cpus))}" if self.cpus else ""
+        return f"{self.name}{address}{cpus}"
 
 
 ResourceSet = tuple[Host, ...]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
 import hat
-from apples.resources.host import Host, Name, PositiveNumber, Text
+from apples.resources.host import MOST, Host, Name, PositiveNumber, Text
 from apples.resources.network import Link, Network
 
-Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class DefaultLink(BaseModel):
@@ -64,7 +64,7 @@ class HostListDocument(BaseModel):
 
     @model_validator(mode="after")
     def _names_are_somebodys(self) -> HostListDocument:
-        hat.refuse([*self._repeated_names(), *self._unknown_ends()])
+        hat.refuse([*self._repeated_names(), *self._unknown_ends(), *self._repeated_pairs()])
         return self
 
     def _repeated_names(self) -> Iterator[hat.Fault]:
@@ -73,6 +73,16 @@ class HostListDocument(BaseModel):
             if count[host.name] > 1:
                 message = f"must be unique ('{host.name}' names {count[host.name]} hosts)"
                 yield hat.Fault(("host", i, "name"), message)
+
+    def _repeated_pairs(self) -> Iterator[hat.Fault]:
+        first: dict[tuple[str, str], int] = {}
+        for i, entry in enumerate(self.link):
+            for pair in dict.fromkeys(entry.pairs()):
+                if pair in first:
+                    message = f"{pair[0]} to {pair[1]} has its link already, link[{first[pair]}]"
+                    yield hat.Fault(("link", i), message)
+                    break
+                first[pair] = i
 
     def _unknown_ends(self) -> Iterator[hat.Fault]:
         known = {host.name for host in self.host} | {host.site for host in self.host}

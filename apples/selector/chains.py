@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from apples.information import InformationPool
 from apples.resources import Host
-from apples.selector.distances import Distance
+from apples.selector.distances import Distance, measured
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -39,13 +39,11 @@ def chain(
     """
     limit = information.specifications.constraints.maximum_distance
     order, left = [locus], [i for i in range(len(hosts)) if i != locus]
-    from_locus = dict(
-        zip(left, distance(hosts[locus], [hosts[i] for i in left], information), strict=True)
-    )
     if limit is not None:
-        left = [i for i in left if from_locus[i] <= limit]
+        reach = measured(distance, hosts[locus], [hosts[i] for i in left], information)
+        left = [i for i, far in zip(left, reach, strict=True) if far <= limit]
     while left:
-        distances = distance(hosts[order[-1]], [hosts[i] for i in left], information)
+        distances = measured(distance, hosts[order[-1]], [hosts[i] for i in left], information)
         nearest = min(range(len(left)), key=lambda k: (distances[k], speed[left[k]], left[k]))
         order.append(left.pop(nearest))
     return order

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from apples.errors import ModelError
 from apples.information import InformationPool
 from apples.resources import Host
 
@@ -33,6 +34,18 @@ def paper(host: Host, others: Sequence[Host], information: InformationPool) -> D
     total = information.application.rows
     p = information.model.seconds_per_row((host, *others), total)
     return np.asarray(total * np.abs(p[1:] - p[0]) + information.model.borders(host, others))
+
+
+def measured(
+    distance: Distance, host: Host, others: Sequence[Host], information: InformationPool
+) -> list[float]:
+    """Return what a distance says of some hosts; `ModelError` when that is not a number for each."""
+    found = np.asarray(distance(host, others, information), dtype=float)
+    if found.shape != (len(others),) or np.isnan(found).any():
+        raise ModelError(
+            f"the distance must give a number for each of {len(others)} hosts, not {found}"
+        )
+    return [float(x) for x in found]
 
 
 DISTANCES: Mapping[str, Distance] = {"communication": communication, "paper": paper}

@@ -43,17 +43,12 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
 
 def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host whose free memory does not hold a strip of a single row."""
-    free, limit = (
-        information.conditions.free_memory(host),
-        information.specifications.constraints.memory,
-    )
-    available = min(free.value if free else math.inf, math.inf if limit is None else limit)
-    needed = information.model.memory(1)
+    available, needed = information.memory_for_strip(host), information.model.memory(1)
     if available >= needed:
         return None
     return Rejection(
         (host.name,),
-        f"{host.name} has {amount(available)} free, a strip of one row needs {amount(needed)}",
+        f"{host.name} offers {amount(available)}, a strip of one row needs {amount(needed)}",
         (available, needed),
         "memory",
     )
@@ -63,7 +58,7 @@ def negative_strip(schedule: Schedule, information: InformationPool) -> Rejectio
     """Refuse a schedule that gives a host less than a row (the paper's first filter)."""
     rows = np.array(schedule.rows, dtype=float)
     if rows.size == 0 or rows.min() >= 1:
-        return None
+        return None  # a planner's NaN is not at least 1 either
     worst = int(rows.argmin())
     host = schedule.resources[worst]
     border = float(information.model.communication(schedule.resources)[worst])
@@ -79,7 +74,16 @@ def negative_strip(schedule: Schedule, information: InformationPool) -> Rejectio
 def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse a schedule whose strips do not add up to the grid."""
     total, held = information.application.rows, sum(schedule.rows)
-    if round(held) == total:
+    for allocation in schedule.allocations:
+        if not float(allocation.rows).is_integer():
+            below, name = math.floor(allocation.rows), allocation.host.name
+            return Rejection(
+                names(schedule.resources),
+                f"{name} would compute {allocation.rows:.6g} rows, not {below} or {below + 1}",
+                (float(allocation.rows), float(below)),
+                "rows",
+            )
+    if held == total:
         return None
     if held > total:
         return Rejection(
@@ -88,7 +92,8 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
             (float(len(schedule.rows)), float(total)),
             "rows",
         )
-    where = f"{len(schedule.rows)} hosts" if schedule.rows else "any part of the set"
+    count = len(schedule.rows)
+    where = f"{count} host{'s' if count > 1 else ''}" if count else "any part of the set"
     return Rejection(
         names(schedule.resources) or names(schedule.dropped),
         f"memory and limits of {where} admit {held:.0f} rows, the grid has {total}",
@@ -103,13 +108,14 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
     for allocation, cap in zip(schedule.allocations, caps, strict=True):
         if allocation.rows > cap:
             host = allocation.host
-            free = information.conditions.free_memory(host)
-            needed = information.model.memory(allocation.rows)
-            available = free.value if free else 0.0
+            needed, available = (
+                information.model.memory(allocation.rows),
+                information.memory_for_strip(host),
+            )
             return Rejection(
                 names(schedule.resources),
                 f"{host.name} would page: its strip of {allocation.rows:.0f} rows needs "
-                f"{amount(needed)}, {amount(available)} is free",
+                f"{amount(needed)}, {amount(available)} is offered",
                 (needed, available),
                 "memory",
             )

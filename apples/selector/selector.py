@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 
+from apples.errors import UsageError
 from apples.information import InformationPool
 from apples.resources import Host, ResourceSet
 from apples.schedule import Rejection, Schedule
@@ -26,6 +27,8 @@ BUDGET = 60_000
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8
+MOST_PAIRED = 1000
+"""Hosts that a distance other than communication may order: it looks at every pair."""
 LONGEST_SEARCHED = 48
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
@@ -127,6 +130,11 @@ class ResourceSelector:
         if self.distance is communication:
             chains: Iterable[tuple[Indices, Floats]] = site_chains(hosts, speed, information)
         else:
+            if len(hosts) > MOST_PAIRED:
+                raise UsageError(
+                    f"a distance that looks at every pair takes at most {MOST_PAIRED} hosts, "
+                    f"not {len(hosts)}: use --distance communication"
+                )
             locus = int(np.argmin(speed))
             order = chain(locus, hosts, speed.tolist(), self.distance, information)
             steps = [search.border(a, b) for a, b in pairwise(order)]
@@ -160,8 +168,8 @@ def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequ
     yield hosts
     preferences = information.specifications.preferences
     for wanted in (
-        [h for h in hosts if h.name in preferences.prefer],
-        [h for h in hosts if h.name not in preferences.avoid],
+        [h for h in hosts if {h.name, h.site} & {*preferences.prefer}],
+        [h for h in hosts if not {h.name, h.site} & {*preferences.avoid}],
     ):
         if 0 < len(wanted) < len(hosts):
             yield wanted

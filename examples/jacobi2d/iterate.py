@@ -16,16 +16,35 @@ from task import Task
 # counted from a rate that a cold start may have got wrong.
 FASTEST_GROWTH = 16
 
-# The column of a gathered row that follows compute and communicate seconds.
-ELAPSED = 2
+# The column of a gathered row that follows compute, processor, communicate and wait seconds.
+ELAPSED = 4
+
+# Of an exchange, what exceeds this many times the quickest of late is waiting for a neighbour that
+# was not there yet: two ranks that are both there take 1.0-1.5 times the quickest.
+PROMPT = 2.0
+# The quickest is forgotten so slowly: by a thousandth an iteration, should the network change.
+FORGETTING = 1.001
 
 
 @dataclass
 class Clock:
-    """Seconds of one rank in the kernel and in exchanging, from the first barrier on."""
+    """Seconds of one rank in the kernel and in exchanging, from the first barrier on.
+
+    `processor` is what `compute` cost in processor time: less where others had the CPU meanwhile.
+    """
 
     compute: float = 0.0
+    processor: float = 0.0
     communicate: float = 0.0
+    wait: float = 0.0
+    quickest: float = math.inf
+
+    def exchanged(self, seconds: float) -> None:
+        """Enter an exchange of edges: what it took, and what was waiting for a late neighbour."""
+        self.quickest = min(seconds, self.quickest * FORGETTING)
+        prompt = min(seconds, PROMPT * self.quickest)
+        self.communicate += prompt
+        self.wait += seconds - prompt
 
 
 @dataclass
@@ -92,14 +111,17 @@ class Iteration:
         halo.start(turn)
         self.patience.wait(lambda: halo.done(turn))
         arrived = time.perf_counter()
+        spent = time.thread_time()
         change = self._sweep(turn, checked)
+        self.clock.processor += time.thread_time() - spent
         swept = time.perf_counter()
         self.outcome.iterations, self.outcome.turn = iteration, 1 - turn
         if checked:
             self.outcome.residual = self._largest(change)
             last = last or self.outcome.residual <= parameters.tolerance > 0
         self.clock.compute += swept - arrived
-        self.clock.communicate += arrived - begin + time.perf_counter() - swept
+        self.clock.exchanged(arrived - begin)
+        self.clock.wait += time.perf_counter() - swept
         return last
 
     def _sweep(self, turn: int, checked: bool) -> float:
@@ -133,13 +155,15 @@ class Reports:
         self.last_iteration = 0
 
     def gather(self) -> Grid:
-        """Return compute, communicate and elapsed seconds of every rank. Collective.
+        """Return compute, processor, communicate, wait and elapsed seconds of every rank. Collective.
 
         Of the elapsed ones the largest counts: ranks leave the first barrier and come here at
         slightly different times, and a host's times must fit into the time that passed.
         """
         clock, comm = self.iteration.clock, self.iteration.comm
-        mine = np.array([clock.compute, clock.communicate, time.perf_counter() - self.begin])
+        elapsed = time.perf_counter() - self.begin
+        spent = [clock.compute, clock.processor, clock.communicate, clock.wait]
+        mine = np.array([*spent, elapsed])
         every = np.empty((comm.Get_size(), len(mine)))
         self.iteration.patience.wait(comm.Iallgather(mine, every).Test)
         return every
@@ -163,7 +187,7 @@ class Reports:
                 residual=finite_or_none(outcome.residual),
                 hosts=self.hosts(every),
             )
-        self.iteration.clock.communicate += time.perf_counter() - start
+        self.iteration.clock.wait += time.perf_counter() - start
 
     def hosts(self, every: Grid) -> list[dict[str, object]]:
         """Return each host's times, the mean over its ranks."""
@@ -171,12 +195,14 @@ class Reports:
         owner = np.array([strip.host for strip in task.strips])
         hosts: list[dict[str, object]] = []
         for index, name in enumerate(task.hosts):
-            compute, communicate = every[owner == index, :ELAPSED].mean(axis=0)
+            compute, processor, communicate, wait = every[owner == index, :ELAPSED].mean(axis=0)
             hosts.append(
                 {
                     "host": name,
                     "compute_seconds": round(float(compute), 6),
+                    "processor_seconds": round(float(processor), 6),
                     "communicate_seconds": round(float(communicate), 6),
+                    "wait_seconds": round(float(wait), 6),
                 }
             )
         return hosts

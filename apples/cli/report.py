@@ -1,0 +1,100 @@
+"""`apples report`: a page on one log under several policies, or on a sweep."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apples.cli.simulate import say_what_was_done
+from apples.errors import UsageError
+from apples.reports.sim_facts import Run
+from apples.reports.sim_page import charts, comparison_page
+from apples.reports.sim_pictures import write_pictures
+from apples.reports.sim_sweep_page import sweep_charts, sweep_page
+from apples.simulator.metrics import write_csv
+from apples.simulator.prepare import named, prepare
+from apples.simulator.sweep import Results
+
+
+def report(
+    source: Annotated[str, typer.Argument(help="A log, a model, or a sweep's file of results.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="May be repeated; the first is the baseline.")
+    ] = None,
+    processors: Annotated[int | None, typer.Option(help="Processors of the machine.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Whole nodes are given to jobs.")] = None,
+    cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
+    malleable: Annotated[float, typer.Option(help="Fraction of jobs that can be resized.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="name=value, or POLICY:name=value; may be repeated.")
+    ] = None,
+    pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as SVG.")] = None,
+    png: Annotated[bool, typer.Option("--png", help="PNG beside the SVG.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Write a page about simulations: one file that opens offline."""
+    method: dict[str, object] = {
+        "log": Path(source).name,
+        "command": shlex.join(["apples", *sys.argv[1:]]),
+        "apples": version("apples"),
+        "seed": seed,
+    }
+    if source.endswith(".jsonl"):
+        rows = list(Results(Path(source)).rows.values())
+        if not rows:
+            raise UsageError(f"{source}: holds no results")
+        text, drawn = sweep_page(rows, method), sweep_charts(rows)
+        count = len(rows)
+    else:
+        runs = _runs(source, policy or ["easy", "sd"], processors, nodes, cores_per_node,
+                     malleable, seed, option or [], method)  # fmt: skip
+        text = comparison_page(runs, method)
+        drawn = charts(runs[0], runs[-1]) if len(runs) > 1 else {}
+        count = len(runs)
+        for run in runs:
+            path = out.with_name(f"{out.stem}-{run.name.replace(':', '_').replace('/', '_')}.csv")
+            write_csv(path, run.workload, run.schedule)
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: {error.strerror or error}") from error
+    files = write_pictures(pictures, drawn, png) if pictures is not None else []
+    if as_json:
+        answer = {"schema": "apples.report/1", "page": str(out), "bytes": len(text.encode()),
+                  "runs": count, "pictures": [str(path) for path in files]}  # fmt: skip
+        typer.echo(json.dumps(answer))
+    else:
+        typer.echo(f"{out}: {len(text.encode())} bytes, {count} runs, {len(files)} pictures")
+
+
+def _runs(
+    source: str, policies: list[str], processors: int | None, nodes: int | None,
+    cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
+) -> list[Run]:  # fmt: skip
+    runs: list[Run] = []
+    for name in policies:
+        made = prepare(
+            source, name, named(name, words), processors=processors, nodes=nodes, cores=cores,
+            malleable=malleable, seed=seed,
+        )  # fmt: skip
+        if not runs:
+            say_what_was_done(source, made)
+        setting, read = made.setting, made.source
+        runs.append(Run(name, made.workload, made.run(record=True), setting))
+        method.update(
+            {"log sha256": read.sha256 or "none: a model", "records": read.records,
+             "cleaning": str(read.cleaning) or "nothing",
+             "machine": f"{setting.nodes} nodes x {setting.cores_per_node} cores",
+             "tie rule": setting.ties, "run-time model": setting.runtime_model,
+             "malleable": malleable}
+        )  # fmt: skip
+        method[f"policy {name}"] = repr(made.policy)
+    return runs

@@ -1,0 +1,142 @@
+"""SD-Policy's search for mates (D'Amico et al. 2019, equations 1-3), exact.
+
+Minimise the sum of penalties over at most m mates whose nodes add up to those of the newcomer.
+For two mates it is enough to know, for every number of nodes, the two candidates least hurt: one
+look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must be
+full. Written on indexed sequences so that the simulator compiles these very functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+from typing import Any
+
+Numbers = MutableSequence[Any]
+NO_PENALTY = 1e300
+
+
+def best_pair(
+    nodes: Sequence[int],
+    penalties: Sequence[float],
+    count: int,
+    wanted: int,
+    first: Numbers,
+    second: Numbers,
+    stamp: Numbers,
+    turn: int,
+    chosen: Numbers,
+) -> int:
+    """Write the positions of the best one or two candidates into `chosen`; return how many.
+
+    Parameters
+    ----------
+    nodes, penalties, count
+        Of the candidates; those of NO_PENALTY or more are not taken.
+    first, second, stamp, turn
+        Work space by number of nodes (`wanted` + 1 entries); `turn` differs from call to call.
+    """
+    for i in range(count):
+        size = nodes[i]
+        if size > wanted or penalties[i] >= NO_PENALTY:
+            continue
+        if stamp[size] != turn:
+            stamp[size] = turn
+            first[size] = i
+            second[size] = -1
+        elif penalties[i] < penalties[first[size]]:
+            second[size] = first[size]
+            first[size] = i
+        elif second[size] < 0 or penalties[i] < penalties[second[size]]:
+            second[size] = i
+    least = NO_PENALTY
+    found = 0
+    if stamp[wanted] == turn:
+        found = 1
+        chosen[0] = first[wanted]
+        least = penalties[chosen[0]]
+    for i in range(count):
+        rest = wanted - nodes[i]
+        if rest < nodes[i] or penalties[i] >= NO_PENALTY or stamp[rest] != turn:
+            continue
+        other = first[rest]
+        if other == i:
+            other = second[rest]
+        if other >= 0 and penalties[i] + penalties[other] < least:
+            least = penalties[i] + penalties[other]
+            chosen[0] = i
+            chosen[1] = other
+            found = 2
+    return found
+
+
+def best_group(
+    nodes: Sequence[int],
+    penalties: Sequence[float],
+    count: int,
+    wanted: int,
+    most: int,
+    cost: Numbers,
+    last: Numbers,
+    chosen: Numbers,
+) -> int:
+    """Do the same for at most `most` mates.
+
+    Parameters
+    ----------
+    cost, last
+        Work space: (most + 1) * (wanted + 1) entries, and `count` times as many.
+    """
+    width = wanted + 1
+    cells = (most + 1) * width
+    for cell in range(cells):
+        cost[cell] = NO_PENALTY
+    cost[0] = 0.0
+    for i in range(count):
+        size = nodes[i]
+        for cell in range(cells):
+            last[i * cells + cell] = 0
+        if size > wanted or penalties[i] >= NO_PENALTY:
+            continue
+        for mates in range(most, 0, -1):
+            for total in range(size, width):
+                before = cost[(mates - 1) * width + total - size]
+                if before + penalties[i] < cost[mates * width + total]:
+                    cost[mates * width + total] = before + penalties[i]
+                    last[i * cells + mates * width + total] = 1
+    found = 0
+    for mates in range(1, most + 1):
+        if cost[mates * width + wanted] < cost[found * width + wanted]:
+            found = mates
+    mates, total = found, wanted
+    for i in range(count - 1, -1, -1):
+        if mates > 0 and last[i * cells + mates * width + total] == 1:
+            mates -= 1
+            chosen[mates] = i
+            total -= nodes[i]
+    return found
+
+
+def find_mates(
+    nodes: Sequence[int], penalties: Sequence[float], wanted: int, most: int = 2
+) -> tuple[int, ...]:
+    """Return the positions of the mates of least summed penalty, () if no group fits exactly.
+
+    Examples
+    --------
+    >>> find_mates([2, 3, 3, 5], [1.5, 1.2, 1.1, 3.0], wanted=5)
+    (0, 2)
+    """
+    count = len(nodes)
+    chosen: Numbers = [0] * max(most, 2)
+    if most == 1:
+        exact = [p if n == wanted else NO_PENALTY for n, p in zip(nodes, penalties, strict=True)]
+        penalties = exact
+    if most <= 2:
+        first, second, stamp = ([0] * (wanted + 1) for _ in range(3))
+        found = best_pair(nodes, penalties, count, wanted, first, second, stamp, 1, chosen)
+    else:
+        cells = (most + 1) * (wanted + 1)
+        found = best_group(
+            nodes, penalties, count, wanted, most, [0.0] * cells, [0] * (cells * count), chosen
+        )
+    return tuple(sorted(chosen[:found]))

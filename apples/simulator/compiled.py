@@ -1,0 +1,129 @@
+"""Compile the simulator's inner loops where numba is installed; run them as they are elsewhere.
+
+The loops are written in the part of Python that both understand, on indexed sequences: numpy
+arrays when compiled, lists when not (a list is the faster of the two to index from Python).
+Neither order of operations nor arithmetic differs, so the schedule is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, MutableSequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from platformdirs import user_cache_path
+
+numba: ModuleType | None
+try:
+    numba = import_module("numba")
+except ImportError:
+    numba = None
+
+F = TypeVar("F", bound=Callable[..., Any])
+Numbers = MutableSequence[Any]  # a numpy array when compiled, else a list
+
+#: True when the loops are compiled; numba's own switch NUMBA_DISABLE_JIT=1 turns it off.
+COMPILED = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+ENGINE = "numba" if COMPILED else "python"
+
+
+def _sources_digest() -> str:
+    """Return what tells one state of the compiled functions' sources from another."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(
+        [*package.glob("simulator/*.py"), package / "scheduler/mates.py",
+         package / "topology/distribute.py"]
+    ):  # fmt: skip
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(function: F, **how: bool) -> F:
+    """Compile with numba, the result kept on disk by the state of all sources.
+
+    numba itself keeps a function until its own file changes, and would go on with an old
+    copy of a function of another file that was compiled into it.
+    """
+    if numba is None or not COMPILED:
+        return function
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_folder())
+    try:
+        result: F = numba.njit(cache=True, **how)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return result
+
+
+def _folder() -> Path:
+    """Return where compiled functions are kept."""
+    chosen = numba.config.CACHE_DIR if numba is not None else ""
+    return Path(chosen or user_cache_path("apples") / "compiled" / DIGEST)
+
+
+def was_compiled(function: str) -> bool:
+    """Return whether a compiled function of that name is kept on this machine."""
+    return any(_folder().rglob(f"*.{function}-*.nbi"))
+
+
+DIGEST = _sources_digest() if COMPILED else ""
+
+
+def compiled(function: F) -> F:
+    """Return the function compiled with numba (kept on disk between processes), or as it is."""
+    return _compile(function)
+
+
+def inner(function: F) -> F:
+    """Do the same for a function that only compiled ones call: no door to it from Python.
+
+    That door would unpack every array of its arguments; leaving it out halves the time to compile.
+    """
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def numbers(values: NDArray[Any]) -> Numbers:
+    """Return what the loops index fastest: the array itself, or its list."""
+    return values if COMPILED else values.tolist()  # type: ignore[return-value]
+
+
+def zeros(count: int) -> Numbers:
+    """Return `count` zeros, float64."""
+    return numbers(np.zeros(count))
+
+
+def integers(count: int, value: int = 0) -> Numbers:
+    """Return `count` times an int64."""
+    return numbers(np.full(count, value, dtype=np.int64))
+
+
+def open_gap(values: Numbers, position: int, count: int) -> None:
+    """Move values[position:count] one to the right; the first `count` entries are in use."""
+    values[position + 1 : count + 1] = values[position:count]
+
+
+def close_gap(values: Numbers, position: int, count: int) -> None:
+    """Move values[position+1:count] one to the left, over the entry at `position`."""
+    values[position : count - 1] = values[position + 1 : count]
+
+
+def _open_gap_loop(values: Numbers, position: int, count: int) -> None:
+    for i in range(count, position, -1):
+        values[i] = values[i - 1]
+
+
+def _close_gap_loop(values: Numbers, position: int, count: int) -> None:
+    for i in range(position, count - 1):
+        values[i] = values[i + 1]
+
+
+if COMPILED:
+    open_gap = compiled(_open_gap_loop)
+    close_gap = compiled(_close_gap_loop)

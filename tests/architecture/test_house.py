@@ -1,0 +1,69 @@
+"""Rules of the house that a tool does not keep."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import apples
+
+ROOT = Path(apples.__file__).parents[1]
+PACKAGES = ("apples", "nws", "hat", "blueprints", "examples")
+SOURCES = sorted(p for name in PACKAGES for p in (ROOT / name).rglob("*.py"))
+SOURCES = [p for p in SOURCES if "templates" not in p.parts]
+BLUEPRINTS = sorted(p for p in (ROOT / "blueprints").glob("*.py") if p.stem != "__init__")
+FRONT_DOORS = [p.parent for name in PACKAGES[:4] for p in (ROOT / name).rglob("__init__.py")]
+
+
+def called(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", BLUEPRINTS, ids=called)
+def test_a_blueprint_knows_only_the_front_door_of_apples_and_reads_at_a_glance(path):
+    tree = ast.parse(path.read_text())
+    imported = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert [getattr(n, "module", None) for n in imported] == ["apples"]
+    (function,) = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    assert function.name == path.stem
+    assert sum(isinstance(n, ast.stmt) for n in ast.walk(function)) - 1 <= 20
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=called)
+def test_a_file_is_short_and_hides_no_cycle(path):
+    text = path.read_text()
+    assert text.count("\n") <= 300
+    assert "TYPE_CHECKING" not in text
+    assert ast.get_docstring(ast.parse(text)), "a file says what it is for"
+
+
+@pytest.mark.parametrize("folder", FRONT_DOORS, ids=called)
+def test_every_name_of_a_front_door_opens(folder):
+    module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+    for name in getattr(module, "__all__", []):
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", ["apples", "nws", "hat"])
+def test_type_checkers_see_the_names_that_python_loads(package):
+    module = importlib.import_module(package)
+    stub = ast.parse((ROOT / package / "__init__.pyi").read_text())
+    seen = {
+        alias.name: statement.module
+        for statement in stub.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert set(seen) == set(module.__all__)
+    for name, home in seen.items():
+        assert getattr(importlib.import_module(home), name) is getattr(module, name)
+        assert name in dir(module)
+
+
+def test_apples_never_imports_the_examples():
+    for path in (ROOT / "apples").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] in {"examples", "solver"} for name in names), path

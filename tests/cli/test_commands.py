@@ -1,0 +1,168 @@
+"""Every command: data on stdout, talk on stderr, JSON with a schema, codes."""
+
+import json
+
+import pytest
+from commands import EXAMPLE, HOSTS, TEMPLATE, command, files
+
+from apples.cli import program
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("name", ["apples", "hat", "nws"])
+def test_help_says_what_there_is_and_where_to_start(name):
+    done = command(name, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert "Start with:" in done.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apples", "plan"),
+        ("apples", "run"),
+        ("apples", "calibrate"),
+        ("apples", "demo"),
+        ("apples", "hosts"),
+        ("apples", "schema"),
+        ("hat", "new"),
+        ("hat", "check"),
+        ("nws", "sense"),
+    ],
+)
+def test_every_command_has_help_with_an_example(words):
+    done = command(*words, "--help")
+    assert done.code == 0
+    assert words == ("apples", "hosts") or "Example: " in done.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apples", "plna"),
+        ("apples", "plan", "--hots", "x"),
+        ("apples", "plan"),
+        ("apples", "demo", "--repeat", "0"),
+        ("apples", "demo", "--repeat", "x"),
+        ("hat", "schema", "weather"),
+        ("nws", "sense", "--rounds", "0"),
+    ],
+)
+def test_a_misused_command_ends_with_2_and_says_so_on_stderr(words):
+    done = command(*words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err
+    assert "Traceback" not in done.err
+
+
+def test_host_lists_are_checked_with_file_line_and_field(tmp_path):
+    files(tmp_path)
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[[host]]\nname = "ada"\nslot = 2\n')
+    done = command("apples", "hosts", "check", tmp_path / "hosts.toml", bad)
+    assert done.code == 2
+    assert done.out == f"{tmp_path}/hosts.toml: host list, ok\n"
+    assert done.err == f"{bad}:3: host[0]: unknown field 'slot': did you mean 'slots'?\n"
+    done = command("apples", "hosts", "check", "--json", bad)
+    assert done.document["schema"] == "hat.check/1"
+    assert done.document["files"][0]["problems"][0]["line"] == 3
+
+
+def test_hat_checks_all_three_kinds_of_files(tmp_path):
+    files(tmp_path, hosts=HOSTS, template=TEMPLATE, user="")
+    (tmp_path / "heat.py").write_text("")
+    names = [tmp_path / f"{n}.toml" for n in ("hosts", "template", "user")]
+    done = command("hat", "check", *names)
+    assert (done.code, done.err) == (0, "")
+    assert len(done.out.splitlines()) == 3
+    document = command("hat", "check", "--json", *names).document
+    assert [one["problems"] for one in document["files"]] == [[], [], []]
+
+
+def test_hat_new_makes_an_agent_whose_files_are_right(tmp_path):
+    done = command("hat", "new", "heat", "--into", tmp_path, "--json")
+    assert done.document["schema"] == "hat.new/1"
+    tomls = sorted(tmp_path.rglob("*.toml"))
+    assert {path.name for path in tomls} == {"hosts.toml", "template.toml", "user.toml"}
+    assert command("hat", "check", *tomls).code == 0
+    again = command("hat", "new", "heat", "--into", tmp_path)
+    assert (again.code, again.out) == (2, "")
+    assert again.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["template", "user", "hosts", "protocol"])
+def test_schemas_are_json_schemas(kind):
+    document = command("apples", "schema", kind).document
+    assert "$schema" in document or "properties" in document or "$defs" in document
+
+
+@pytest.mark.hardware
+def test_the_weather_that_is_sensed_is_planned_under(tmp_path):
+    hosts = '[[host]]\nname = "ada"\ncpus = [0]\nseconds_per_point = 1e-9\n'
+    given = files(tmp_path, hosts=hosts)
+    sensed = command("nws", "sense", "--hosts", tmp_path / "hosts.toml", "--rounds", "2")
+    assert (sensed.code, sensed.document["schema"]) == (0, "nws.weather/1")
+    sky = tmp_path / "sky.json"
+    sky.write_text(sensed.out)
+    plan = command("apples", "plan", *given, "--weather", sky, "--json").document
+    assert plan["chosen"]["strips"][0]["cpu"] == sensed.document["cpu"]["ada"]["value"]
+    again = command("apples", "plan", *given, "--weather", sky, "--json").document
+    assert again == plan
+
+
+def test_a_list_without_a_host_of_this_machine_cannot_be_sensed(tmp_path):
+    files(tmp_path, hosts='[[host]]\nname = "elsewhere.invalid"\n')
+    done = command("nws", "sense", "--hosts", tmp_path / "hosts.toml")
+    assert done.code == 2
+    assert "no host of this list is a part of this machine" in done.err
+
+
+@pytest.mark.mpi
+def test_calibration_prints_and_remembers_the_speeds(tmp_path):
+    hosts = '[[host]]\nname = "ada"\ncpus = [0]\n'
+    path = tmp_path / "hosts.toml"
+    path.write_text(hosts)
+    given = [
+        "--hosts",
+        path,
+        "--template",
+        tmp_path / "template.toml",
+        "--user",
+        EXAMPLE / "user.toml",
+    ]
+    plain = (EXAMPLE / "template.toml").read_text().replace("solver.py", f"{EXAMPLE}/solver.py")
+    plain += '[active_set]\nada = "numpy"\n'
+    path.with_name("template.toml").write_text(plain)
+    done = command(
+        "apples", "calibrate", *given, "--set", "grid=100", "--rows", "20,100", "--json"
+    )
+    assert done.code == 0, done.err
+    speeds = done.document["hosts"]["ada"]["numpy"]
+    assert done.document["schema"] == "apples.calibration/1"
+    assert speeds["rows"] == [20, 100]
+    (remembered,) = (tmp_path / "state").rglob("*.json")
+    assert json.loads(remembered.read_text())["speeds"]["ada#0"]["numpy"] == speeds
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0", "apples: --rows 0: must be from 1 to the grid's 100 rows"),
+        ("5,101", "apples: --rows 5,101: must be from 1 to the grid's 100 rows"),
+        ("a", "apples: --rows a: must be whole numbers, as 100,500"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(rows, said):
+    given = [w for n in ("hosts", "template", "user") for w in (f"--{n}", EXAMPLE / f"{n}.toml")]
+    done = command("apples", "calibrate", *given, "--set", "grid=100", "--rows", rows)
+    assert (done.code, done.out, done.err) == (2, "", said + "\n")
+
+
+def test_an_error_of_the_system_is_one_line_and_4(capsys):
+    error = PermissionError(13, "Permission denied", "/somewhere")
+    assert program._refused("apples", error) == 4
+    assert capsys.readouterr().err == "apples: /somewhere: Permission denied\n"

@@ -1,0 +1,87 @@
+"""Commands run in this process, and the files they are given."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from apples.cli import hat as hat_command
+from apples.cli import main as apples_command
+from apples.cli import nws as nws_command
+
+MAINS = {"apples": apples_command.main, "hat": hat_command.main, "nws": nws_command.main}
+EXAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"
+HOSTS = """
+[[host]]
+name = "ada"
+seconds_per_point = 1e-8
+free_memory = "4 GB"
+[[host]]
+name = "bob"
+seconds_per_point = 2e-8
+free_memory = "4 GB"
+[[host]]
+name = "far"
+site = "abroad"
+seconds_per_point = 1e-8
+free_memory = "4 GB"
+[[link]]
+between = ["local", "local"]
+latency = 1e-4
+bandwidth = 1e8
+[[link]]
+between = ["local", "abroad"]
+latency = 0.05
+bandwidth = 1e7
+"""
+TEMPLATE = 'name = "heat"\nprogram = ["{python}", "heat.py"]\n'
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+
+def command(*words):
+    """Run one command line in this process."""
+    words = [str(word) for word in words]
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = words
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            MAINS[words[0]]()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    finally:
+        sys.argv = before
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def files(folder, hosts=HOSTS, template=TEMPLATE, user=""):
+    """Write the three files of a problem; return the options that name them."""
+    options = []
+    for name, content in (("hosts", hosts), ("template", template), ("user", user)):
+        path = folder / f"{name}.toml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        options += [f"--{name}", str(path)]
+    return options
+
+
+def planned(folder, *options, **contents):
+    """Plan in this process from static values; return what the command did."""
+    given = files(folder, **contents)
+    weather = () if "--weather" in options else ("--weather", "static")
+    return command("apples", "plan", *given, *weather, *options)

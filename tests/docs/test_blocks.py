@@ -1,0 +1,57 @@
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+MARKS = {True: [pytest.mark.mpi], False: []}
+CASES = [pytest.param(p, id=p.stem, marks=MARKS[" measured\n" in p.read_text()]) for p in PAGES]
+TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A folder with the examples as a clone has them, and the commands on the path."""
+    folder = tmp_path / "examples/jacobi2d"
+    folder.mkdir(parents=True)
+    for file in filter(Path.is_file, (ROOT / "examples/jacobi2d").iterdir()):
+        shutil.copy(file, folder)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for name, value in {**TERMINAL, "PATH": path, "XDG_STATE_HOME": f"{tmp_path}/state"}.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", CASES)
+def test_what_a_page_shows_is_what_happens(page, clone, follow):
+    follow(page.read_text(), clone)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_quotes_can_be_read(page):
+    for kind, read in (("toml", tomllib.loads), ("json", json.loads)):
+        for text in re.findall(
+            rf"^```{kind}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            read(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "```console\n$ echo 1\n2\n```\n",
+        "```console\n$ echo 1\n```\n",
+        "```console\n$ false\n$ true\n```\n",
+        "```console measured\n$ echo 'took 1 ms, wrong'\ntook 2 ms, right\n```\n",
+        "```python\nassert False\n```\n",
+    ],
+)
+def test_a_page_that_is_wrong_is_found_out(wrong, clone, follow):
+    with pytest.raises(AssertionError):
+        follow(wrong, clone)

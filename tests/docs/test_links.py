@@ -1,0 +1,52 @@
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page):
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_between_pages_leads_somewhere(page):
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        place, _, anchor = link.partition("#")
+        if link.startswith(("http://", "https://")):
+            continue
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_can_be_reached_from_the_index():
+    index = ROOT / "docs/index.md"
+    seen, waiting = set(), [index]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        links = (link.partition("#")[0] for link in LINK.findall(page.read_text()))
+        near = {(page.parent / link).resolve() for link in links if link.endswith(".md")}
+        waiting += near & set(PAGES) - seen
+    assert set(PAGES) - {ROOT / "README.md"} <= seen
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
+def test_every_page_says_who_it_is_for_and_names_no_machine(page):
+    text = page.read_text()
+    assert "For " in text.split("\n## ")[0]
+    assert not re.search(r"/(work|root|home|Users)/", text)
+
+
+def test_the_readme_is_short_and_names_its_test_command():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert "make test" in text
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z]+)", FENCE.sub("", text))) <= {*targets}

@@ -1,0 +1,133 @@
+"""The prediction against what happened, and that it becomes right when runs are learned from."""
+
+import numpy as np
+import pytest
+from worlds import TEMPLATE, pool
+
+from apples import Coordinator, Host, Link
+from apples.actuator import HostTimes, Outcome
+from apples.feedback import check, remember
+from apples.models import recall
+from apples.verification import Reference
+from blueprints import minimum_execution_time
+from nws import Forecast, Weather
+
+APP = (TEMPLATE.name, TEMPLATE.version)
+HOSTS = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9, slots=2)]
+LINKS = {("local", "local"): Link(1e-5, 1e9)}
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def decided(user="", sky=None):
+    information = pool(HOSTS, LINKS, user=user, weather=sky, learned=recall(*APP))
+    coordinator = Coordinator(information)
+    coordinator.execute(minimum_execution_time)
+    return coordinator.deliberation.chosen, information
+
+
+class World:
+    """How things really are: hosts slower than listed, borders cheaper, and somebody always late."""
+
+    def __init__(self, *, processor, wait, drag=1.15, pace=(1.5, 0.8), overlap=0.6, share=1.0):
+        self.processor, self.wait = processor, wait
+        self.drag, self.pace, self.overlap, self.share = drag, pace, overlap, share
+
+    def run(self, estimate, information):
+        """Compute and communicate as a mean iteration does, and say so as a program would."""
+        ideal = pool(HOSTS, LINKS)
+        hosts = estimate.schedule.resources
+        rows = np.array(estimate.schedule.rows, dtype=float)
+        pace = np.array([self.pace[h.name == "b"] for h in hosts])
+        dedicated = ideal.model.computation(hosts, rows) * pace
+        compute = dedicated / self.share
+        border = ideal.model.communication(hosts) * self.overlap
+        longest = (compute + border).max() * self.drag
+        count = estimate.iterations
+        times = tuple(
+            HostTimes(
+                h.name,
+                compute[i] * count,
+                (border[i] if self.wait else longest - compute[i]) * count,
+                (longest - compute[i] - border[i]) * count if self.wait else None,
+                dedicated[i] * count if self.processor else None,
+            )
+            for i, h in enumerate(hosts)
+        )
+        return Outcome(count, float(longest * count), 0.1, times)
+
+
+@pytest.mark.parametrize("user", ["", "[preferences]\nrisk = 2.0\n"], ids=["mean", "cautious"])
+@pytest.mark.parametrize("processor", [True, False], ids=["processor time", "wall time"])
+def test_after_some_runs_the_prediction_is_right(user, processor):
+    """Whatever a program reports, and however cautious the user is: caution is no host's pace."""
+    sky = Weather(cpu={"a": Forecast(1.0, 0.05, "mean", 9, 0.0)})
+    world = World(processor=processor, wait=True)
+    offs = []
+    for _ in range(12):
+        estimate, information = decided(user, sky)
+        result = check(estimate, world.run(estimate, information))
+        remember(result, information)
+        nominal = information.without_risk().iteration_seconds(estimate.schedule)
+        offs.append(abs(world.run(estimate, information).iteration_seconds / nominal - 1))
+    assert offs[0] > 0.05
+    assert offs[-1] < 0.03
+    learned = recall(*APP)
+    assert learned.pace["a"] == pytest.approx(1.5, rel=0.03)
+    assert learned.pace["b"] == pytest.approx(0.8, rel=0.03)
+    assert learned.overlap == pytest.approx(0.6, rel=0.05)
+
+
+def test_a_program_that_cannot_tell_waiting_from_talking_is_learned_from_too():
+    world = World(processor=True, wait=False, drag=1.0)
+    for _ in range(15):
+        estimate, information = decided()
+        outcome = world.run(estimate, information)
+        result = check(estimate, outcome)
+        remember(result, information)
+    assert abs(result.off) < 0.05
+
+
+def test_with_processor_time_a_busy_machine_is_not_taken_for_a_slow_one():
+    world = World(processor=True, wait=True, pace=(1.0, 1.0), share=0.5)
+    estimate, information = decided()
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).pace == pytest.approx({"a": 1.0, "b": 1.0})
+
+
+def test_off_inside_and_drag_are_what_they_say():
+    sky = Weather(cpu={"a": Forecast(0.9, 0.1, "mean", 9, 0.0)})
+    estimate, _ = decided(sky=sky)
+    low, high = estimate.interval
+    for seconds, inside in ((low * 0.99, False), ((low + high) / 2, True), (high * 1.01, False)):
+        times = tuple(HostTimes(n, 0.25 * seconds, 0.25 * seconds) for n in estimate.names)
+        result = check(estimate, Outcome(estimate.iterations, seconds, 0.0, times))
+        assert result.inside is inside
+        assert result.off == pytest.approx(seconds / estimate.execution_seconds - 1)
+        assert result.drag == pytest.approx(2.0)
+
+
+def test_without_a_forecast_error_nothing_was_promised_and_nothing_is_scored():
+    estimate, information = decided()
+    outcome = Outcome(estimate.iterations, estimate.execution_seconds * 1.1, 0.0, ())
+    result = check(estimate, outcome)
+    assert result.inside is None
+    remember(result, information)
+    assert recall(*APP).coverage is None
+
+
+def test_a_run_that_stopped_early_is_not_scored_against_the_whole():
+    sky = Weather(cpu={"a": Forecast(0.9, 0.1, "mean", 9, 0.0)})
+    estimate, _ = decided(sky=sky)
+    assert check(estimate, Outcome(3, 0.1, 0.0, ())).inside is None
+
+
+def test_a_result_is_verified_by_digest_and_iteration():
+    reference = Reference(10, "ab" * 32)
+    assert reference.check(10, "ab" * 32)
+    assert not reference.check(9, "ab" * 32)
+    assert not reference.check(10, "cd" * 32)
+    assert not Reference(10, "").check(10, "")
