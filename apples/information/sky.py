@@ -27,6 +27,7 @@ from nws import (
     Sensor,
     SensorError,
     Weather,
+    classic,
     probe_share,
 )
 
@@ -98,7 +99,7 @@ class LiveSky:
         except SensorError as error:
             users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
             raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
-        self.service = NetworkWeatherService(RingMemory(), self._sensors.values())
+        self.service = NetworkWeatherService(RingMemory(), self._sensors.values(), classic)
 
     def weather(self) -> Weather:
         """Sense a few rounds and return the forecasts, by the hosts of the list."""
@@ -141,7 +142,9 @@ class LiveSky:
             endpoint = stack.enter_context(Endpoint(secret))
             sensors: tuple[Callable[..., Sensor], ...] = (LatencySensor, BandwidthSensor)
             service = NetworkWeatherService(
-                RingMemory(), [make("here", "there", endpoint.address, secret) for make in sensors]
+                RingMemory(),
+                [make("here", "there", endpoint.address, secret) for make in sensors],
+                classic,
             )
             for _ in range(2):
                 service.sense()
