@@ -9,8 +9,13 @@ import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
-from apples.models import learn
+from apples.model import Seconds
+from apples.models import FORGETTING, learn
 from apples.schedule import Estimate
+
+
+LEAST_DRAG = 0.1
+"""A run that took less than a tenth of what the model says was no run of this model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +47,15 @@ class PredictionCheck:
     inside
         Whether the measured time lies in the promised interval; None without one, as where no
         forecast error is known.
-    drag
-        Iteration time over the longest mean compute and communicate time of a host, at least 1: each
-        iteration waits for whoever is late in it, and that is not always the same host.
+    iteration_seconds
+        Measured mean of an iteration.
     hosts
         Per host, in strip order.
     """
 
     off: float
     inside: bool | None
-    drag: float
+    iteration_seconds: float
     hosts: tuple[HostCheck, ...]
 
 
@@ -78,9 +82,7 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
     if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    busiest = max(one.measured_compute + one.measured_communicate for one in hosts)
-    drag = max(1.0, outcome.iteration_seconds / busiest) if busiest > 0 else 1.0
-    return PredictionCheck(off, inside, drag, tuple(hosts))
+    return PredictionCheck(off, inside, outcome.iteration_seconds, tuple(hosts))
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
@@ -100,8 +102,29 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         if (ratio := _pace(one, seconds, information)) is not None
     }
     overlap = _overlap(result.hosts, model.communication(hosts).tolist())
+    known = information.learned.pace
+    paced = compute * [
+        pace.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
+        for host in hosts
+    ]
     template = information.template
-    learn(template.name, template.version, pace, overlap, result.drag, result.inside)
+    learn(template.name, template.version, pace, overlap, _drag(result, paced), result.inside)
+
+
+def _drag(result: PredictionCheck, compute: Seconds) -> float:
+    """Return what is left between the model and the iteration: the factor on all computing that explains it.
+
+    `compute` is what the model says of each host with the pace this run taught. Taking the measured
+    times instead would count twice what a wrong share of the CPU has done to both.
+    """
+    least = min(one.measured_communicate for one in result.hosts)
+    factors = [
+        (result.iteration_seconds - (least if one.wait is None else one.measured_communicate))
+        / seconds
+        for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
+        if seconds > 0
+    ]
+    return max(min(factors, default=1.0), LEAST_DRAG)
 
 
 def _overlap(hosts: Sequence[HostCheck], predicted: Sequence[float]) -> float | None:

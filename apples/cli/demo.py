@@ -33,7 +33,7 @@ from apples.reports.demo_text import demo_text
 from apples.reports.run_document import refused_document
 from apples.verification import Reference, sequential
 
-LOOP_SECONDS = 1.5
+LOOP_SECONDS = 1.2
 """Every measured loop lasts at least about so long."""
 
 

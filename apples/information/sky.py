@@ -31,7 +31,7 @@ from nws import (
     probe_share,
 )
 
-ROUNDS = 6
+ROUNDS = 5
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
 READINGS, SPACING = 5, 0.01
 PROBE_SECONDS = 0.05

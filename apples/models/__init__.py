@@ -3,7 +3,7 @@
 Read `strip` (T_i = A_i P_i + C_i), then `calibration` (measured speed functions and what runs teach).
 """
 
-from apples.models.calibration import Learned, learn, recall, store_speeds
+from apples.models.calibration import FORGETTING, Learned, learn, recall, store_speeds
 from apples.models.strip import StripModel
 
-__all__ = ["Learned", "StripModel", "learn", "recall", "store_speeds"]
+__all__ = ["FORGETTING", "Learned", "StripModel", "learn", "recall", "store_speeds"]

@@ -43,7 +43,8 @@ class Learned:
     overlap
         Measured over modelled communication time, from runs; 1 before the first.
     drag
-        Iteration time over the busiest host's mean time, from runs: somebody is always late; at least 1.
+        Factor on all computing that is left between the model and the iterations of past runs: in each
+        of them somebody is late, and not always the same host.
     spread
         Relative standard deviation of each host's `pace` from run to run.
     overlap_spread
@@ -94,7 +95,7 @@ def recall(application: str, version: str) -> Learned:
         speeds,
         _factors(document.get("pace")),
         _factor(document.get("overlap")),
-        max(1.0, _factor(document.get("drag"))),
+        _factor(document.get("drag")),
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
@@ -137,7 +138,7 @@ def learn(
     overlap
         Measured over predicted communication seconds, likewise; None when there was none.
     drag
-        Measured iteration time over the busiest host's mean time, at least 1.
+        Factor on all computing that explains the iteration time, beside the pace of each host.
     inside
         Whether the run ended inside its interval; None when it had none.
     """
