@@ -13,7 +13,6 @@ from apples.model import Seconds
 from apples.models import FORGETTING, learn
 from apples.schedule import Estimate
 
-
 LEAST_DRAG = 0.1
 """A run that took less than a tenth of what the model says was no run of this model."""
 
