@@ -207,6 +207,21 @@ class Coordinator:
         self.deliberation.information = self.information
         return self.deliberation.chosen
 
+    def as_of_now(self, chosen: Estimate) -> Estimate:
+        """Return what a choice made under another weather is predicted to take under this one.
+
+        Every candidate on record is judged anew with it, so that all figures of the decision are of
+        one sky; the choice stays.
+        """
+        record = self.deliberation
+        before, record.estimates = record.estimates, []
+        for candidate in before:
+            self.estimate(candidate.schedule)
+        record.chosen, record.information = None, None
+        return self.best(
+            [self.estimator.estimate(chosen.schedule, self.information, self._alone_seconds)]
+        )
+
     def _preferred(self, ranked: list[Estimate]) -> Estimate:
         preferences = self.information.specifications.preferences
         if not preferences.prefer and not preferences.avoid:

@@ -4,11 +4,11 @@ from apples import Coordinator, Execution
 
 
 def compile_time(coordinator: Coordinator) -> Execution:
-    """Try every viable resource set under what the host list says; run on the one predicted best."""
+    """Choose under what the host list says; predict, and run, under the weather there is."""
     static = coordinator.static()
     candidates = []
     for resources in static.select_resources():
         schedule = static.plan(resources)
         if static.is_feasible(schedule):
             candidates.append(static.estimate(schedule))
-    return static.actuate(static.best(candidates))
+    return coordinator.actuate(coordinator.as_of_now(static.best(candidates)))

@@ -7,19 +7,17 @@ brought up to date and its end is put into the heap anew; an end that was overta
 from __future__ import annotations
 
 import heapq
-import traceback
 from dataclasses import replace
-from itertools import islice
 from math import inf, nan
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from apples.errors import ApplesError, UsageError
+from apples.errors import UsageError
 from apples.jobs import Decision, JobKind, Reserve, Resize
 from apples.scheduler.cluster import Cluster
 from apples.scheduler.policy import SchedulingPolicy
+from apples.simulator.asking import asked, check_all_done
 from apples.simulator.rates import cores_of, rate_of
 from apples.simulator.setting import Failure, Schedule, Setting
 from apples.simulator.workload import Workload
@@ -116,7 +114,7 @@ class Engine:
             self._pass()
             if self._only_promises(arrived):
                 break
-        self._check_all_done()
+        check_all_done(self.policy, self.cluster.state)
         return self._schedule(perf_counter() - began)
 
     def _skip_overtaken(self) -> None:
@@ -204,7 +202,7 @@ class Engine:
 
     def _pass(self) -> None:
         state = self.cluster.state
-        for decision in self._decisions():
+        for decision in asked(self.policy, state):
             before, affected = self._apply(decision)
             if isinstance(decision, Reserve):
                 if decision.time > state.time:
@@ -233,27 +231,6 @@ class Engine:
                 f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
                 f"{decision!r} is no decision: {error}"
             ) from error
-
-    def _decisions(self) -> list[Decision]:
-        state = self.cluster.state
-        most = 4 * (len(state.queue) + len(state.running)) + 16
-        try:
-            decisions = list(islice(self.policy.decide(state), most + 1))
-        except ApplesError:
-            raise
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-            raise UsageError(
-                f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
-                f"{place}: {type(error).__name__}: {error}"
-            ) from error
-        if len(decisions) > most:
-            raise UsageError(
-                f"policy {type(self.policy).__name__} at {state.time!r} s: more than {most} "
-                f"decisions in one pass, the last of them {decisions[-1]}"
-            )
-        return decisions
 
     def _begin(self, k: int) -> None:
         now = self.cluster.state.time
@@ -305,15 +282,6 @@ class Engine:
             running = state.running.get(self.jobs[k].id)
             held = 0 if running is None else cores_of(running, state)
             self.changes.append((state.time, k, held))
-
-    def _check_all_done(self) -> None:
-        waiting = self.cluster.state.queue
-        if waiting:
-            raise UsageError(
-                f"policy {type(self.policy).__name__} never starts job {waiting[0].id} "
-                f"({waiting[0].processors} processors, submitted at {waiting[0].submit:g} s): "
-                f"{len(waiting)} jobs wait at {self.cluster.state.time:g} s and nothing runs"
-            )
 
     def _schedule(self, seconds: float) -> Schedule:
         return Schedule(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -20,6 +19,7 @@ from apples.scheduler.policy import SchedulingPolicy
 from apples.simulator.run import EngineName
 from apples.simulator.setting import COSTS, Failure, ReconfigurationCost, Setting
 from apples.simulator.speedup import parse_speedup
+from apples.simulator.tables import MOST, demands_of, rows_of
 
 #: Options of the simulation; all others are the policy's.
 SIMULATION_OPTIONS: Mapping[str, str] = {
@@ -43,7 +43,6 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
 }
-MOST = 1e15  # of a number among them
 MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
@@ -234,8 +233,8 @@ def make_setting(
         speedup=parse_speedup(words.get("speedup", "linear")),
         cost=cost,
         runtime_model=words.get("model", "ideal"),
-        cancellations={int(j): t for j, t in _rows(words, "cancellations", 2)},
-        demands=_demands(words),
+        cancellations={int(j): t for j, t in rows_of(words, "cancellations", 2)},
+        demands=demands_of(words),
     )
     if "idle_watts" in words:
         setting = replace(
@@ -246,49 +245,11 @@ def make_setting(
     return replace(setting, failures=_failures(options, nodes, seed, begin, end))
 
 
-def _rows(words: Mapping[str, str], name: str, columns: int) -> list[list[float]]:
-    if name not in words:
-        return []
-    path = Path(words[name])
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = [float(word) for word in line]
-        except ValueError:
-            if number == 1:
-                continue
-            raise UsageError(f"{path}:{number}: {','.join(line)!r} are not numbers") from None
-        if not all(abs(value) <= MOST for value in row):
-            raise UsageError(f"{path}:{number}: a number beyond {MOST:g}")
-        if len(row) != columns:
-            raise UsageError(f"{path}:{number}: {len(row)} columns where {name} have {columns}")
-        rows.append(row)
-    return rows
-
-
-def _demands(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...]]:
-    demands: dict[int, tuple[tuple[float, int], ...]] = {}
-    for job, part, processors in sorted(_rows(words, "demands", 3)):
-        if not 0 <= part < 1 or processors < 1:
-            raise UsageError(
-                f"option demands: job {job:g}: part {part:g}, {processors:g} asked for"
-            )
-        demands[int(job)] = (*demands.get(int(job), ()), (part, int(processors)))
-    return demands
-
-
 def _failures(
     options: Options, nodes: int, seed: int, begin: float, end: float
 ) -> tuple[Failure, ...]:
     failures = [
-        Failure(t, int(node), back) for t, node, back in _rows(options.simulation, "failures", 3)
+        Failure(t, int(node), back) for t, node, back in rows_of(options.simulation, "failures", 3)
     ]
     for failure in failures:
         if not 0 <= failure.node < nodes or not failure.repaired > failure.time:
