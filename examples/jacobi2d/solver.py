@@ -26,6 +26,8 @@ from strip import Strip
 from task import Task, TaskError, read_task
 
 ENTRY = time.perf_counter()
+LAST_WORDS_SECONDS = 0.3
+"""Between an error event and the abort: hydra drops what a rank said just before it."""
 
 
 class TerminatedError(RuntimeError):
@@ -42,6 +44,7 @@ def main() -> int:
         name = "" if isinstance(error, TaskError) else f"{type(error).__name__}: "
         with suppress(OSError):  # nobody may be listening any more
             emit_error(name + str(error), comm.Get_rank())
+        time.sleep(LAST_WORDS_SECONDS)
         comm.Abort(1)
     # From here on only MPI's own farewell is left, which no Python handler interrupts.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
