@@ -33,6 +33,7 @@ _HOMES = {
         "Expression",
         "ExpressionError",
     ),
+    "hat.fields": ("Size",),
     "hat.implementation": (
         "Implementation",
         "Requirements",

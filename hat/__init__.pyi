@@ -12,6 +12,7 @@ from hat.document import refuse as refuse
 from hat.document import schema as schema
 from hat.expression import Expression as Expression
 from hat.expression import ExpressionError as ExpressionError
+from hat.fields import Size as Size
 from hat.implementation import Implementation as Implementation
 from hat.implementation import Requirements as Requirements
 from hat.inspection import Inspection as Inspection

@@ -45,9 +45,7 @@ AtLeastZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Whole = Annotated[int, Strict(), Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_NUMBER)]
 
-Bytes = Annotated[
-    ByteSize,
-    BeforeValidator(_no_truth_value, json_schema_input_type=int | str),
-    Field(gt=0, le=LARGEST_NUMBER),
-]
+Size = Annotated[ByteSize, BeforeValidator(_no_truth_value, json_schema_input_type=int | str)]
+"""Bytes with or without a unit, whatever the range."""
+Bytes = Annotated[Size, Field(gt=0, le=LARGEST_NUMBER)]
 """A number of bytes, or text with a unit: ``"2 GiB"`` is 2^31, ``"2 GB"`` is 2x10^9."""

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, ConfigDict, Field, Strict
+from pydantic import AfterValidator, ConfigDict, Field, Strict
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
+
+import hat
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
 TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
-
-
-def _no_truth_value(value: object) -> object:
-    """Refuse true and false where pydantic would take them for 1 and 0 bytes."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("byte_size", "no number of bytes")
-    return value
 
 
 def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -36,11 +31,7 @@ LEAST, MOST = 1e-15, 1e15
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
 Cost = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=1, allow_inf_nan=False)]
-Memory = Annotated[
-    ByteSize,
-    BeforeValidator(_no_truth_value, json_schema_input_type=int | str),
-    Field(ge=0, lt=2**63),
-]
+Memory = Annotated[hat.Size, Field(ge=0, lt=2**63)]
 Cpus = Annotated[
     tuple[Annotated[int, Strict(), Field(ge=0, lt=2**16)], ...], AfterValidator(_each_once)
 ]
