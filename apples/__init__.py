@@ -18,16 +18,19 @@ _HOMES = {
         "HostTimes": "HostTimes",
         "Outcome": "Outcome",
         "Progress": "Progress",
+        "Resized": "Resized",
     },
     "apples.actuators": {
         "LocalActuator": "LocalActuator",
+        "MalleableActuator": "MalleableActuator",
         "RecordingActuator": "RecordingActuator",
     },
+    "apples.contract": {"Contract": "Contract"},
     "apples.coordinator": {
         "Blueprint": "Blueprint",
         "Coordinator": "Coordinator",
-        "Deliberation": "Deliberation",
     },
+    "apples.deliberation": {"Deliberation": "Deliberation"},
     "apples.errors": {
         "ApplesError": "ApplesError",
         "ApplicationError": "ApplicationError",
@@ -52,6 +55,7 @@ _HOMES = {
         "milp": "milp",
         "time_balancing": "time_balancing",
     },
+    "apples.redistribution": {"Move": "Move", "Tended": "Tended"},
     "apples.resources": {
         "Host": "Host",
         "HostList": "HostList",

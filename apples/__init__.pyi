@@ -7,11 +7,14 @@ from apples.actuator import Execution as Execution
 from apples.actuator import HostTimes as HostTimes
 from apples.actuator import Outcome as Outcome
 from apples.actuator import Progress as Progress
+from apples.actuator import Resized as Resized
 from apples.actuators import LocalActuator as LocalActuator
+from apples.actuators import MalleableActuator as MalleableActuator
 from apples.actuators import RecordingActuator as RecordingActuator
+from apples.contract import Contract as Contract
 from apples.coordinator import Blueprint as Blueprint
 from apples.coordinator import Coordinator as Coordinator
-from apples.coordinator import Deliberation as Deliberation
+from apples.deliberation import Deliberation as Deliberation
 from apples.errors import ApplesError as ApplesError
 from apples.errors import ApplicationError as ApplicationError
 from apples.errors import DeadlineError as DeadlineError
@@ -31,6 +34,8 @@ from apples.planners import equal_strips as equal_strips
 from apples.planners import linear as linear
 from apples.planners import milp as milp
 from apples.planners import time_balancing as time_balancing
+from apples.redistribution import Move as Move
+from apples.redistribution import Tended as Tended
 from apples.resources import Host as Host
 from apples.resources import HostList as HostList
 from apples.resources import Link as Link

@@ -7,14 +7,36 @@ run ends. It trusts the application's own ``done`` and no exit code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from apples.errors import LaunchError
 from apples.information import InformationPool
 from apples.launch.events import HostTimes, Outcome, Progress
 from apples.launch.hydra import Command
 from apples.schedule import Schedule
 
-__all__ = ["Actuator", "Command", "Execution", "HostTimes", "Outcome", "Progress"]
+__all__ = ["Actuator", "Command", "Execution", "HostTimes", "Outcome", "Progress", "Resized"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What a resize took.
+
+    Attributes
+    ----------
+    epoch
+        The configuration it made.
+    seconds
+        From the safe point until it was complete.
+    phases
+        Of what that, and what came before it, consists.
+    """
+
+    epoch: int
+    seconds: float
+    phases: Mapping[str, float]
 
 
 class Execution(ABC):
@@ -36,6 +58,45 @@ class Execution(ABC):
     def outcome(self) -> Outcome | None:
         """Return what was measured, waiting for the end; None where nothing ran (a recording)."""
 
+    @property
+    def movable(self) -> bool:
+        """Whether `position` and `resize` are of any use."""
+        return False
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is known to run elsewhere than it began, so that its start's prediction is void."""
+        return False
+
+    def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
+        """Return where the job is: ``hosts``, ``rows``, ``epoch``, ``iteration``; it has `seconds` to answer.
+
+        Raises
+        ------
+        LaunchError
+            It cannot be resized, or does not answer.
+        """
+        del seconds
+        raise LaunchError("this run cannot be resized")
+
+    def resize(self, schedule: Schedule, *, ordered: bool = False) -> Resized:
+        """Move the running job to the hosts and rows of a schedule; returns when it is there.
+
+        Parameters
+        ----------
+        ordered
+            Whether the strips must have the schedule's order; else the one that moves the fewest rows.
+
+        Raises
+        ------
+        UsageError
+            The job's limits or its host list forbid it. Permanent.
+        LaunchError
+            It is busy, cannot be resized, or tried in vain; it goes on as it was.
+        """
+        del schedule, ordered
+        raise LaunchError("this run cannot be resized")
+
     @abstractmethod
     def cancel(self) -> None:
         """End the run; when this returns no process of it is left. May be called again."""
@@ -47,6 +108,18 @@ class Actuator(ABC):
     @abstractmethod
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return what `actuate` would run; starts and writes nothing."""
+
+    def look(self, information: InformationPool) -> InformationPool:
+        """Return what is known after looking at hosts nobody has looked at yet; the same where none is new.
+
+        Hosts that cannot be used are found so before anything is started, and the plan is made again.
+        """
+        return information
+
+    def wait_seconds(self, schedule: Schedule, information: InformationPool) -> float:
+        """Return how long it is expected to take until the resources can be had; 0 where nobody queues."""
+        del schedule, information
+        return 0.0
 
     @abstractmethod
     def actuate(self, schedule: Schedule, information: InformationPool) -> Execution:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
 from apples.resources import Host, HostList, Link
-from nws import Forecast, Weather, competitors_for
+from nws import Forecast, Interval, Weather, competitors_for
 
 STATIC = "host list"
 SHOWN = 12
@@ -25,11 +26,44 @@ SLOWEST, LONGEST = 1e-3, 1e6
 """Bytes per second and seconds: no link is believed to be slower, a dead one neither."""
 UNSCORED = 0.1
 """Relative error taken for a forecast that has not met its measurement yet."""
+BELIEVED = 20
+"""Samples, for each one of its horizon, that an interval is made of before it is planned with."""
 
 
 def error_of(forecast: Forecast) -> float:
     """Return the mean absolute error of a forecast; a tenth of its value before it was ever scored."""
     return UNSCORED * forecast.value if forecast.error is None else forecast.error
+
+
+def shortfall_of(forecast: Forecast) -> float:
+    """Return how far below the forecast one mean absolute error lies, by its interval if that is known.
+
+    The interval is measured, of the frame of the run, and need not be symmetric: its lower half is so
+    many errors wide as that of a normal error would be at this level.
+    """
+    interval = _believed(forecast)
+    if interval is None or interval.lower >= forecast.value:
+        return error_of(forecast)
+    return (forecast.value - interval.lower) / _errors_in_half(interval.level)
+
+
+def excess_of(forecast: Forecast) -> float:
+    """Return the same above the forecast."""
+    interval = _believed(forecast)
+    if interval is None or interval.upper <= forecast.value:
+        return error_of(forecast)
+    return (interval.upper - forecast.value) / _errors_in_half(interval.level)
+
+
+def _believed(forecast: Forecast) -> Interval | None:
+    """Return the interval if it has met enough values: before, its ends have hardly moved from zero."""
+    interval = forecast.interval
+    met = interval is not None and interval.coverage is not None
+    return interval if met and forecast.samples >= BELIEVED * forecast.horizon else None
+
+
+def _errors_in_half(level: float) -> float:
+    return NormalDist().inv_cdf((1.0 + level) / 2.0) * math.sqrt(math.pi / 2.0)
 
 
 def _stated(value: float) -> Forecast:
@@ -69,14 +103,24 @@ class Conditions:
         The host list.
     weather
         Forecasts at one moment; what it does not know is answered from the host list.
+    source, notes
+        Where the weather is from, and what is to be said of it beside every decision.
+    over
+        The seconds from now that the forecasts are for; None: the next measurement.
     latency_factor, memory_factor
         By host: what would be, for the question when the answer changes; 1 where not named.
+    widths
+        By host: how many CPUs it has, where it was looked at.
     """
 
     hosts: HostList
     weather: Weather
+    source: str = STATIC
+    notes: tuple[str, ...] = ()
+    over: float | None = None
     latency_factor: Mapping[str, float] = field(default_factory=dict)
     memory_factor: Mapping[str, float] = field(default_factory=dict)
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     def cpu(self, host: Host) -> Forecast:
         """Return the forecast share of a CPU one new process gets on `host`."""
@@ -91,8 +135,13 @@ class Conditions:
         return competitors_for(max(self.cpu(host).value, LEAST_SHARE), self.width(host))
 
     def width(self, host: Host) -> int:
-        """Return how many CPUs `host` stands for: those of its list entry, else those of this machine."""
-        return len(host.cpus) or len(os.sched_getaffinity(0))
+        """Return how many CPUs `host` stands for: those of its list entry, else of its own or this machine."""
+        return len(host.cpus) or self.widths.get(host.name) or len(os.sched_getaffinity(0))
+
+    @property
+    def horizons(self) -> dict[str, int]:
+        """By host: how many samples the forecast of its CPU is the mean of."""
+        return {name: forecast.horizon for name, forecast in self.weather.cpu.items()}
 
     def measured(self, host: Host) -> bool:
         """Whether the weather knows the CPU of `host`."""
@@ -107,12 +156,12 @@ class Conditions:
         factor = self.memory_factor.get(host.name, 1.0)
         if known is None or factor == 1.0:
             return known
-        return replace(known, value=known.value * factor)
+        return known.scaled(factor)
 
     def memory_for_strip(self, host: Host, risk: float, limit: float | None) -> float:
         """Return the bytes a strip may take: free memory less `risk` errors, at most the user's `limit`."""
         free = self.free_memory(host)
-        offered = math.inf if free is None else free.value - risk * error_of(free)
+        offered = math.inf if free is None else free.value - risk * shortfall_of(free)
         return max(0.0, min(offered, math.inf if limit is None else limit))
 
     def link(self, source: Host, target: Host) -> LinkForecast:
@@ -131,8 +180,8 @@ class Conditions:
                 max(bandwidth.value, SLOWEST) if bandwidth else static.bandwidth,
                 static.assumed and latency is None,
             ),
-            error_of(latency) if latency else 0.0,
-            error_of(bandwidth) if bandwidth else 0.0,
+            excess_of(latency) if latency else 0.0,
+            shortfall_of(bandwidth) if bandwidth else 0.0,
             bandwidth.method if bandwidth else STATIC,
         )
 
@@ -146,7 +195,7 @@ class Conditions:
 
     def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
         """Return one line for each thing nobody said or measured, of these hosts and their links."""
-        return (*self._unknown_memory(hosts), *self._unknown_links(hosts))
+        return (*self.notes, *self._unknown_memory(hosts), *self._unknown_links(hosts))
 
     def _unknown_memory(self, hosts: Sequence[Host]) -> Iterator[str]:
         unknown = [host.name for host in hosts if self.free_memory(host) is None]

@@ -6,16 +6,18 @@ various other subsystems to derive a schedule, initiate the application, and mon
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from apples.actuator import Actuator, Execution, Progress
 from apples.actuators import RecordingActuator
-from apples.errors import ModelError
-from apples.estimator import PerformanceEstimator, by_value
+from apples.deliberation import Deliberation
+from apples.errors import LaunchError, ModelError
+from apples.estimator import PerformanceEstimator, by_value, preferred
 from apples.information import InformationPool
 from apples.planner import Planner
 from apples.planners import time_balancing
@@ -23,48 +25,23 @@ from apples.quantities import duration
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 from apples.selector import ResourceSelector
+from apples.tending import Tending
+from apples.waiting import after_waiting
 
-KEPT_REJECTIONS = 1000
-
-
-@dataclass
-class Deliberation:
-    """What a blueprint considered: the record that explanations and reports are made from.
-
-    Attributes
-    ----------
-    usable
-        Hosts that passed the host filters.
-    considered
-        How many sets a schedule was made for.
-    estimates
-        Feasible candidates, in the order they were estimated.
-    rejections
-        Refusals with their reasons, at most 1000; `rejected` counts them all.
-    chosen
-        What `best` returned, with its interval.
-    """
-
-    usable: tuple[Host, ...] = ()
-    considered: int = 0
-    estimates: list[Estimate] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    rejected: int = 0
-    chosen: Estimate | None = None
-    information: InformationPool | None = None
-
-    def reject(self, rejections: Iterable[Rejection]) -> None:
-        """Record refusals."""
-        for rejection in rejections:
-            self.rejected += 1
-            if len(self.rejections) < KEPT_REJECTIONS:
-                self.rejections.append(rejection)
-
+PASSES = 2  # over the frame of the run, and at most one repeat
 
 Blueprint = Callable[["Coordinator"], Execution]
 
 
-class Coordinator:
+class HostsUnfitError(LaunchError):
+    """A host that was chosen cannot be used as planned; carries what is known of the hosts by now."""
+
+    def __init__(self, reason: str, information: InformationPool) -> None:
+        super().__init__(reason)
+        self.information = information
+
+
+class Coordinator(Tending):
     """Executes blueprints over one information pool.
 
     Parameters
@@ -76,6 +53,8 @@ class Coordinator:
     selector, planner, estimator
         The subsystems; the defaults are those of DESIGN's words: chains by communication with local
         search, time balancing, the strip model's estimate.
+    fresh, clock
+        For an application that runs: the pool under the weather of the moment it is called, and seconds.
     """
 
     def __init__(
@@ -86,24 +65,55 @@ class Coordinator:
         selector: ResourceSelector | None = None,
         planner: Planner = time_balancing,
         estimator: PerformanceEstimator | None = None,
+        fresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.information = information
+        self.fresh, self.clock = fresh, clock
         self.actuator = actuator or RecordingActuator()
         self.selector = selector or ResourceSelector()
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
-        self.deliberation = Deliberation()
+        self.deliberation: Deliberation = Deliberation()
         self._present = information
 
     def execute(self, blueprint: Blueprint) -> Execution:
         """Run a blueprint and return the execution it started.
+
+        Where a host it chose turns out to be unfit, it is run again without, under the same sky.
 
         Raises
         ------
         NoFeasiblePlanError
             Nothing it considered is feasible; carries every refusal.
         """
-        return blueprint(self)
+        while True:
+            try:
+                return blueprint(self)
+            except HostsUnfitError as news:
+                if news.information is self._present:
+                    raise  # it was known: planning again would choose it again
+                self._present = news.information
+                self.information = self.information.knowing(news.information.looked_at)
+                self.deliberation.begin_again()
+                vars(self).pop("_alone_seconds", None)
+
+    def deliberate(self, blueprint: Blueprint) -> None:
+        """Decide, starting nothing, under the weather of the run to come; raises as `execute` does.
+
+        A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
+        weather over T0; where the run then chosen asks for another horizon, once more.
+        """
+        self.execute(blueprint)
+        for _ in range(PASSES):
+            chosen = self.deliberation.chosen
+            framed = chosen and self.information.over(chosen.execution_seconds)
+            if not framed:
+                return
+            self.information = self._present = framed.knowing(self._present.looked_at)
+            self.deliberation.begin_again()
+            vars(self).pop("_alone_seconds", None)
+            self.execute(blueprint)
 
     def static(self) -> Coordinator:
         """Return this coordinator deciding from the host list alone: the paper's compile-time view.
@@ -117,18 +127,24 @@ class Coordinator:
             selector=self.selector,
             planner=self.planner,
             estimator=self.estimator,
+            fresh=self.fresh,
+            clock=self.clock,
         )
         other.deliberation = self.deliberation
         other._present = self._present
         return other
 
+    @property
+    def present(self) -> InformationPool:
+        """What is known of the hosts by now; of a static coordinator too."""
+        return self._present
+
     # ------------------------------------------------------------------ selecting
     def hosts(self) -> ResourceSet:
         """Return every usable host in the order of the host list."""
-        usable, refused = self.selector.usable_hosts(self.information)
-        self.deliberation.usable = usable
+        self.deliberation.usable, refused = self.selector.usable_hosts(self.information)
         self.deliberation.reject(refused)
-        return usable
+        return self.deliberation.usable
 
     def all_resources(self) -> ResourceSet:
         """Return every usable host, as one chain in the order that balances best."""
@@ -156,6 +172,13 @@ class Coordinator:
         if rejection is not None:
             self.deliberation.reject([rejection])
         return rejection is None
+
+    def candidates(self) -> Iterator[Estimate]:
+        """Yield the estimates of all feasible schedules, one a resource set worth planning for."""
+        for resources in self.select_resources():
+            schedule = self.plan(resources)
+            if self.is_feasible(schedule):
+                yield self.estimate(schedule)
 
     def uses_all(self, resources: ResourceSet, schedule: Schedule) -> bool:
         """Whether the planner found work for every host of the set; else the refusal is recorded."""
@@ -199,9 +222,10 @@ class Coordinator:
             There is no candidate; carries every refusal recorded so far.
         """
         ranked = by_value(list(candidates))
+        ranked = after_waiting(ranked, self.actuator, self.information, self.deliberation)
         if not ranked:
             raise NoFeasiblePlanError(tuple(self.deliberation.rejections))
-        chosen = self._preferred(ranked)
+        chosen = preferred(ranked, self.information.specifications.preferences)
         interval = self.estimator.interval(chosen.schedule, self.information)
         self.deliberation.chosen = replace(chosen, interval=interval)
         self.deliberation.information = self.information
@@ -214,34 +238,17 @@ class Coordinator:
         one sky; the choice stays.
         """
         record = self.deliberation
-        before, record.estimates = record.estimates, []
+        before, record.estimates, record.chosen, record.information = (
+            record.estimates,
+            [],
+            None,
+            None,
+        )
         for candidate in before:
             self.estimate(candidate.schedule)
-        record.chosen, record.information = None, None
         return self.best(
             [self.estimator.estimate(chosen.schedule, self.information, self._alone_seconds)]
         )
-
-    def _preferred(self, ranked: list[Estimate]) -> Estimate:
-        preferences = self.information.specifications.preferences
-        if not preferences.prefer and not preferences.avoid:
-            return ranked[0]
-        within = ranked[0].value * (1.0 + preferences.prefer_within)
-
-        def liking(estimate: Estimate) -> tuple[int, int]:
-            hosts = estimate.schedule.resources
-            avoided = sum(
-                h.name in preferences.avoid or h.site in preferences.avoid for h in hosts
-            )
-            other = sum(
-                bool(preferences.prefer)
-                and h.name not in preferences.prefer
-                and h.site not in preferences.prefer
-                for h in hosts
-            )
-            return avoided, other
-
-        return min((e for e in ranked if e.value <= within), key=liking)
 
     @cached_property
     def _alone_seconds(self) -> float | None:
@@ -262,8 +269,19 @@ class Coordinator:
 
     # ------------------------------------------------------------------- starting
     def actuate(self, estimate: Estimate) -> Execution:
-        """Start the schedule of an estimate through the actuator."""
-        return self.actuator.actuate(estimate.schedule, self._present)
+        """Start the schedule of an estimate through the actuator.
+
+        Raises
+        ------
+        HostsUnfitError
+            A host of it cannot be used as planned; `execute` plans again.
+        """
+        seen = self.actuator.look(self._present)
+        for one in estimate.schedule.allocations:
+            if reason := seen.refusal(one.host, one.implementation):
+                raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
+        self._present = seen
+        return self.actuator.actuate(estimate.schedule, seen)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
         """Yield the progress of an execution until it ends."""

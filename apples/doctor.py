@@ -5,37 +5,30 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 import hat
 from apples import state
 from apples.errors import UsageError
-from apples.information import LiveSky, available_here
+from apples.information import LiveSky, available_here, is_here
 from apples.launch import hydra, quota
 from apples.launch.conformance import Check, check_program
+from apples.malleable.programs.trial import tried
+from apples.malleable.programs.working import version_of, working
 from apples.quantities import amount, digits
+from apples.remote.fitness import RESOLVE_SECONDS, Finding, Fitness
+from apples.remote.preflight import Needs, preflight
 from apples.resources import Host, HostList, Network
 
-Status = Literal["ok", "warn", "fail"]
 LEAST_PYTHON = (3, 11)
 SMALL = {"grid": "24", "iterations": "6"}
 """What a program is checked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: what was found, and what to do about it where it is not ok."""
-
-    name: str
-    status: Status
-    detail: str
-    cure: str = ""
 
 
 def examine() -> Iterator[Finding]:
@@ -94,6 +87,18 @@ def _quota(name: str) -> Finding:
     return Finding(name, "warn", f"no CPU quotas: {reason}", cure)
 
 
+def _criu(name: str) -> Finding:
+    """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
+    found, missing = working()
+    cure = "see docs/migration.md: a private CRIU; without, apples migrate cannot move programs"
+    if found is None:
+        return Finding(name, "warn", missing, cure)
+    reason = tried()
+    if reason:
+        return Finding(name, "warn", f"{found.origin}: does not move a process: {reason}", cure)
+    return Finding(name, "ok", f"{found.origin}, version {version_of(found)}: a process was moved")
+
+
 def _state(name: str) -> Finding:
     folder = state.directory()
     try:
@@ -108,10 +113,36 @@ def _state(name: str) -> Finding:
 
 def _ports(name: str) -> Finding:
     detail = (
-        "while a program runs, mpiexec's control port listens on all interfaces without asking who "
-        "is there; ranks talk on loopback"
+        "while a program runs, mpiexec's control port listens on all interfaces of this machine without "
+        "asking who is there; ranks talk on loopback, over ssh on each host's interface towards here"
     )
-    return Finding(name, "warn", detail, "on a shared network, let a firewall close high ports")
+    cure = (
+        "on a shared network let a firewall close high ports to all but the hosts of the list; "
+        "MPIEXEC_PORT_RANGE and UCX_TCP_PORT_RANGE say which they are"
+    )
+    return Finding(name, "warn", detail, cure)
+
+
+def _name(name: str) -> Finding:
+    own = socket.gethostname()
+    begin = time.monotonic()
+    try:
+        address = socket.getaddrinfo(own, None)[0][4][0]
+    except OSError as error:
+        cure = f"name it in /etc/hosts: some MPI programs wait for it ({error.strerror})"
+        return Finding(name, "warn", f"{own} does not resolve", cure)
+    took = time.monotonic() - begin
+    if took > RESOLVE_SECONDS:
+        return Finding(
+            name, "warn", f"{own} takes {took:.1f} s to resolve", "name it in /etc/hosts"
+        )
+    return Finding(name, "ok", f"{own} is {address}")
+
+
+def examine_hosts(listed: HostList) -> dict[str, Fitness]:
+    """Return what a look at every host of a list found, those that are this machine left out."""
+    others = [host for host in listed if not is_here(host)]
+    return preflight(others, listed, Needs())
 
 
 def _version(package: str) -> str:
@@ -128,8 +159,10 @@ CHECKS: dict[str, Callable[[str], Finding]] = {
     "cpus": _cpus,
     "weather": _weather,
     "quota": _quota,
+    "criu": _criu,
     "state": _state,
     "ports": _ports,
+    "name": _name,
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from apples.information import InformationPool
 from apples.resources import Host
 from apples.schedule import Estimate, HostEstimate, Schedule
+from hat import Preferences
 
 DRAWS = 20_000
 MOST_NUMBERS = 400_000
@@ -98,3 +99,23 @@ def _host_estimate(
 def by_value(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return estimates, the best first; ties go to fewer hosts."""
     return sorted(estimates, key=lambda e: (e.value, len(e.hosts)))
+
+
+def preferred(ranked: Sequence[Estimate], preferences: Preferences) -> Estimate:
+    """Return the one the user likes best among those nearly as good as the best."""
+    if not preferences.prefer and not preferences.avoid:
+        return ranked[0]
+    within = ranked[0].value * (1.0 + preferences.prefer_within)
+
+    def liking(estimate: Estimate) -> tuple[int, int]:
+        hosts = estimate.schedule.resources
+        avoided = sum(h.name in preferences.avoid or h.site in preferences.avoid for h in hosts)
+        other = sum(
+            bool(preferences.prefer)
+            and h.name not in preferences.prefer
+            and h.site not in preferences.prefer
+            for h in hosts
+        )
+        return avoided, other
+
+    return min((e for e in ranked if e.value <= within), key=liking)

@@ -15,6 +15,9 @@ from apples.schedule import Estimate
 
 LEAST_DRAG = 0.1
 """A run that took less than a tenth of what the model says was no run of this model."""
+LEAST_BORDER = 0.02
+"""Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
+the program waiting for its CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +97,23 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
     model = information.without_risk().model
-    compute = model.computation(hosts, rows) / information.learned.drag
+    before = information.learned.drag if len(hosts) > 1 else 1.0
+    compute = model.computation(hosts, rows) / before
     pace = {
         information.hosts[one.host].identity: ratio
         for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
         if (ratio := _pace(one, seconds, information)) is not None
     }
-    overlap = _overlap(result.hosts, model.communication(hosts).tolist())
+    overlap = _overlap(result, model.communication(hosts).tolist())
     known = information.learned.pace
     paced = compute * [
         pace.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
         for host in hosts
     ]
     template = information.template
-    learn(template.name, template.version, pace, overlap, _drag(result, paced), result.inside)
+    # A host alone waited for nobody: it says nothing of drag.
+    drag = _drag(result, paced) if len(hosts) > 1 else information.learned.drag
+    learn(template.name, template.version, pace, overlap, drag, result.inside)
 
 
 def _drag(result: PredictionCheck, compute: Seconds) -> float:
@@ -126,16 +132,16 @@ def _drag(result: PredictionCheck, compute: Seconds) -> float:
     return max(min(factors, default=1.0), LEAST_DRAG)
 
 
-def _overlap(hosts: Sequence[HostCheck], predicted: Sequence[float]) -> float | None:
-    """Return measured over predicted time at the borders; None where there were none.
+def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
+    """Return measured over predicted time at the borders; None where there were none worth the name.
 
     A program that cannot tell waiting from communicating reports both as one: then the host that
     spent least waited least, and it alone speaks for the borders.
     """
     at_borders = [
         (one.measured_communicate, seconds, one.wait)
-        for one, seconds in zip(hosts, predicted, strict=True)
-        if seconds > 0 and one.measured_communicate > 0
+        for one, seconds in zip(result.hosts, predicted, strict=True)
+        if seconds > LEAST_BORDER * result.iteration_seconds and one.measured_communicate > 0
     ]
     if not at_borders:
         return None

@@ -127,6 +127,10 @@ class Estimate:
     interval
         Seconds of the whole execution, 10 % and 90 % of the draws of the forecasts' errors with the
         strips held fixed; None until the estimate is chosen.
+    value
+        What `best` minimises.
+    wait_seconds
+        How long the resources are expected to be waited for; part of `value` where time is minimised.
     """
 
     schedule: Schedule
@@ -137,6 +141,7 @@ class Estimate:
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     value: float = field(default=0.0)
+    wait_seconds: float = 0.0
 
     @property
     def execution_seconds(self) -> float:

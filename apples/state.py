@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import sys
 import tempfile
@@ -69,10 +70,19 @@ def _path(name: str) -> Path:
 
 
 def _parsed(path: Path) -> Document:
-    document = json.loads(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    document = json.loads(text, parse_constant=_finite, parse_float=_finite)
     if not isinstance(document, dict):
         raise ValueError("not an object")
     return document
+
+
+def _finite(text: str) -> float:
+    """Return a number that can be written again; infinities and what is none cannot."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number to remember")
+    return value
 
 
 def _usable(path: Path) -> Document:

@@ -2,13 +2,22 @@
 
 Read `minimum_execution_time` first (Berman et al. 1996, Figures 4 and 11), then what the paper compared
 it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `blocked` (method 1); and
-`single_host`. Yours is any function that takes a Coordinator and returns an Execution.
+`single_host`; and `redistribute`, which goes on deciding while the application runs. Yours is any function
+that takes a Coordinator and returns an Execution.
 """
 
 from blueprints.all_resources import all_resources
 from blueprints.blocked import blocked
 from blueprints.compile_time import compile_time
 from blueprints.minimum_execution_time import minimum_execution_time
+from blueprints.redistribute import redistribute
 from blueprints.single_host import single_host
 
-__all__ = ["all_resources", "blocked", "compile_time", "minimum_execution_time", "single_host"]
+__all__ = [
+    "all_resources",
+    "blocked",
+    "compile_time",
+    "minimum_execution_time",
+    "redistribute",
+    "single_host",
+]

@@ -72,6 +72,10 @@ class ApplicationTemplate(Entry):
         description="Command that starts it, as a list; paths from the template's folder. "
         "May be left out if every implementation has its own.",
     )
+    malleable: bool = Field(
+        False,
+        description="Whether it can shrink, grow and migrate while it runs (apples.malleable).",
+    )
     parameters: dict[Word, Parameter] = Field(
         PARAMETERS, description="What a user may set, with defaults and ranges."
     )

@@ -2,7 +2,8 @@
 
 A library that imports nothing of `apples`. In reading order:
 
-1. `nws.measurement`: the name of a series and one value of it; the resources and their units.
+1. `nws.measurement`: the name of a series and one value of it; the resources and their units;
+   `nws.batches`: several as a message.
 2. `nws.sensor` and `nws.sensors`: what measures: CPU, memory, latency, bandwidth, replay.
    `nws.linux` reads the kernel, `nws.tcp` is the far end of a link, `nws.share` turns run queues
    into shares of a CPU and back.
@@ -11,11 +12,17 @@ A library that imports nothing of `apples`. In reading order:
    the one that has been wrong least (`nws.window` is what the medians look through).
    `nws.frame`: those that forecast a mean over a frame, with an interval; `nws.bank` does that for
    thousands of series at once. `nws.profiles` has the batteries by name; `nws.scored` reports a
-   `nws.forecast.Forecast` with its errors (`nws.grid` tells it what is missing). `nws.backtest`
+   `nws.forecast.Forecast` with its errors (`nws.grid` tells it what is missing). `nws.backtesting`
    says how good they would have been.
 5. `nws.weather`: all forecasts at one moment, frozen (as text: `nws.weather_format`).
-6. `nws.service`: the five together.
-7. `nws.checks`: the contracts as functions that run, on ours and on yours.
+6. `nws.service`: the five together, in this process.
+7. As a service: `nws.journal` (the log), `nws.memories` (a memory on it), `nws.forecasting` and
+   `nws.snapshots` (forecasters that survive), `nws.station` (these together), `nws.web` (over
+   HTTP; `nws.ticks` puts a range on regular times), `nws.tokens` (for whom), `nws.leases` (who is
+   there), `nws.client`.
+8. `nws.sensing`: the sensor process of a host; `nws.clique`: whose turn it is to probe;
+   `nws.budget`: what probing may cost; `nws.prometheus`: hosts that Prometheus watches.
+9. `nws.checks`: the contracts as functions that run, on ours and on yours.
 
 Everything listed in ``__all__`` is to be had from here and loaded when it is first asked for, so
 that a sensor's process loads sensors only. `nws.checks` is imported by its own name.
@@ -27,6 +34,9 @@ performance forecasting service for metacomputing"; NWS 2.x.
 from importlib import import_module
 
 _HOMES = {
+    "nws.client": ("Client", "ServiceError"),
+    "nws.clique.turns": ("Turns",),
+    "nws.batches": ("batch", "read_batch"),
     "nws.bank.alone": ("LadderForecaster",),
     "nws.bank.bank": ("Bank",),
     "nws.forecast": ("Forecast", "Interval"),
@@ -47,36 +57,47 @@ _HOMES = {
     ),
     "nws.forecasters.auto_lag_ar": ("AutoLagAr",),
     "nws.frame": ("FrameForecaster", "Outlook"),
-    "nws.backtest": ("backtest", "document", "report", "trace"),
+    "nws.backtesting": ("backtest", "document", "report", "trace"),
     "nws.linux.probe": ("probe_share",),
     "nws.measurement": (
         "AVAILABLE_CPU",
         "BANDWIDTH_TCP",
         "COMPETITORS",
+        "CONNECT_TIME_TCP",
         "CURRENT_CPU",
+        "FREE_DISK",
         "FREE_MEMORY",
         "LATENCY_TCP",
         "Measurement",
         "SeriesName",
     ),
-    "nws.memories": ("RingMemory",),
+    "nws.memories": ("JournalMemory", "RingMemory"),
+    "nws.memories.submission": ("Retention",),
     "nws.memory": ("Memory", "RefusedError"),
-    "nws.picture": ("picture",),
+    "nws.prometheus": ("PrometheusReader",),
+    "nws.pictures": ("picture",),
     "nws.recording": ("read_recording",),
     "nws.profiles": ("PROFILES", "classic", "classic_primaries", "default", "dynamite"),
     "nws.scored": ("ScoredForecaster",),
+    "nws.sensing.dialogue": ("Dialogue",),
+    "nws.sensing.wire": ("Reply",),
     "nws.sensor": ("Sensor", "SensorError"),
     "nws.sensors": (
         "BandwidthSensor",
+        "ConnectTimeSensor",
         "CpuSensor",
+        "FreeDiskSensor",
         "FreeMemorySensor",
         "LatencySensor",
         "ReplaySensor",
     ),
     "nws.service": ("Failure", "NetworkWeatherService", "Round"),
     "nws.share": ("available_share", "competitors_for", "current_share"),
+    "nws.station": ("Station", "TakenError"),
     "nws.tcp": ("Endpoint",),
+    "nws.tokens": ("TokenFile", "TokenFileError"),
     "nws.weather": ("Weather",),
+    "nws.web.serving": ("Listen", "ListenRefusedError", "Serving"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

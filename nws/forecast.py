@@ -1,6 +1,7 @@
 """What is forecast: a number with its error, and an interval with the coverage it has reached."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,22 @@ class Forecast:
     horizon: int = 1
     over: float | None = None
     interval: Interval | None = None
+
+    def scaled(self, factor: float) -> Self:
+        """Return the forecast of `factor` times the quantity, errors and interval with it.
+
+        Examples
+        --------
+        >>> Forecast(8.0, 2.0, "last_value", 9, 0.0).scaled(0.5).error
+        1.0
+        """
+        interval = self.interval
+        if interval is not None:
+            ends = factor * interval.lower, factor * interval.upper
+            interval = replace(interval, lower=ends[0], upper=ends[1])
+        error = None if self.error is None else factor * self.error
+        rmse = None if self.rmse is None else factor * self.rmse
+        return replace(self, value=factor * self.value, error=error, rmse=rmse, interval=interval)
 
     def age(self, now: float) -> float:
         """Return the seconds from the last measurement to `now`; never negative."""

@@ -2,9 +2,16 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 from nws.forecast import Interval
 from nws.forecaster import Forecaster
+
+Criterion = Literal["absolute", "squared"]
+
+
+class OneCriterionError(ValueError):
+    """A forecaster of one criterion was asked for a forecast good by another. Permanent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,9 @@ class FrameForecaster(Forecaster):
     """
 
     @abstractmethod
-    def outlook(self, samples: float = 1.0, level: float = 0.9) -> Outlook:
+    def outlook(
+        self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Outlook:
         """Return the outlook on the rung nearest to `samples`, in ratio; it names the rung.
 
         Parameters
@@ -55,6 +64,8 @@ class FrameForecaster(Forecaster):
         level
             The share of means that the interval is to hold, in (0, 1). The answer names the
             level it is for: the next one that is tracked, or the highest.
+        criterion
+            The error that the value is to make least, in the mean; None: the one it was made for.
 
         Raises
         ------

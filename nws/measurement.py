@@ -11,15 +11,21 @@ CURRENT_CPU: Final = "currentCpu"
 """Share of one CPU, 0..1, that an already running process gets."""
 COMPETITORS: Final = "competitors"
 """Runnable processes, a real number >= 0, that a new process would share the CPUs with."""
+FREE_DISK: Final = "freeDisk"
+"""Bytes that an unprivileged process can still write to a file system."""
 FREE_MEMORY: Final = "freeMemory"
 """Bytes that a new process can have without making the host swap or kill."""
 LATENCY_TCP: Final = "latencyTcp"
 """Seconds that a small message takes one way: half of the least round trip."""
+CONNECT_TIME_TCP: Final = "connectTimeTcp"
+"""Seconds that a TCP connection takes to be established."""
 BANDWIDTH_TCP: Final = "bandwidthTcp"
 """Bytes per second of a long transfer."""
 
-BOUNDS: Final = {AVAILABLE_CPU: (0.0, 1.0), CURRENT_CPU: (0.0, 1.0)}
-"""The least and the greatest value of a resource; of all others, which are amounts, 0 and none."""
+SHARES: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU})
+AMOUNTS: Final = frozenset(
+    {COMPETITORS, FREE_DISK, FREE_MEMORY, LATENCY_TCP, CONNECT_TIME_TCP, BANDWIDTH_TCP}
+)
 
 LARGEST: Final = 1e300
 """The largest magnitude that counts as a measurement; sums of errors stay finite below it."""
@@ -79,8 +85,13 @@ class Measurement:
 
 
 def bounds_of(resource: str) -> tuple[float, float]:
-    """Return the least and the greatest value that a resource can have, in its unit."""
-    return BOUNDS.get(resource, (0.0, math.inf))
+    """Return the least and the greatest value that a resource can have, in its unit.
+
+    Shares lie in 0..1, amounts are not negative; of a resource that is not ours nothing is known.
+    """
+    if resource in SHARES:
+        return 0.0, 1.0
+    return (0.0 if resource in AMOUNTS else -math.inf), math.inf
 
 
 def checked_name(what: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from nws.forecaster import Forecaster
 from nws.forecasters import (
@@ -15,9 +15,7 @@ from nws.forecasters import (
     TrimmedMean,
     TwoLevel,
 )
-from nws.frame import FrameForecaster
-
-Criterion = Literal["absolute", "squared"]
+from nws.frame import Criterion, FrameForecaster
 
 
 def classic(criterion: Criterion = "absolute") -> TwoLevel:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nws.forecast import Forecast, Interval
 from nws.forecaster import Forecaster, NoValueYetError
-from nws.frame import FrameForecaster
+from nws.frame import Criterion, FrameForecaster, OneCriterionError
 from nws.grid import Grid
 from nws.measurement import Measurement, checked_value
 from nws.state import checked_object
@@ -88,24 +88,30 @@ class ScoredForecaster:
         self._samples += 1
         self._time = measurement.time
 
-    def forecast(self, over: float | None = None, level: float = 0.9) -> Forecast:
+    def forecast(
+        self, over: float | None = None, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Forecast:
         """Return what to expect next, with the errors so far.
 
         Parameters
         ----------
         over
             Seconds from now whose mean is wanted, None: the next measurement. Answered from the
-            forecaster's nearest horizon, which the forecast names; one that has no horizons, or a
-            series whose period is not known yet, answers for the next measurement.
+            forecaster's nearest horizon that was ever scored, which the forecast names; one that
+            has no horizons, or a series whose period is not known yet, answers for the next
+            measurement.
         level
             The share of values that the interval is to hold.
+        criterion
+            The error that the value is to make least; None: the one the forecaster was made for.
 
         Raises
         ------
         LookupError
             Transient: there has been no measurement yet.
         ValueError
-            Permanent: `over` is not positive, or `level` not in (0, 1).
+            Permanent: `over` is not positive, `level` not in (0, 1), or the forecaster knows no
+            other criterion than its own.
         """
         if over is not None and not 0 < over < math.inf:
             raise ValueError(f"a frame of {over} seconds holds nothing to forecast")
@@ -113,14 +119,19 @@ class ScoredForecaster:
             raise NoValueYetError
         error = self._error if self._samples > 1 else None
         if not isinstance(self._forecaster, FrameForecaster):
+            if criterion is not None:
+                raise OneCriterionError("this profile forecasts for one criterion: name none")
             method = self._forecaster.method
             value = self._forecaster.forecast()
             return Forecast(value, error, method, self._samples, self._time, over=self.period)
         period = self.period
-        outlook = self._forecaster.outlook(over / period if over and period else 1.0, level)
+        samples = over / period if over and period else 1.0
+        outlook = self._forecaster.outlook(samples, level, criterion)
+        while outlook.error is None and outlook.horizon > 1:  # nearest among those ever scored
+            outlook = self._forecaster.outlook(outlook.horizon / 2, level, criterion)
         return Forecast(
             value=outlook.value,
-            error=error if outlook.horizon == 1 else outlook.error,
+            error=error if outlook.horizon == 1 and criterion is None else outlook.error,
             method=outlook.method,
             samples=self._samples,
             time=self._time,

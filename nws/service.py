@@ -7,6 +7,7 @@ from threading import Lock
 
 from nws.forecast import Forecast
 from nws.forecaster import Forecaster
+from nws.frame import Criterion
 from nws.measurement import Measurement, SeriesName, bounds_of
 from nws.memory import Memory, RefusedError
 from nws.profiles import default
@@ -99,12 +100,17 @@ class NetworkWeatherService:
         return Round(tuple(stored), tuple(failures))
 
     def forecast(
-        self, series: SeriesName, over: float | None = None, level: float = 0.9
+        self,
+        series: SeriesName,
+        over: float | None = None,
+        level: float = 0.9,
+        criterion: Criterion | None = None,
     ) -> Forecast:
         """Return what to expect of `series`: next, or in the mean `over` so many seconds.
 
         The forecast names the horizon that was nearest to `over`, and has an interval of `level`,
-        if the profile has such (`nws.scored.ScoredForecaster.forecast`).
+        if the profile has such (`nws.scored.ScoredForecaster.forecast`). It is good by the error
+        of `criterion`, if given: the absolute and the squared error choose differently.
 
         Raises
         ------
@@ -112,7 +118,7 @@ class NetworkWeatherService:
             Transient: nothing was measured yet.
         """
         with self._forecasting:
-            return self._up_to_date(series).forecast(over, level)
+            return self._up_to_date(series).forecast(over, level, criterion)
 
     def weather(self, over: float | None = None, level: float = 0.9) -> Weather:
         """Return the forecasts of all series in the memory, now; `over` and `level` as above."""

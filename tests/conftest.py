@@ -2,7 +2,73 @@
 
 import os
 
+import labs
+import pytest
+import sshd as own
 from hypothesis import settings
+
+from apples import lab as emulation
 
 settings.register_profile("apples", deadline=None, database=None, derandomize="CI" in os.environ)
 settings.load_profile("apples")
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs a lab where there can be none, and say why; keep together what shares a lab or an sshd."""
+    marked = [item for item in items if item.get_closest_marker("lab")]
+    reason = labs.lacking() if marked else ""
+    for item in marked if reason else ():
+        item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
+        if names & {"lab", "slurm", "cgroup"}:  # both make cpusets of this machine's kernel
+            item.add_marker(pytest.mark.xdist_group("lab"))
+        elif "sshd" in names:
+            item.add_marker(pytest.mark.xdist_group("sshd"))
+
+
+@pytest.fixture(autouse=True)
+def environment():
+    """Give every test the environment that the one before found: what sets threads says so in it."""
+    before = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    yield
+    for name in {*os.environ, *before} - {"PYTEST_CURRENT_TEST"}:
+        if os.environ.get(name) != before.get(name):
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """One lab for all tests that need a real one: hosts ada, bob and far, with sshd, and Slurm if it is here."""
+    folder = tmp_path_factory.mktemp("lab")
+    slurm = "false" if labs.lacking(slurm=True) else "true"
+    (folder / "lab.toml").write_text(f"slurm = {slurm}\n{labs.SMALL}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        made = emulation.up(folder / "lab.toml")
+        place = emulation.labs() / made.name
+    yield made
+    emulation.down(place)
+    assert labs.belongings(place) == set()
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory):
+    """An sshd that answers on a few loopback addresses."""
+    if lacks := own.missing():
+        pytest.skip(f"no ssh here: {lacks} missing")
+    running = own.Sshd(tmp_path_factory.mktemp("sshd"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def slurm(lab, monkeypatch):
+    """The lab, with Slurm's commands of this machine speaking to its Slurm."""
+    if not lab.slurm_conf:
+        pytest.skip(labs.lacking(slurm=True))
+    monkeypatch.setenv("SLURM_CONF", lab.slurm_conf)
+    return lab

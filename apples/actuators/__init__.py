@@ -1,21 +1,36 @@
 """The actuators: each implements a schedule through one resource manager.
 
-Read `local` (this machine), then `recording` (starts nothing: plans, dry runs, tests).
+Read `local` (this machine), `malleable` (this machine, as a job that can be resized), `ssh` (other
+machines), `slurm` (a cluster with a queue), then `recording`
+(starts nothing: plans, dry runs, tests).
 """
 
 from collections.abc import Mapping
 
 from apples.actuator import Actuator
-from apples.actuators.local import LocalActuator, LocalExecution
+from apples.actuators.local import LocalActuator
+from apples.actuators.malleable import MalleableActuator, MalleableExecution
 from apples.actuators.recording import RecordingActuator, RecordingExecution
+from apples.actuators.slurm import SlurmActuator
+from apples.actuators.ssh import SshActuator
+from apples.launch.slurm.script import SlurmOptions
 
-ACTUATORS: Mapping[str, type[Actuator]] = {"local": LocalActuator, "recording": RecordingActuator}
+ACTUATORS: Mapping[str, type[Actuator]] = {
+    "local": LocalActuator,
+    "ssh": SshActuator,
+    "slurm": SlurmActuator,
+    "recording": RecordingActuator,
+}
 """What ``--actuator`` may name."""
 
 __all__ = [
     "ACTUATORS",
     "LocalActuator",
-    "LocalExecution",
+    "MalleableActuator",
+    "MalleableExecution",
     "RecordingActuator",
     "RecordingExecution",
+    "SlurmActuator",
+    "SlurmOptions",
+    "SshActuator",
 ]

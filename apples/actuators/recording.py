@@ -35,14 +35,28 @@ class RecordingExecution(Execution):
 class RecordingActuator(Actuator):
     """Starts nothing; what it was asked to start is in `schedules`, in order.
 
+    Parameters
+    ----------
+    stands_for
+        The actuator that is going to start it: looks at the hosts in its place.
+
     Examples
     --------
     >>> RecordingActuator().schedules
     []
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stands_for: Actuator | None = None) -> None:
+        self.stands_for = stands_for
         self.schedules: list[Schedule] = []
+
+    def look(self, information: InformationPool) -> InformationPool:
+        """Look as the actuator does that this one stands for."""
+        return self.stands_for.look(information) if self.stands_for else information
+
+    def wait_seconds(self, schedule: Schedule, information: InformationPool) -> float:
+        """Return what the actuator expects that this one stands for."""
+        return self.stands_for.wait_seconds(schedule, information) if self.stands_for else 0.0
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return a command of no words, with the task it would have been given."""

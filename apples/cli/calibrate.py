@@ -10,11 +10,13 @@ import typer
 from apples.cli import deciding
 from apples.cli.program import say, show, show_json
 from apples.errors import ApplesError, UsageError
-from apples.information import InformationPool
+from apples.information import InformationPool, elsewhere, needs_of
 from apples.launch.calibrate import calibrate as measure
+from apples.launch.seating import seat_alone
 from apples.model import SpeedFunction
 from apples.models import store_speeds
 from apples.quantities import digits
+from apples.remote.preflight import preflight
 from apples.resources import Host
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
@@ -38,6 +40,7 @@ def calibrate(
     Example: apples calibrate --hosts hosts.toml --template template.toml --user user.toml
     """
     information = deciding.information_of(hosts, template, user, settings, "static", None)
+    information = looked_at(information)
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
     found = calibrate_hosts(information, rows)
     if json:
@@ -70,15 +73,27 @@ def calibrate(
     return 0
 
 
+def looked_at(information: InformationPool) -> InformationPool:
+    """Return what is known after looking at the other machines of the list."""
+    others = elsewhere(information.hosts)
+    if not others:
+        return information
+    return information.knowing(preflight(others, information.hosts, needs_of(information)))
+
+
 def calibrate_hosts(information: InformationPool, rows: Sequence[int]) -> dict[str, Speeds]:
-    """Measure every host once for each distinct set of CPUs, store and return the speed functions."""
+    """Measure every other machine, and this one for each set of CPUs; store and return the speed functions."""
     template = information.template
-    measured: dict[tuple[int, ...], Speeds] = {}
+    measured: dict[str | tuple[int, ...], Speeds] = {}
     found: dict[str, Speeds] = {}
     for host in information.hosts:
-        if host.cpus not in measured:
-            measured[host.cpus] = _speeds(host, information, rows)
-        found[host.name] = measured[host.cpus]
+        if reason := information.unfit(host):
+            say(f"warning: {host.name} cannot be used: {reason}")
+            continue
+        which = host.name if host.name in information.looked_at else host.cpus
+        if which not in measured:
+            measured[which] = _speeds(host, information, rows)
+        found[host.name] = measured[which]
         store_speeds(template.name, template.version, host.identity, found[host.name])
     return found
 
@@ -86,12 +101,13 @@ def calibrate_hosts(information: InformationPool, rows: Sequence[int]) -> dict[s
 def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Speeds:
     speeds: Speeds = {}
     for one in information.template.implementations:
-        if not (one.runs_on(host.platform) and information.available(host.name, one)):
+        if not (one.runs_on(host.platform) and information.offers(host.name, one)):
             continue
         try:
             program = information.program(one.name)
             parameters = information.application.parameters
-            points = measure(host, program, one.name, parameters, rows)
+            seat = seat_alone(host, one.name, information)
+            points = measure(host, program, one.name, parameters, rows, seat=seat)
         except ApplesError as error:
             say(f"warning: {one.name} on {host.name}: {error}")
             continue

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from apples.actuator import Actuator
+from apples.cli.program import say
 from apples.coordinator import Blueprint, Coordinator
 from apples.errors import UsageError
-from apples.information import InformationPool, load_information
+from apples.information import InformationPool, elsewhere, load_information
 from apples.planners import PLANNERS
 from apples.references import resolve
+from apples.resources import Host, HostList
 from apples.selector import DISTANCES, ResourceSelector
 
 Hosts = Annotated[Path, typer.Option("--hosts", help="Host list (hosts.toml).")]
@@ -40,17 +42,18 @@ ModelName = Annotated[str | None, typer.Option("--model", help="strip, or your o
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 Document = dict[str, Any]
+Others = Callable[[HostList], Sequence[Host]]
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 
 
-def settings_of(pairs: Sequence[str] | None) -> dict[str, str]:
+def settings_of(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, str]:
     """Return ``NAME=VALUE`` options as a mapping."""
     settings = {}
     for pair in pairs or ():
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise UsageError(f"--set {pair}: must be NAME=VALUE")
+            raise UsageError(f"{option} {pair}: must be NAME=VALUE")
         settings[name] = value
     return settings
 
@@ -88,8 +91,16 @@ def information_of(
     settings: Sequence[str] | None,
     weather: str,
     model: str | None,
+    others: Others = elsewhere,
 ) -> InformationPool:
     """Return the information pool the options describe."""
     return load_information(
-        hosts, template, user, settings=settings_of(settings), weather=weather, model=model
+        hosts,
+        template,
+        user,
+        settings=settings_of(settings),
+        weather=weather,
+        model=model,
+        others=others,
+        talk=say,
     )

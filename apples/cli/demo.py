@@ -121,7 +121,7 @@ def _planned(information: InformationPool, method: str) -> tuple[Coordinator, Do
     _, blueprint = blueprint_of(method, information)
     coordinator = coordinator_of(information, None)
     plan, _ = decide(method, blueprint, coordinator)
-    started = Coordinator(information, LocalActuator())
+    started = Coordinator(coordinator.information, LocalActuator())
     started.deliberation = coordinator.deliberation
     return started, plan
 

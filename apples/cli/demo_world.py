@@ -10,15 +10,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 import psutil
 
 import hat
-from apples.errors import UsageError
 from apples.information import InformationPool, load_information
 from apples.model import SpeedFunction
+from apples.sample import example_folder
 
 HOSTS = ("ada", "bob", "eve", "fay")
 PLAIN = {"bob": "numpy", "fay": "numpy"}
@@ -93,15 +92,6 @@ class DemoWorld:
         program = ("{python}", str(example / "solver.py"))
         own = template.model_copy(update={"program": program, "active_set": PLAIN})
         (self.folder / "template.toml").write_text(hat.dump(own), encoding="utf-8")
-
-
-def example_folder() -> Path:
-    """Return the folder of the Jacobi2D example: inside the installed package, or beside it."""
-    package = Path(str(resources.files("apples")))
-    for folder in (package / "examples" / "jacobi2d", package.parent / "examples" / "jacobi2d"):
-        if (folder / "template.toml").is_file():
-            return folder
-    raise UsageError("the Jacobi2D example is not installed with this package")
 
 
 @contextmanager

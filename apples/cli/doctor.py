@@ -9,7 +9,10 @@ import typer
 
 from apples.cli import deciding
 from apples.cli.program import show, show_json
-from apples.doctor import examine, examine_program
+from apples.doctor import examine, examine_hosts, examine_program
+from apples.errors import UsageError
+from apples.reports.hosts_text import hosts_document, hosts_text
+from apples.resources import read_host_list
 
 UNFIT = 4
 BREAKS_PROTOCOL = 5
@@ -21,12 +24,19 @@ def doctor(
         typer.Option("--program", help="Template whose program is run small and checked."),
     ] = None,
     settings: deciding.Settings = None,
+    hosts: Annotated[
+        Path | None, typer.Option("--hosts", help="Host list whose other machines are checked.")
+    ] = None,
     json: deciding.Json = False,
 ) -> int:
-    """Check this machine, or with --program that a program keeps the application protocol.
+    """Check this machine, or with --program that a program keeps the protocol, or the hosts of a list.
 
-    Example: apples doctor --program template.toml
+    Example: apples doctor --program template.toml; apples doctor --hosts hosts.toml
     """
+    if hosts is not None and program is not None:
+        raise UsageError("--hosts and --program: one at a time")
+    if hosts is not None:
+        return _hosts(hosts, json)
     if program is not None:
         return _program(program, deciding.settings_of(settings), json)
     findings = list(examine())
@@ -42,6 +52,17 @@ def doctor(
             if one.cure and one.status != "ok":
                 show(f"{'':14} {one.cure}")
     return UNFIT if any(f.status == "fail" for f in findings) else 0
+
+
+def _hosts(path: Path, json: bool) -> int:
+    listed = read_host_list(path)
+    found = examine_hosts(listed)
+    here = [host.name for host in listed if host.name not in found]
+    if json:
+        show_json(hosts_document(found, here))
+    else:
+        show(hosts_text(found, here))
+    return UNFIT if any(one.refusal for one in found.values()) else 0
 
 
 def _program(template: Path, settings: dict[str, str], json: bool) -> int:

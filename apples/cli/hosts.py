@@ -9,13 +9,17 @@ import typer
 
 from apples.cli.checking import check_files
 from apples.cli.deciding import Json
+from apples.cli.program import say, show, show_json
+from apples.errors import LaunchError, UsageError
+from apples.launch.slurm import client
+from apples.launch.slurm.hosts import entries, host_list, left_out
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @commands.callback()
 def options() -> None:
-    """Check host lists."""
+    """Check host lists, or make one."""
 
 
 @commands.command()
@@ -27,3 +31,31 @@ def check(
     Example: apples hosts check hosts.toml
     """
     return check_files(files, json, only="host list")
+
+
+@commands.command("import")
+def import_(
+    source: Annotated[str, typer.Argument(help="slurm.")],
+    partition: Annotated[str, typer.Option(help="Only the nodes of this partition.")] = "",
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="A node feature that stands for a site.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Print a host list of the cluster this machine belongs to; nodes that take no jobs are left out, and said.
+
+    Example: apples hosts import slurm > hosts.toml
+    """
+    if source != "slurm":
+        raise UsageError(f"hosts import '{source}': known is slurm")
+    nodes = client.nodes(partition)
+    for line in left_out(nodes):
+        say(f"warning: {line}")
+    found = entries(nodes, site or ())
+    if not found:
+        raise LaunchError("Slurm has no node that takes jobs")
+    if json:
+        show_json({"schema": "apples.hosts/1", "host": found})
+    else:
+        show(host_list(nodes, site or ()).rstrip())
+    return 0

@@ -1,21 +1,48 @@
-"""`apples logs`: workload logs of the Parallel Workloads Archive."""
+"""`apples logs JOB`: what a detached job said; `apples logs fetch | list`: the Parallel Workloads Archive."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from apples.malleable import store
 from apples.simulator.archive import ARCHIVE, LOGS, fetch_log, log_folder
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+class Logs(TyperGroup):
+    """Takes what is no command of its own for the name of a job."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments mean."""
+        known = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if known else ["job", *args])
+
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, cls=Logs)
 
 
 @app.callback()
 def logs() -> None:
-    """Workload logs of the Parallel Workloads Archive."""
+    """Print what a detached job said (apples logs JOB); or the archive of workload logs (fetch, list)."""
+
+
+@app.command("job")
+def of_job(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Print what a detached job and its supervisor said."""
+    found = store.job(job)
+    text = found.log.read_text("utf-8", errors="replace")
+    if as_json:
+        lines = text.splitlines()
+        typer.echo(json.dumps({"schema": "apples.joblog/1", "id": found.id, "lines": lines}))
+    else:
+        typer.echo(text, nl=False)
 
 
 @app.command()

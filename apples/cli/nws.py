@@ -1,7 +1,9 @@
-"""``nws``: the Network Weather Service of this machine."""
+"""``nws``: the Network Weather Service, as a service and of this machine."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +14,30 @@ from apples.cli.program import Entry, run, say, show
 from apples.errors import UsageError
 from apples.information import LiveSky
 from apples.resources import Host, HostList, Network, read_host_list
+from apples.state import directory
 
 COMMANDS: Mapping[str, Entry] = {
+    "serve": Entry("apples.cli.nws_serve:serve", "Run the service: memory and forecasts."),
+    "sense": Entry("apples.cli.nws:sense", "Measure this machine: once, or for a service."),
+    "forecast": Entry("apples.cli.nws_ask:forecast", "Forecast series of a service."),
+    "query": Entry("apples.cli.nws_ask:query", "Which series a service has."),
+    "extract": Entry("apples.cli.nws_ask:extract", "Print the measurements of a series."),
+    "status": Entry("apples.cli.nws_ask:status", "How a service is."),
     "backtest": Entry("apples.cli.nws_backtest:backtest", "League table of predictors."),
-    "sense": Entry("apples.cli.nws:sense", "Measure this machine and print its weather."),
 }
+
+FORWARDED = (
+    "host",
+    "site",
+    "every",
+    "probe_every",
+    "disk",
+    "listen",
+    "cpu_share",
+    "bytes_per_day",
+    "certificate",
+    "prometheus",
+)
 
 
 def main() -> None:
@@ -25,7 +46,8 @@ def main() -> None:
         "nws",
         COMMANDS,
         "Network Weather Service: what hosts and links will give next.",
-        "Exit codes: 0 ok, 2 bad input, 4 cannot be measured. Start with: nws sense",
+        "Exit codes: 0 ok, 2 bad input, 4 cannot be measured or does not answer. "
+        "Start with: nws sense",
     )
 
 
@@ -33,12 +55,81 @@ def sense(
     hosts: Annotated[
         Path | None, typer.Option("--hosts", help="Host list; its local hosts are measured.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=10_000)] = 6,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, max=10_000_000, help="Once: 6.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the weather and end.")] = False,
+    stdout: Annotated[
+        bool, typer.Option("--stdout", help="Print what is measured, a message a line.")
+    ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option("--service", envvar="NWS_SERVICE", help="Report to it until stopped."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", envvar="NWS_TOKEN_FILE", help="Its token.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Name of this host.")] = None,
+    site: Annotated[str | None, typer.Option("--site", help="The site it is in.")] = None,
+    every: Annotated[float | None, typer.Option("--every", help="Seconds between two.")] = None,
+    probe_every: Annotated[
+        float | None, typer.Option("--probe-every", help="Seconds between CPU probes.")
+    ] = None,
+    disk: Annotated[Path | None, typer.Option("--disk", help="File system to watch.")] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="HOST:PORT for others' probes; joins cliques.")
+    ] = None,
+    cpu_share: Annotated[
+        float | None, typer.Option("--cpu-share", help="CPU seconds a second for probes.")
+    ] = None,
+    bytes_per_day: Annotated[
+        float | None, typer.Option("--bytes-per-day", help="For bandwidth probes.")
+    ] = None,
+    window: Annotated[
+        list[str] | None, typer.Option("--window", help="HH:MM-HH:MM for bandwidth probes.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="Authorities to trust.")
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", help="URL; its hosts instead of this one.")
+    ] = None,
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Answer questions on standard input, as over ssh.")
+    ] = False,
 ) -> int:
-    """Measure and print the weather as JSON, fit for ``apples plan --weather FILE``.
+    """Measure this machine: print its weather once, or report to a service until stopped.
 
-    Example: nws sense --hosts hosts.toml > sky.json
+    Once, the weather is JSON, fit for ``apples plan --weather FILE``. With --stdout the messages that
+    a service takes are printed, for whoever started this, such as the other end of ssh.
+
+    Example: nws sense --once --hosts hosts.toml > sky.json;
+    nws sense --service http://127.0.0.1:8123
     """
+    if stdio:
+        words = [sys.executable, "-I", "-m", "nws.sensing.stdio"]
+        return os.execv(sys.executable, words)  # noqa: S606 - no shell is wanted
+    if stdout and (once or hosts is not None):
+        raise UsageError("--stdout prints measurements, --once and --hosts a weather: give one")
+    if not stdout and (service is None or once or hosts is not None):
+        return _once(hosts, rounds or 6)
+    given = {name: value for name, value in locals().items() if name in FORWARDED}
+    arguments = ["--stdout"]
+    if not stdout:
+        arguments = ["--service", str(service), "--token-file", str(_token_file(token_file))]
+    for name, value in given.items():
+        if value is not None:
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    for each in window or ():
+        arguments += ["--window", each]
+    if rounds is not None:
+        arguments += ["--rounds", str(rounds)]
+    # The process that stays is a fresh one: it has never loaded typer or NumPy.
+    command = [sys.executable, "-m", "nws.sensing", *arguments]
+    return os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
+
+
+def _once(hosts: Path | None, rounds: int) -> int:
     here = HostList((Host("localhost"),), Network())
     sky = LiveSky(read_host_list(hosts) if hosts else here, rounds)
     if not sky.local:
@@ -46,3 +137,10 @@ def sense(
     show(sky.weather().to_json())
     say(f"measured {len(sky.local)} of the list's hosts here, {rounds} rounds")
     return 0
+
+
+def _token_file(given: Path | None) -> Path:
+    path = given or directory() / "nws" / "token"
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file of a token (--token-file)")
+    return path

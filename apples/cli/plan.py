@@ -14,9 +14,11 @@ from apples.cli.program import show, show_json
 from apples.coordinator import Blueprint, Coordinator
 from apples.errors import UsageError
 from apples.explanation import remedy, thresholds
+from apples.information import elsewhere
 from apples.planners import equal_strips
 from apples.reports.plan_document import explained, plan_document
 from apples.reports.plan_text import explained_text, plan_text
+from apples.resources import read_host_list
 from apples.schedule import Estimate, NoFeasiblePlanError
 
 
@@ -58,17 +60,16 @@ def decide(
     name: str, method: Blueprint, coordinator: Coordinator
 ) -> tuple[dict[str, Any], NoFeasiblePlanError | None]:
     """Run a blueprint that starts nothing; return the plan document, and why there is no plan."""
-    information, record = coordinator.information, coordinator.deliberation
-    refusal = None
+    record, refusal = coordinator.deliberation, None
     try:
-        coordinator.execute(method)
+        coordinator.deliberate(method)
     except NoFeasiblePlanError as error:
-        help_ = remedy(information, record)
+        help_ = remedy(coordinator.information, record)
         refusal = NoFeasiblePlanError(error.rejections, help_)
     else:
         if record.chosen is None:
             raise UsageError(f"blueprint '{name}' ended without asking for the best candidate")
-    document = plan_document(name, record, information)
+    document = plan_document(name, record, coordinator.information)
     if refusal is not None:
         document["remedy"] = refusal.remedy
     return document, refusal
@@ -91,4 +92,6 @@ def run_command(hosts: Path, template: Path, user: Path) -> str:
     given = sys.argv[2:] if len(sys.argv) > 2 and sys.argv[1] == "plan" else []
     kept = [a for a in given if a not in {"--explain", "--json"}]
     options = kept or ["--hosts", str(hosts), "--template", str(template), "--user", str(user)]
+    if elsewhere(read_host_list(hosts)):
+        options = [*options, "--actuator", "ssh"]
     return f"apples run {shlex.join(options)}"

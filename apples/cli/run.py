@@ -6,20 +6,37 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apples.actuator import Actuator, Execution, Outcome
-from apples.actuators import LocalActuator
-from apples.cli import deciding
+from apples.actuator import Execution, Outcome
+from apples.actuators import RecordingActuator
+from apples.cli import deciding, unmodified
+from apples.cli.actuating import (
+    ActuatorName,
+    SlurmSettings,
+    actuator_name,
+    actuator_of,
+    demand_local,
+    malleable_of,
+    others_of,
+    remembering,
+    weather_of,
+)
+from apples.cli.detaching import detach, order_of
+from apples.cli.job_face import face
 from apples.cli.plan import decide
 from apples.cli.program import say, show, show_json
 from apples.cli.watching import watch
 from apples.coordinator import Coordinator
 from apples.errors import ApplicationError, UsageError, VerificationError
 from apples.feedback import check, remember
+from apples.information import InformationPool, under_live_weather
+from apples.malleable.job_file import ENGINES
+from apples.redistribution import Tended
 from apples.reports.made_by import made_by
 from apples.reports.run_document import dry_document, run_document
 from apples.reports.run_page import run_page
@@ -27,41 +44,102 @@ from apples.reports.run_text import dry_text, run_text
 from apples.verification import Reference, sequential
 
 Watch = Callable[[Coordinator, Execution, str], Outcome | None]
-ActuatorName = Annotated[str, typer.Option("--actuator", help="local.")]
+NoTemplate = Annotated[
+    Path | None, typer.Option("--template", help="Application template (TOML).")
+]
+NoUser = Annotated[Path | None, typer.Option("--user", help="User specifications (TOML).")]
 
 
 def run(
     hosts: deciding.Hosts,
-    template: deciding.Template,
-    user: deciding.User,
+    template: NoTemplate = None,
+    user: NoUser = None,
     settings: deciding.Settings = None,
     blueprint: deciding.BlueprintName = None,
     weather: deciding.WeatherName = "live",
     planner: deciding.PlannerName = None,
     distance: deciding.DistanceName = None,
     model: deciding.ModelName = None,
-    actuator: ActuatorName = "local",
+    actuator: ActuatorName = None,
+    slurm: SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not compare with the sequential run.")
     ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Let it run on; see apples jobs, wait, resize.")
+    ] = False,
+    warm: Annotated[
+        str, typer.Option("--warm", help="Hosts a,b on which a parked group may wait to grow.")
+    ] = "",
+    commit: Annotated[
+        float, typer.Option("--commit", min=0.0, help="Seconds between committed states.")
+    ] = 0.0,
+    engine: Annotated[
+        str, typer.Option("--engine", help="How it is resized: auto, merge or restart.")
+    ] = "auto",
+    program: Annotated[
+        bool,
+        typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
+    ] = False,
+    on: Annotated[str, typer.Option("--on", help="With --program: the host to begin on.")] = "",
+    signal: Annotated[str, typer.Option("--signal", help=unmodified.SIGNAL_HELP)] = "USR1",
+    signal_seconds: Annotated[
+        float, typer.Option("--signal-seconds", min=0.0, help="How long it may take to be ready.")
+    ] = 1.0,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD..]", help="With --program: what to run.")
+    ] = None,
     json: deciding.Json = False,
 ) -> int:
     """Plan, run the application, verify its result, and check the prediction.
 
     Example: apples run --hosts hosts.toml --template template.toml --user user.toml
     """
-    information = deciding.information_of(hosts, template, user, settings, weather, model)
+    if program:
+        order = unmodified.order_of_program(
+            hosts, words or [], on=on, signal=signal, signal_seconds=signal_seconds,
+            weather=weather, output=output,
+        )  # fmt: skip
+        return unmodified.run_program(order, detached=detach, json=json)
+    template, user = _demand(words, template, user, engine)
+    elastic = {"warm": _listed(warm), "commit_seconds": commit, "engine": engine}
+    through = actuator_name(actuator, hosts)
+    if detach:
+        demand_local(through, "--detach")
+        actuator_of(through, output, slurm)
+        return _detached(
+            order_of(
+                hosts, template, user, output, settings=settings, blueprint=blueprint,
+                weather=weather, planner=planner, distance=distance, model=model,
+                verify=not no_verify, **elastic,
+            ),
+            json,
+        )  # fmt: skip
+    others, sky = partial(others_of, through), weather_of(through, weather)
+    information = deciding.information_of(hosts, template, user, settings, sky, model, others)
+    information = information if sky == weather else remembering(information)
     name, method = deciding.blueprint_of(blueprint, information)
-    coordinator = deciding.coordinator_of(information, None, planner, distance)
+    starter = actuator_of(through, output, slurm)
+    rehearsal = RecordingActuator(None if dry_run else starter)
+    coordinator = deciding.coordinator_of(information, rehearsal, planner, distance)
     plan, refusal = decide(name, method, coordinator)
     if refusal is not None:
         raise refusal
     if report is not None:
         make_folder(report)
-    started = Coordinator(information, actuator_of(actuator, output))
+    if coordinator.deliberation.policy is not None:
+        demand_local(through, f"--blueprint {name}")
+        starter = malleable_of(information, name, output, elastic)
+    started = Coordinator(
+        coordinator.present,
+        starter,
+        selector=coordinator.selector,
+        planner=coordinator.planner,
+        fresh=partial(under_live_weather, others=others) if weather == "live" else same,
+    )
     started.deliberation = coordinator.deliberation
     if dry_run:
         return _show_dry_run(plan, started, json)
@@ -77,6 +155,33 @@ def run(
     if document["verified"] is False:
         raise VerificationError("the result differs from the sequential run's")
     return 0
+
+
+def _detached(order: deciding.Document, json: bool) -> int:
+    """Start a job that outlives this command, and show it."""
+    job = detach(order, "")
+    document = face(job)
+    if json:
+        show_json(document)
+    else:
+        show(f"{job.id} runs on {', '.join(document['hosts'])}")
+        show(f"next: apples wait {job.id}")
+    return 0
+
+
+def _demand(
+    words: list[str] | None, template: Path | None, user: Path | None, engine: str
+) -> tuple[Path, Path]:
+    """Return template and user file of an application; who runs a program names neither."""
+    if words or template is None or user is None:
+        raise UsageError("needs --template and --user, or --program -- CMD")
+    if engine not in ENGINES:
+        raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")
+    return template, user
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def write_page(path: Path, page: str) -> None:
@@ -98,16 +203,9 @@ def make_folder(path: Path) -> None:
         raise UsageError(f"--report {path}: is a directory, not a file")
 
 
-def actuator_of(name: str, output: Path | None) -> Actuator:
-    """Return the actuator of that name."""
-    if name != "local":
-        raise UsageError(f"--actuator '{name}': known is local")
-    if output is not None:
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--output {output}: {error.strerror}") from None
-    return LocalActuator(output, save=output is not None)
+def same(information: InformationPool) -> InformationPool:
+    """Return the pool as it is: who plans under a given sky has no other."""
+    return information
 
 
 def carry_out(
@@ -124,6 +222,9 @@ def carry_out(
     if record.chosen is None or record.information is None:
         raise ApplicationError("nothing was chosen to run")
     execution = coordinator.actuate(record.chosen)
+    if record.policy is not None:
+        coordinator.tell = lambda decision: say(decision.explanation)
+        execution = coordinator.tend(execution, record.policy)
     outcome = watch(coordinator, execution, record.information.template.name)
     if outcome is None:
         raise ApplicationError("the actuator started nothing")
@@ -135,13 +236,19 @@ def carry_out(
             say("warning: not verified: the program's result has no sha256")
     result = check(record.chosen, outcome)
     if (
-        learn and record.information is coordinator.information
+        learn
+        and record.information.learned is coordinator.information.learned
+        and not execution.moved
     ):  # static plans use no model of ours
         try:
             remember(result, record.information)
         except OSError as error:
             say(f"warning: {error.filename}: {error.strerror}; nothing was learned from this run")
-    return run_document(plan, record.chosen, outcome, result, verified)
+    document = run_document(plan, record.chosen, outcome, result, verified)
+    decisions = execution.decisions if isinstance(execution, Tended) else []
+    document["execution"]["moved"] = execution.moved
+    document["execution"]["redistributions"] = [one.document() for one in decisions]
+    return document
 
 
 def _show_dry_run(plan: deciding.Document, coordinator: Coordinator, json: bool) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apples.coordinator import Deliberation
+from apples.deliberation import Deliberation
 from apples.information import InformationPool
 from apples.planners.time_balancing import balance
 from apples.quantities import duration

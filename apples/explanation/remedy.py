@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hat
-from apples.coordinator import Deliberation
+from apples.deliberation import Deliberation
 from apples.information import InformationPool
 from apples.quantities import amount
 from apples.resources import Host

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from apples.conditions import error_of
-from apples.coordinator import Blueprint, Coordinator, Deliberation
+from apples.coordinator import Blueprint, Coordinator
+from apples.deliberation import Deliberation
 from apples.errors import ApplesError
 from apples.information import InformationPool
 from apples.resources import Host

@@ -1,20 +1,34 @@
 """What one decision knows: the Information Pool, and where its weather comes from.
 
 Read `pool` (the pool itself: template, specifications, hosts, conditions, model, all of one moment),
-`active` (what can run on this machine), `sky` (static, recorded or live weather).
+`active` (what can run on this machine), `elsewhere` (which hosts are not this machine), `service`
+(the weather service that is configured), `abroad` (the weather of other machines, over ssh; `history`
+remembers it, `spreading` tells of links nobody probed), `sky` (recorded and live weather, of these
+three and of this machine), `measured` (the pool of a job that runs), `loading` (files and options in, a pool out).
 """
 
 from apples.information.active import available_here
+from apples.information.elsewhere import elsewhere, is_here, needs_of, own_files
 from apples.information.loading import load_information, under_live_weather
+from apples.information.measured import as_measured
 from apples.information.pool import MODELS, InformationPool
-from apples.information.sky import LiveSky, read_weather
+from apples.information.service import ServiceSettings, service_settings
+from apples.information.sky import LiveSky, Skies, read_weather
 
 __all__ = [
     "MODELS",
     "InformationPool",
     "LiveSky",
+    "ServiceSettings",
+    "Skies",
+    "as_measured",
     "available_here",
+    "elsewhere",
+    "is_here",
     "load_information",
+    "needs_of",
+    "own_files",
     "read_weather",
+    "service_settings",
     "under_live_weather",
 ]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import hat
 from apples.conditions import Conditions
 from apples.errors import UsageError
+from apples.information.abroad import Talk, unheard
+from apples.information.elsewhere import elsewhere, needs_of
 from apples.information.pool import MODELS, InformationPool
-from apples.information.sky import LiveSky, read_weather
+from apples.information.service import service_settings
+from apples.information.sky import Skies, read_weather
 from apples.model_checks import check_model
 from apples.models import Learned, recall
 from apples.references import resolve
-from apples.resources import HostList, read_host_list
+from apples.remote.fitness import Fitness
+from apples.remote.preflight import preflight
+from apples.resources import Host, HostList, read_host_list
 from nws import Weather
 
 Settings = Mapping[str, str | float]
+Others = Callable[[HostList], Sequence[Host]]
 
 
 def load_information(
@@ -28,6 +34,8 @@ def load_information(
     settings: Settings | None = None,
     weather: str = "static",
     model: str | None = None,
+    others: Others = elsewhere,
+    talk: Talk = unheard,
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
 
@@ -37,9 +45,15 @@ def load_information(
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
         ``static`` (the host list's values alone: no calibration, nothing learned, no state directory),
-        ``live`` (this machine's sensors and what is remembered), or a recorded weather file.
+        ``live`` (the weather service that is configured, else sensors, here and over ssh; and what is
+        remembered), or a recorded weather file.
     model
         In place of the specification's and the template's.
+    others
+        Which hosts of the list are other machines, measured over ssh; default: those that the list
+        says are.
+    talk
+        Is told, a line each, what could not be measured.
 
     Raises
     ------
@@ -62,27 +76,30 @@ def load_information(
         application_template,
         application,
         specifications,
-        Conditions(host_list, sky(weather, host_list)),
+        Conditions(host_list, Weather()),
         learned,
         Path(template).resolve().parent,
         make_model,
     )
+    information = under(weather, information, others, talk)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
     return information
 
 
-def sky(weather: str, hosts: HostList) -> Weather:
-    """Return the weather a user asks for by a word or a file."""
+def under(
+    weather: str, information: InformationPool, others: Others, talk: Talk
+) -> InformationPool:
+    """Return the pool under the weather a user asks for by a word or a file."""
     if weather == "static":
-        return Weather()
+        return information
     if weather == "live":
-        return LiveSky(hosts).weather()
+        return under_live_weather(information, others, talk)
     if not Path(weather).exists():
         raise UsageError(
             f"--weather '{weather}': neither static nor live, and no file of that name"
         )
-    return read_weather(weather)
+    return information.under(read_weather(weather), source=weather)
 
 
 def _check_names(
@@ -116,11 +133,25 @@ def _check_names(
         raise hat.DocumentError(problems)
 
 
-def under_live_weather(information: InformationPool) -> InformationPool:
+def under_live_weather(
+    information: InformationPool, others: Others = elsewhere, talk: Talk = unheard
+) -> InformationPool:
     """Return the pool under this moment's weather and with what is remembered by now."""
-    template = information.template
+    template, hosts = information.template, information.hosts
+    refused = information.specifications.constraints.refusal
+    abroad = [host for host in others(hosts) if refused(host.name, host.site) is None]
+
+    def look(far: Sequence[Host]) -> Mapping[str, Fitness]:
+        seen = preflight(far, hosts, needs_of(information))
+        for name, one in seen.items():
+            if one.refusal:
+                talk(f"warning: {name} cannot be used: {one.refusal}")
+        return seen
+
+    skies = Skies(hosts, service_settings(), abroad, look, talk)
     return replace(
         information,
-        conditions=Conditions(information.hosts, LiveSky(information.hosts).weather()),
+        conditions=skies.conditions(),
+        outlook=skies.conditions,
         learned=recall(template.name, template.version),
-    )
+    ).knowing(skies.seen)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.conditions import Conditions, listed
+from apples.conditions import STATIC, Conditions, listed
 from apples.errors import ModelError
 from apples.information.active import available_here
 from apples.model import ModelTemplate, SpeedFunction
 from apples.models import Learned, StripModel
+from apples.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 from hat import (
@@ -50,9 +51,14 @@ class InformationPool:
         Builds the model from the pool: an entry of the Model pool, or the user's own.
     available
         Whether an implementation can run on a host.
+    outlook
+        Asks for the conditions over a frame of so many seconds; None where the weather is what it is:
+        static, or recorded.
     pace
         By host: how many times longer its computing would take, for the question when the answer
         changes; 1 where not named.
+    looked_at
+        By host: what was found on those that were looked at from inside.
     """
 
     template: ApplicationTemplate
@@ -63,11 +69,13 @@ class InformationPool:
     folder: Path = Path()
     make_model: Callable[[InformationPool], ModelTemplate] | None = None
     available: Callable[[str, Implementation], bool] = available_here
+    outlook: Callable[[float], Conditions] | None = None
     pace: Mapping[str, float] = field(default_factory=dict)
+    looked_at: Mapping[str, Fitness] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         platforms = {host.name: host.platform for host in self.hosts}
-        active = active_set(self.template, platforms, self.available, self._measured_cost)
+        active = active_set(self.template, platforms, self.offers, self._measured_cost)
         object.__setattr__(self, "active_set", active)
         speeds, assumed = _speeds(self)
         object.__setattr__(self, "speeds", speeds)
@@ -92,6 +100,33 @@ class InformationPool:
         """Return the implementation of the active set for `host`, empty when it has none."""
         chosen = self.active_set.implementations.get(host.name)
         return chosen.name if chosen else ""
+
+    def offers(self, host: str, implementation: Implementation) -> bool:
+        """Whether `host` has what an implementation requires, as far as anybody looked."""
+        seen = self.looked_at.get(host)
+        if seen is None or seen.refusal:
+            return self.available(host, implementation)
+        requires = implementation.requires
+        return seen.missing.isdisjoint((*requires.modules, *requires.commands))
+
+    def unfit(self, host: Host) -> str:
+        """Return why no run may go to `host`, as it was found; empty where one may."""
+        seen = self.looked_at.get(host.name)
+        return seen.refusal if seen else ""
+
+    def refusal(self, host: Host, implementation: str) -> str:
+        """Return why `implementation` cannot run on `host`, as it was found; empty where it can."""
+        if implementation and not self.offers(
+            host.name, self.template.implementation(implementation)
+        ):
+            return f"{implementation} is not available there"
+        return self.unfit(host)
+
+    def knowing(self, found: Mapping[str, Fitness]) -> InformationPool:
+        """Return the same pool, with more hosts looked at."""
+        seen = {**self.looked_at, **found}
+        widths = {name: one.cpus for name, one in seen.items() if one.cpus}
+        return replace(self, looked_at=seen, conditions=replace(self.conditions, widths=widths))
 
     def unavailable(self, host: Host) -> str:
         """Return why `host` has no implementation."""
@@ -118,9 +153,23 @@ class InformationPool:
         seconds = model.computation(schedule.resources, rows)
         return float((seconds + model.communication(schedule.resources)).max())
 
-    def under(self, weather: Weather) -> InformationPool:
-        """Return the same pool under another weather."""
-        return replace(self, conditions=Conditions(self.hosts, weather))
+    def under(self, weather: Weather, source: str = STATIC) -> InformationPool:
+        """Return the same pool under another weather, and say where that is from."""
+        conditions = Conditions(self.hosts, weather, source, widths=self.conditions.widths)
+        return replace(self, conditions=conditions, outlook=None)
+
+    def over(self, seconds: float) -> InformationPool | None:
+        """Return the same pool under the weather of the next so many seconds; None if that is this one."""
+        if self.outlook is None:
+            return None
+        conditions = replace(self.outlook(seconds), widths=self.conditions.widths)
+        if conditions.horizons == self.conditions.horizons:
+            return None
+        return replace(self, conditions=conditions)
+
+    def framed(self, outlook: Callable[[float], Conditions]) -> InformationPool:
+        """Return the same pool, able to ask for the weather over a frame."""
+        return replace(self, outlook=outlook)
 
     def at(self, application: Application) -> InformationPool:
         """Return the same pool for the application at other parameters."""
@@ -128,12 +177,17 @@ class InformationPool:
 
     def among(self, hosts: HostList) -> InformationPool:
         """Return the pool for other hosts, from their list alone."""
-        return replace(self, conditions=Conditions(hosts, Weather()), learned=Learned(), pace={})
+        conditions = Conditions(hosts, Weather())
+        return replace(
+            self, conditions=conditions, learned=Learned(), outlook=None, pace={}, looked_at={}
+        )
 
     def static(self) -> InformationPool:
         """Return the same pool from the host list alone: no forecast, nothing learned."""
-        conditions = replace(self.conditions, weather=Weather())
-        return replace(self, conditions=conditions, learned=Learned())
+        conditions = replace(
+            self.conditions, weather=Weather(), source=STATIC, notes=(), over=None
+        )
+        return replace(self, conditions=conditions, learned=Learned(), outlook=None)
 
     def without_risk(self) -> InformationPool:
         """Return the same pool planning for the mean: what was predicted, without the user's caution."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import psutil
-
+from apples.conditions import Conditions, listed
 from apples.errors import LaunchError, UsageError
+from apples.information.abroad import Abroad, Talk, unheard
+from apples.information.elsewhere import is_here
+from apples.information.service import ServiceSettings, ask, by_names_of, joined
+from apples.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from nws import (
     BandwidthSensor,
@@ -26,8 +27,8 @@ from nws import (
     RingMemory,
     Sensor,
     SensorError,
+    ServiceError,
     Weather,
-    classic,
     probe_share,
 )
 
@@ -40,6 +41,13 @@ MOST_LINKED = 64
 """Hosts on one machine whose links are told one by one."""
 
 Cpus = tuple[int, ...]
+Look = Callable[[Sequence[Host]], Mapping[str, Fitness]]
+
+
+def unseen(hosts: Sequence[Host]) -> Mapping[str, Fitness]:
+    """Look at no host."""
+    del hosts
+    return {}
 
 
 def read_weather(path: str | Path) -> Weather:
@@ -55,15 +63,6 @@ def read_weather(path: str | Path) -> Weather:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path}: {reason}") from None
-
-
-def is_here(host: Host) -> bool:
-    """Whether a host of the list is this machine, or a part of it."""
-    if host.cpus:
-        return True
-    own = {"localhost", "localhost.localdomain", socket.gethostname()}
-    own |= {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
-    return host.reached_at in own
 
 
 class LiveSky:
@@ -99,16 +98,22 @@ class LiveSky:
         except SensorError as error:
             users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
             raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
-        self.service = NetworkWeatherService(RingMemory(), self._sensors.values(), classic)
+        self.service = NetworkWeatherService(RingMemory(), self._sensors.values())
+        self._between_local: Weather | None = None
 
-    def weather(self) -> Weather:
-        """Sense a few rounds and return the forecasts, by the hosts of the list."""
+    def weather(self, over: float | None = None) -> Weather:
+        """Return the forecasts over so many seconds, by the hosts of the list.
+
+        The first call senses a few rounds; later ones ask the same measurements for another frame.
+        """
         if not self.local:
             return Weather()
-        for _ in range(self.rounds):
-            self.service.sense()
-        sky = self.service.weather()
-        links = self._links() if 1 < len(self.local) <= MOST_LINKED else Weather()
+        if self._between_local is None:
+            for _ in range(self.rounds):
+                self.service.sense()
+            linked = 1 < len(self.local) <= MOST_LINKED
+            self._between_local = self._links() if linked else Weather()
+        sky, links = self.service.weather(over), self._between_local
         return Weather(
             sky.time,
             cpu=self._by_host(sky.cpu),
@@ -131,8 +136,7 @@ class LiveSky:
         whole = table.get("memory")
         if whole is None:
             return {}
-        error = None if whole.error is None else whole.error / len(self.local)
-        share = replace(whole, value=whole.value / len(self.local), error=error)
+        share = whole.scaled(1.0 / len(self.local))
         return {host.name: share for host in self.local}
 
     def _links(self) -> Weather:
@@ -144,7 +148,6 @@ class LiveSky:
             service = NetworkWeatherService(
                 RingMemory(),
                 [make("here", "there", endpoint.address, secret) for make in sensors],
-                classic,
             )
             for _ in range(2):
                 service.sense()
@@ -157,6 +160,112 @@ class LiveSky:
         if loopback is None:
             return {}
         return {(a.name, b.name): loopback for a in self.local for b in self.local if a is not b}
+
+
+class Skies:
+    """The live weather of a host list: of the service that is configured, else measured now.
+
+    Hosts that the service knows nothing current of are measured: in this process where they are this
+    machine, over ssh where they are other machines that can be asked. Those that cannot are taken from
+    the host list. `notes` says so, and why. When the service does not answer, that holds for all.
+
+    Parameters
+    ----------
+    hosts
+        Whose weather it is.
+    settings
+        The service; None: there is none.
+    others
+        Hosts that can be measured over ssh.
+    look
+        Looks at hosts before they are asked.
+    talk
+        Is told, a line each, what could not be measured.
+
+    Attributes
+    ----------
+    seen
+        By host: what was found on those that were looked at.
+
+    Raises
+    ------
+    UsageError
+        The service refuses us. Permanent.
+    LaunchError
+        This machine cannot be measured.
+    """
+
+    def __init__(
+        self,
+        hosts: HostList,
+        settings: ServiceSettings | None,
+        others: Sequence[Host] = (),
+        look: Look = unseen,
+        talk: Talk = unheard,
+    ) -> None:
+        self._hosts = hosts
+        self._settings = settings
+        self._others = others
+        self._look = look
+        self._talk = talk
+        self.seen: Mapping[str, Fitness] = {}
+        self._own: LiveSky | None = None
+        self._abroad: Abroad | None = None
+        self._down = ""
+
+    def conditions(self, over: float | None = None) -> Conditions:
+        """Return the conditions over so many seconds; None: the next measurement."""
+        told = self._told(over)
+        source = self._settings.url if self._settings and told.cpu else "this process"
+        unknown = [host for host in self._hosts if host.name not in told.cpu]
+        far = [host for host in self._others if host in unknown]
+        here = [host for host in unknown if host not in far and is_here(host)]
+        notes = tuple(self._notes(unknown, far, here))
+        if far:
+            told = joined(told, self._asked(far, over))
+        if here:
+            told = joined(told, self._measured(over))
+        return Conditions(self._hosts, told, source, notes, over)
+
+    def _told(self, over: float | None) -> Weather:
+        """Return what the service knows."""
+        if self._settings is None or self._down:
+            return Weather()
+        try:
+            return by_names_of(self._hosts.hosts, ask(self._settings, over))
+        except ServiceError as error:
+            self._down = str(error)
+            return Weather()
+
+    def _notes(
+        self, unknown: Sequence[Host], far: Sequence[Host], here: Sequence[Host]
+    ) -> Iterator[str]:
+        """Yield what is to be said of hosts that the service does not tell of."""
+        if self._settings is None:
+            return
+        if self._down:
+            yield f"weather service: {self._down}; not used"
+            return
+        away = [host for host in unknown if host not in far and host not in here]
+        for hosts, instead in (
+            (here, ", measured here"),
+            (far, ", measured over ssh"),
+            (away, ""),
+        ):
+            if hosts:
+                names = listed(host.name for host in hosts)
+                yield f"weather of {names}: not at {self._settings.url}{instead}"
+
+    def _measured(self, over: float | None) -> Weather:
+        if self._own is None:
+            self._own = LiveSky(self._hosts)
+        return self._own.weather(over)
+
+    def _asked(self, far: Sequence[Host], over: float | None) -> Weather:
+        if self._abroad is None:
+            self.seen = self._look(far)
+            self._abroad = Abroad(self._hosts, far, self.seen, self._talk)
+        return self._abroad.weather(over)
 
 
 def _cpu_name(cpus: Cpus) -> str:

@@ -30,6 +30,7 @@ def main() -> NoReturn:
         _register(folder)
         _speak_directly(folder)
         _place(entry)
+        os.environ.update(entry.get("environment", {}))
         task = os.environ.get("APPLES_TASK")
         if task:
             os.environ["APPLES_TASK"] = os.path.join(folder, task)  # noqa: PTH118 - likewise
@@ -82,11 +83,14 @@ def _place(entry: dict[str, Any]) -> None:
     if entry["cgroup"]:
         with open(entry["cgroup"], "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
             stream.write("0")
-    if entry["cpus"]:
+    cpus = entry["cpus"]
+    if entry.get("rank_cpus"):
+        cpus = entry["rank_cpus"][int(os.environ.get("PMI_RANK", "0")) - entry["first_rank"]]
+    if cpus:
         try:
-            os.sched_setaffinity(0, entry["cpus"])
+            os.sched_setaffinity(0, cpus)
         except OSError as error:
-            error.filename = "CPUs " + ", ".join(map(str, entry["cpus"]))
+            error.filename = "CPUs " + ", ".join(map(str, cpus))
             raise
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from apples.errors import ApplicationError
+from apples.launch import ssh
 from apples.launch.events import Calibration
 from apples.launch.hydra import Segment, command
-from apples.launch.run import Run, Talk, to_stderr
+from apples.launch.processes import job_name
+from apples.launch.run import Run
+from apples.launch.ssh import Seat
+from apples.launch.talk import Talk, to_stderr
 from apples.launch.task import Parameters, calibrate_task
+from apples.remote.preflight import address_towards
 from apples.resources import Host
 
 CALIBRATION_SECONDS = 300.0
@@ -24,6 +30,7 @@ def calibrate(
     *,
     silence_seconds: float = CALIBRATION_SECONDS,
     talk: Talk = to_stderr,
+    seat: Seat | None = None,
 ) -> tuple[Calibration, ...]:
     """Return what one process of `program` measures on the host's CPUs, one entry for each size.
 
@@ -35,6 +42,8 @@ def calibrate(
         Argument list that starts the implementation.
     sizes
         Rows of the strips to measure.
+    seat
+        Where the host is another machine: how it is reached there, with the program as it is there.
 
     Raises
     ------
@@ -45,10 +54,16 @@ def calibrate(
     DeadlineError
         It was silent for `silence_seconds`.
     """
-    segments = (Segment(host.name, 1, tuple(program), host.cpus),)
     task = calibrate_task(implementation, parameters, sizes)
-    order = command(segments, task, host.directory)
-    run = Run(order, segments, silence_seconds=silence_seconds, talk=talk)
+    job = job_name()
+    if seat is None:
+        segments = (Segment(host.name, 1, tuple(program), host.cpus),)
+        order, remote = command(segments, task, host.directory), []
+    else:
+        segments, remote = (seat.segment,), ssh.remote_hosts([seat])
+        here = address_towards([seat.address]) or "127.0.0.1"
+        order = ssh.command([seat], task, job=job, here=here, directory=Path.cwd())
+    run = Run(order, segments, silence_seconds=silence_seconds, talk=talk, job=job, remote=remote)
     found = tuple(event for event in run.events() if isinstance(event, Calibration))
     run.finish()
     missing = set(sizes) - {one.rows for one in found}

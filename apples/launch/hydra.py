@@ -23,6 +23,8 @@ TASK_FILE = "task.json"
 LAUNCH_FILE = "launch.json"
 FOREIGN = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPIEXEC_", "MPI_LOCAL", "OMPI_")
 """Variables of a launcher that the agent itself may run under, which would confuse ours."""
+OURS = ("MPIEXEC_PORT_RANGE",)
+"""Of these the user may set: between which ports hydra listens."""
 
 LOOPBACK: Mapping[str, str] = {"UCX_NET_DEVICES": "lo"}
 """The ranks of one machine listen on no other interface."""
@@ -68,6 +70,8 @@ class Segment:
         CPUs they may run on; empty: any.
     cgroup
         The ``cgroup.procs`` file they write themselves into; empty: none.
+    rank_cpus
+        The CPUs of each rank in turn; empty: those of all.
     """
 
     host: str
@@ -75,6 +79,7 @@ class Segment:
     program: tuple[str, ...]
     cpus: tuple[int, ...] = ()
     cgroup: str = ""
+    rank_cpus: tuple[tuple[int, ...], ...] = ()
 
 
 def command(
@@ -94,7 +99,7 @@ def command(
     """
     argv = [mpiexec(), *OPTIONS]
     for index, segment in enumerate(segments):
-        _check(segment)
+        check(segment)
         argv += [":"] if index else []
         argv += ["-n", str(segment.ranks), sys.executable, "-I", "-S", bind.__file__]
         argv += [LAUNCH_FILE, str(index)]
@@ -134,19 +139,27 @@ def mpiexec() -> str:
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment without another launcher's variables, and with `added`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    kept = {k: v for k, v in os.environ.items() if k in OURS or not k.startswith(FOREIGN)}
     return {**kept, **added}
 
 
 def _launch_file(segments: Sequence[Segment], directory: Path) -> str:
     hosts = [
-        {"host": s.host, "program": s.program, "cpus": s.cpus, "cgroup": s.cgroup}
-        for s in segments
+        {
+            "host": s.host,
+            "program": s.program,
+            "cpus": s.cpus,
+            "cgroup": s.cgroup,
+            "first_rank": sum(before.ranks for before in segments[:i]),
+            "rank_cpus": s.rank_cpus,
+        }
+        for i, s in enumerate(segments)
     ]
     return json.dumps({"directory": str(directory.absolute()), "hosts": hosts}, indent=1)
 
 
-def _check(segment: Segment) -> None:
+def check(segment: Segment) -> None:
+    """Refuse ranks that no process can be started for."""
     if segment.ranks < 1:
         raise LaunchError(f"{segment.host}: {segment.ranks} ranks cannot be started")
     if not segment.program or not segment.program[0]:

@@ -7,6 +7,9 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
+
+from apples.launch import watchdog
 
 MARK = "APPLES_JOB"
 
@@ -27,6 +30,13 @@ def clear(job: str, seconds: float) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def sweep(told: dict[str, Any]) -> int:
+    """Kill what is left of a job on this host and remove its folder; 0 when nothing is left."""
+    cleared = clear(told["job"], told["seconds"])
+    watchdog.remove(told["folder"], [])
+    return 0 if cleared else 1
 
 
 def _bears(process: Path, mark: bytes) -> bool:

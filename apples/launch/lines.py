@@ -25,6 +25,6 @@ class Lines:
         return [piece[: self.limit + 1].removesuffix(b"\r") for piece in pieces]
 
     def rest(self) -> list[bytes]:
-        """Return the last line if it had no end."""
-        last, self._partial = self._partial, b""
+        """Return the last line if it had no line feed; the carriage return of half a line end is no text."""
+        last, self._partial = self._partial.removesuffix(b"\r"), b""
         return [last] if last else []

@@ -19,17 +19,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal
+from typing import IO, Literal, cast
 
 from apples.errors import LaunchError
 from apples.launch import leftovers, watchdog
+from apples.launch.channels import Channel, Channels
 from apples.launch.events import LINE_LIMIT
 from apples.launch.hydra import Command, environment
 from apples.launch.lines import Lines
+from apples.launch.sweeping import swept
 
 Source = Literal["output", "error", "report"]
 GRACE_SECONDS = 1.0
 """From the polite signal to the impolite one."""
+LINGER_SECONDS = 1.0
+"""How long connections to other hosts may take to end by themselves."""
 STOP_SECONDS = 4.0
 """How long the watchdog may take to clear up before it is killed and its work done here."""
 CHUNK = 1 << 16
@@ -53,6 +57,15 @@ class Processes:
         Directories that are removed when the run is over.
     prepare
         Called when the watchdog is on guard and before the command starts: makes the cgroups.
+    remote
+        Other hosts that guards report from, in the order of the launch file.
+    grace
+        Seconds the command is given to end by itself.
+
+    Attributes
+    ----------
+    unsure
+        After `stop`: hosts of which nobody knows whether something is left there.
 
     Raises
     ------
@@ -67,8 +80,13 @@ class Processes:
         *,
         cgroups: Sequence[Path] = (),
         prepare: Callable[[], None] = lambda: None,
+        remote: Sequence[str] = (),
+        grace: float = GRACE_SECONDS,
     ) -> None:
-        self.job = job
+        self.job, self._grace = job, grace
+        self.unsure: list[str] = []
+        self._command = command
+        self._channels = Channels(remote)
         self._cgroups = [str(path) for path in cgroups]
         self._directory = tempfile.mkdtemp(prefix="apples-")
         self._cleared = False
@@ -79,6 +97,8 @@ class Processes:
                 (Path(self._directory) / name).write_text(text, encoding="utf-8")
             self._open_fifo("output", "output")
             self._open_fifo("errors", "error")
+            for pipe, channel in self._channels.open(Path(self._directory)):
+                self._register(os.fdopen(pipe, "rb"), channel)
             self._watchdog = self._guard(command)
         except OSError as error:
             self._close()
@@ -86,7 +106,12 @@ class Processes:
             raise LaunchError(f"cannot start the run: {error}") from None
         weakref.finalize(self, _let_go, self._watchdog, list(self._pipes))
         try:
-            config = {"argv": command.argv, "cgroups": self._cgroups, "grace": GRACE_SECONDS}
+            config = {
+                "argv": command.argv,
+                "cgroups": self._cgroups,
+                "grace": grace,
+                "linger": LINGER_SECONDS if remote else 0.0,
+            }
             self._tell(json.dumps(config))
             prepare()
             self._tell("go")
@@ -131,7 +156,10 @@ class Processes:
 
     def _listen(self, pipe: IO[bytes], source: Source) -> None:
         os.set_blocking(pipe.fileno(), False)
-        self._selector.register(pipe, selectors.EVENT_READ, (source, Lines(LINE_LIMIT)))
+        self._register(pipe, (source, Lines(LINE_LIMIT)))
+
+    def _register(self, pipe: IO[bytes], what: tuple[Source, Lines] | Channel) -> None:
+        self._selector.register(pipe, selectors.EVENT_READ, what)
         self._pipes.append(pipe)
 
     def _tell(self, line: str) -> None:
@@ -141,9 +169,15 @@ class Processes:
             pipe.write(f"{line}\n".encode())
             pipe.flush()
 
+    @property
+    def directory(self) -> Path:
+        """Where the run keeps its files until its end."""
+        return Path(self._directory)
+
     def ready(self) -> None:
         """Tell the watchdog that every rank is up."""
         if self.running:
+            self._channels.say("ready")
             self._tell("ready")
 
     @property
@@ -154,19 +188,36 @@ class Processes:
     @property
     def guarded(self) -> bool:
         """Whether the watchdog is there and the run not over."""
-        return any(key.data[0] == "report" for key in self._selector.get_map().values())
+        return any(
+            not isinstance(key.data, Channel) and key.data[0] == "report"
+            for key in self._selector.get_map().values()
+        )
 
     def read(self, seconds: float) -> list[tuple[Source, bytes]]:
         """Return the lines that came, waiting at most `seconds` for the first of them."""
         heard: list[tuple[Source, bytes]] = []
         for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
-            source, lines = key.data
             data = os.read(key.fd, CHUNK)
-            heard += [(source, line) for line in (lines.feed(data) if data else lines.rest())]
+            if isinstance(key.data, Channel):
+                heard += self._from(key.data, data)
+            else:
+                source, lines = key.data
+                heard += [(source, line) for line in (lines.feed(data) if data else lines.rest())]
             if not data:
                 self._selector.unregister(key.fileobj)
         self._cleared |= ("report", b"clear") in heard
         return heard
+
+    def _from(self, channel: Channel, data: bytes) -> list[tuple[Source, bytes]]:
+        """Return what a guard says; that it is gone is a report of ours."""
+        said: list[tuple[Source, bytes]] = [
+            (cast("Source", kind), line)
+            for kind, line in (channel.feed(data) if data else channel.rest())
+        ]
+        if (channel.broken and data) or not (data or channel.cleared):
+            why = channel.broken or "its connection ended"
+            said.append(("report", f"lost {channel.host}: {why}".encode()))
+        return said
 
     def stop(self) -> list[tuple[Source, bytes]]:
         """End the run and return its last lines; no process of it is left when this returns.
@@ -179,17 +230,19 @@ class Processes:
             A process cannot be killed (the kernel holds it): named by its number.
         """
         last: list[tuple[Source, bytes]] = []
+        self._channels.say("end")
         process = self._watchdog
         if process.stdin and not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             process.send_signal(signal.SIGCONT)  # one that was stopped would never hear of the end
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + STOP_SECONDS + self._grace - GRACE_SECONDS
         while self.guarded and (left := deadline - time.monotonic()) > 0:
             last += self.read(left)
         self._make_sure()
         while self.running and self._selector.select(0):
             last += self.read(0)
+        self.unsure += swept(self._command, self._channels.uncertain(), self.job)
         self._put_away()
         return last
 
@@ -215,6 +268,7 @@ class Processes:
             self._selector.unregister(key.fileobj)
         for pipe in self._pipes:
             pipe.close()
+        self._channels.close()
 
     def __enter__(self) -> Processes:
         """Return itself."""

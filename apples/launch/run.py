@@ -6,10 +6,9 @@ each ends the whole run with an error that says which.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +25,8 @@ from apples.launch.events import (
     readable,
 )
 from apples.launch.hydra import Command, Segment
-from apples.launch.processes import Processes, Source, job_name
+from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
+from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, Talk, to_stderr
 
 STARTUP_SECONDS = 120.0
 SILENCE_SECONDS = 60.0
@@ -34,34 +34,11 @@ PATIENCE_SECONDS = 2.0
 """From the first rank's end, before ``done``, to the end of all: time for its last words."""
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
-KEPT_LINES = 20
-SHOWN_LINES = 3
-LAUNCHER_TALK = (
-    "[mpiexec@",
-    "[proxy",
-    "===",
-    "YOUR APPLICATION TERM",
-    "This typically",
-    "Please see",
-    "Abort(",
-)
-"""Lines of hydra that say nothing the report does not say better."""
-
-LAUNCHER_FAULT = "assert (!closed) failed"
-"""What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
-
-Talk = Callable[[str], None]
+KEPT_LINES, SHOWN_LINES = 20, 3
 
 
 class LauncherFaultError(LaunchError):
     """The launcher lost itself before the program was ready. Transient: starting again helps."""
-
-
-def to_stderr(line: str) -> None:
-    """Pass a line of the program's own talk on to standard error."""
-    sys.stderr.write(
-        line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace") + "\n"
-    )
 
 
 class Run:
@@ -73,12 +50,13 @@ class Run:
         What to start.
     segments
         The ranks' hosts, in rank order; events about another host are refused.
-    startup_seconds
-        From the start to ``ready``.
-    silence_seconds
-        The longest time without a line, after ``ready``.
+    startup_seconds, silence_seconds
+        From the start to ``ready``; the longest time without a line after it.
     talk
         Receives each line that is no event.
+    anchored, others
+        Whether an anchor guards the ranks, which may come and go: then only its own end counts. Hosts
+        that may be reported beside those of `segments`.
     """
 
     def __init__(
@@ -92,22 +70,36 @@ class Run:
         job: str = "",
         cgroups: Sequence[Path] = (),
         prepare: Callable[[], None] = lambda: None,
+        remote: Sequence[str] = (),
+        grace: float = GRACE_SECONDS,
+        anchored: bool = False,
+        others: Collection[str] = (),
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
-        self._talk = talk
+        self._anchored, self._others, self._talk = anchored, frozenset(others), talk
         self._hosts = tuple(segment.host for segment in segments for _ in range(segment.ranks))
         self._program = _short_name(segments[0].program)
         self._tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._ended: list[int] = []
-        self._launcher_end = ""
-        self._launcher_fault = False
+        self._lost = self._launcher_end = ""
+        self._launcher_fault = self.cancelled = False
         self._failure: Failure | None = None
         self.ready_after: float | None = None
-        self.cancelled = False
         self._pending: deque[tuple[Source, bytes]] = deque()
         self._started = self._heard = time.monotonic()
         self._hurried: float | None = None
-        self._processes = Processes(command, job or job_name(), cgroups=cgroups, prepare=prepare)
+        self._processes = Processes(
+            *(command, job or job_name()),
+            cgroups=cgroups,
+            prepare=prepare,
+            remote=remote,
+            grace=grace,
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Where the run keeps its files until its end."""
+        return self._processes.directory
 
     def until_ready(self) -> Ready:
         """Return the program's ``ready``.
@@ -154,12 +146,17 @@ class Run:
         deadline = time.monotonic() + FAREWELL_SECONDS
         while self._processes.running and (left := deadline - time.monotonic()) > 0:
             self._note(self._processes.read(left))
-        self._note(self._processes.stop())
+        self._stop()
 
     def cancel(self) -> None:
         """End the run; when this returns no process of it is left. May be called again."""
         self.cancelled = True
+        self._stop()
+
+    def _stop(self) -> None:
         self._note(self._processes.stop())
+        for host in self._processes.unsure:
+            self._talk(f"warning: {host}: nobody knows whether processes of it are left there")
 
     def _hear(self, source: Source, line: bytes) -> Event | None:
         """Take in one line; return the event it is, if it is one for the caller."""
@@ -189,9 +186,12 @@ class Run:
 
     def _hear_report(self, line: str) -> None:
         kind, _, number = line.partition(" ")
-        if kind == "rank":
+        if kind == "rank" and not self._anchored:
             self._ended.append(int(number))
             self._hurry(PATIENCE_SECONDS)
+        elif kind == "lost":
+            self._lost = self._lost or number
+            self._hurry(PATIENCE_SECONDS / 4)
         elif kind == "exit":
             self._launcher_end = number
 
@@ -204,12 +204,14 @@ class Run:
             raise ApplicationError(f"the program said '{name}' before 'ready'")
         if isinstance(event, Progress | Outcome):
             for times in event.hosts:
-                if times.host not in self._hosts:
+                if times.host not in self._hosts and times.host not in self._others:
                     raise ApplicationError(
                         f"the program reports host '{readable(times.host)}', which is not in its task"
                     )
 
     def _check_ready(self, event: Ready) -> None:
+        if self._anchored and self.ready_after is not None:  # it lost a host and began again
+            return
         if event.protocol != PROTOCOL:
             raise ApplicationError(
                 f"the program speaks protocol {event.protocol}, this apples {PROTOCOL}"
@@ -230,8 +232,9 @@ class Run:
             text = line.decode(errors="replace")
             if source == "report":
                 self._hear_report(text)
-            elif source == "output" and isinstance(event := _event(line), Failure):
-                self._failure = self._failure or event
+            elif source == "output" and (event := _event(line)) is not None:
+                if isinstance(event, Failure):
+                    self._failure = self._failure or event
             else:
                 self._launcher_fault |= LAUNCHER_FAULT in text
                 if text.startswith(LAUNCHER_TALK):
@@ -265,6 +268,8 @@ class Run:
         end = self._launcher_end
         if end.startswith("-"):
             return f"mpiexec was ended by signal {end[1:]} before {before}"
+        if self._lost:
+            return f"{readable(self._lost)} before {before}"
         if not end and not self._processes.guarded:
             return f"the watchdog of the run was killed before {before}"
         code = f" (exit code {end})" if end else ""

@@ -21,26 +21,26 @@ from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-SHARED_MEMORY = "/dev/shm/mpich_shm_"  # noqa: S108 - the name MPICH gives its segments, removed here
+FOLDER = "/dev/shm/"  # noqa: S108 - libfabric names its segments by process
+SHARED_MEMORY = FOLDER + "mpich_shm_"  # the name MPICH gives its segments, removed here
 PATIENCE_SECONDS = 2.0
 """How long a cgroup is waited for after its last process is gone."""
+DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Watchdog:
     """One run's guard: starts the launcher, reports who ended, and clears up."""
 
     def __init__(self, directory: str, report: int, agent: int) -> None:
-        self.directory = directory
-        self.report_pipe = report
-        self.agent = agent
+        self.directory, self.report_pipe, self.agent = directory, report, agent
         self.launcher = 0
         self.status: int | None = None
         self.cgroups: list[str] = []
+        self.linger = 0.0
         self.ranks: dict[int, tuple[int, int]] = {}
-        self.shared: set[str] = set()
+        self.shared, self.inboxes = set[str](), set[str]()
         self.poll = select.poll()
-        self.input = b""
-        self.registered = b""
+        self.input = self.registered = b""
 
     def run(self) -> int:
         """Guard until the launcher ended or the agent is gone; return the launcher's code."""
@@ -53,7 +53,7 @@ class Watchdog:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: os.write(told, b"x"))
             config = json.loads(self._line() or b"{}")
-            self.cgroups = config.get("cgroups", [])
+            self.cgroups, self.linger = config.get("cgroups", []), config.get("linger", 0.0)
             if self._line() == b"go":
                 self._start(config["argv"])
                 self._guard(asked, config["grace"])
@@ -80,9 +80,8 @@ class Watchdog:
         watchdog = os.getpid()
         self.launcher = os.fork()
         if self.launcher == 0:
-            _become(argv, watchdog)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
+            become(argv, watchdog)
+        os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)
         os.close(null)
 
     def _guard(self, asked: int, grace: float) -> None:
@@ -113,7 +112,7 @@ class Watchdog:
         if b"ready" in data:
             self._note_shared_memory()
             self._unlink_shared_memory()  # every rank has it mapped: nobody needs the name any more
-        return bool(data)
+        return bool(data) and b"end" not in data
 
     def _admit(self) -> None:
         """Watch the ranks that registered themselves."""
@@ -160,6 +159,9 @@ class Watchdog:
                 _, _, name = line.partition(SHARED_MEMORY)
                 if name and "/" not in name and not name.endswith(" (deleted)"):
                     self.shared.add(SHARED_MEMORY + name)
+                _, _, name = line.partition(FOLDER)
+                if ":" in name and name.partition(":")[0].isdigit():
+                    self.inboxes.add(FOLDER + name)  # of ranks that later ones may still look up
 
     def _unlink_shared_memory(self) -> None:
         for name in self.shared:
@@ -167,26 +169,28 @@ class Watchdog:
                 os.unlink(name)  # noqa: PTH108 - pathlib is slow to load
         self.shared.clear()
 
+    def _see_off(self) -> None:
+        """Give connections to other hosts a moment to end by themselves, with their last words."""
+        deadline = time.monotonic() + self.linger
+        while time.monotonic() < deadline and reap() and any(descendants(os.getpid())):
+            time.sleep(0.01)
+
     def _clear(self) -> None:
         """Kill every descendant until none is left; remove what the run had on this machine."""
         self._note_shared_memory()
+        self._see_off()
         clear(os.getpid())
+        self.shared |= self.inboxes
         self._unlink_shared_memory()
         remove(self.directory, self.cgroups)
         self._report("clear")
 
 
-def _become(argv: list[str], watchdog: int) -> None:
+def become(argv: list[str], watchdog: int) -> None:
     """Turn this child into the launcher, which dies with the watchdog."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        for number in (
-            signal.SIGTERM,
-            signal.SIGINT,
-            signal.SIGHUP,
-            signal.SIGPIPE,
-            signal.SIGXFSZ,
-        ):
+        for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -205,12 +209,19 @@ def clear(ancestor: int) -> None:
         found = list(descendants(ancestor))
         for pid, parent in found:
             kill(pid, parent)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        reap()
         if not found:
             return
         time.sleep(0.005)
+
+
+def reap() -> bool:
+    """Take note of every child that ended; whether there may be more."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
 
 
 def kill(pid: int, parent: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from apples.conditions import LEAST_SHARE, Conditions, error_of
+from apples.conditions import LEAST_SHARE, Conditions, error_of, shortfall_of
 from apples.model import (
     ModelTemplate,
     Rows,
@@ -105,7 +105,7 @@ class StripModel(ModelTemplate):
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self.drag
         mean /= self.share(host, present) * host.slots
-        return mean * (1.0 + self.risk * error_of(cpu) / max(cpu.value, LEAST_SHARE))
+        return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
@@ -157,7 +157,7 @@ class StripModel(ModelTemplate):
         return np.asarray(self._at_full_crowd(resources, equal) / equal)
 
     def _at_full_crowd(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return A_i P_i as if all hosts that share CPUs worked to the end."""
+        """Return A_i P_i as if all hosts that share CPUs worked to the end; alone, one waits for nobody."""
         present: frozenset[str] | None = None
         seconds = np.empty(len(resources))
         for i, (host, strip) in enumerate(zip(resources, np.asarray(rows).tolist(), strict=True)):
@@ -167,14 +167,14 @@ class StripModel(ModelTemplate):
                     present = frozenset(h.name for h in resources)
                 per_row = self._row_seconds(host, present, strip)
             seconds[i] = per_row * strip
-        return seconds
+        return seconds if len(resources) > 1 else seconds / self.drag
 
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
         constant = [self._constant_row_seconds(host) for host in resources]
         if any(p is None for p in constant):
             return rows_by_bisection(self._at_full_crowd, resources, total)
-        p = np.array(constant, dtype=float)
+        p = np.array(constant, dtype=float) / (1.0 if len(constant) > 1 else self.drag)
 
         def rows_within(seconds: Seconds) -> Rows:
             # T - C loses bits that the product does not: round up a little, then check.

@@ -10,7 +10,7 @@ from apples.planner import Planner
 from apples.planners.blocked import equal_strips
 from apples.planners.linear import linear
 from apples.planners.milp import milp
-from apples.planners.time_balancing import time_balancing
+from apples.planners.time_balancing import balanced, time_balancing
 
 PLANNERS: Mapping[str, Planner] = {
     "time_balancing": time_balancing,
@@ -19,4 +19,4 @@ PLANNERS: Mapping[str, Planner] = {
     "blocked": equal_strips,
 }
 
-__all__ = ["PLANNERS", "equal_strips", "linear", "milp", "time_balancing"]
+__all__ = ["PLANNERS", "balanced", "equal_strips", "linear", "milp", "time_balancing"]

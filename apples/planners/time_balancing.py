@@ -45,6 +45,12 @@ def time_balancing(resources: ResourceSet, information: InformationPool) -> Sche
     return schedule(information, hosts, (int(r) for r in rows), "time_balancing", dropped)
 
 
+def balanced(resources: ResourceSet, information: InformationPool) -> Schedule:
+    """Return the schedule with the least largest T_i that gives every one of these hosts work."""
+    rows = balance(information.model, resources, information.application.rows)
+    return schedule(information, resources, (int(r) for r in rows), "time_balancing")
+
+
 def _without_an_idle_host(
     model: ModelTemplate, hosts: Sequence[Host], rows: Counts, total: int
 ) -> tuple[int, Counts] | None:
@@ -160,4 +166,4 @@ def _checked(seconds: Seconds) -> Seconds:
     return seconds
 
 
-__all__ = ["Rows", "balance", "time_balancing"]
+__all__ = ["Rows", "balance", "balanced", "time_balancing"]

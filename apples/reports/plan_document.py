@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from apples.conditions import error_of
-from apples.coordinator import Deliberation
+from apples.deliberation import Deliberation
 from apples.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.information import InformationPool
 from apples.schedule import Estimate, HostEstimate, Rejection
@@ -47,6 +47,8 @@ def plan_document(blueprint: str, record: Deliberation, information: Information
         "weather": {
             "kind": "measured" if decided.conditions.weather.cpu else "static",
             "time": decided.conditions.weather.time,
+            "over": decided.conditions.over,
+            "source": decided.conditions.source,
         },
         "risk": information.specifications.preferences.risk,
         "coverage": decided.learned.coverage,
@@ -91,6 +93,7 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "rows": [int(r) for r in estimate.schedule.rows],
         "iteration_seconds": estimate.iteration_seconds,
         "execution_seconds": estimate.execution_seconds,
+        "wait_seconds": estimate.wait_seconds,
         "interval": [low, high],
         "iteration_interval": [low / estimate.iterations, high / estimate.iterations],
         "cost": estimate.cost,

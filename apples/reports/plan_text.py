@@ -88,6 +88,8 @@ def _head(document: Document) -> Iterator[str]:
     yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on ' + answer))}{answer}"
     second = f"{document['application']['iterations']} iterations in "
     second += f"{duration(chosen['execution_seconds'])}."
+    if chosen["wait_seconds"]:
+        second = f"{second[:-1]}, after about {duration(chosen['wait_seconds'])} in the queue."
     best = document["next_best"]
     if best:
         second += f"  Next best: {_names(best['hosts'])}, {duration(best['iteration_seconds'])}"

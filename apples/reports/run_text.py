@@ -31,6 +31,8 @@ def run_text(document: Document, command: str) -> str:
     second += (
         f"{duration(execution['startup_seconds'])} to start.  {VERIFIED[document['verified']]}"
     )
+    if execution.get("moved"):
+        second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
     lines = [
         head,
         second,

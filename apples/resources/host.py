@@ -14,6 +14,9 @@ import hat
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
 TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
+USER_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9._@+-]*)?$"
+PROGRAM_PATTERN = r"^([^\x00-\x1f\x7f'\"`$\\!-][^\x00-\x1f\x7f'\"`$\\!]*)?$"
+"""A path that is quoted wherever a shell sees it, and holds nothing that any shell reads inside quotes."""
 
 
 def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,6 +31,8 @@ Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
 LEAST, MOST = 1e-15, 1e15
 """Positive numbers of a host list lie between: whatever is computed from them stays finite."""
+User = Annotated[str, Field(pattern=USER_PATTERN, max_length=253)]
+Program = Annotated[str, Field(pattern=PROGRAM_PATTERN, max_length=4096)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
 Cost = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=1, allow_inf_nan=False)]
@@ -64,7 +69,8 @@ class Host:
     cost_per_second
         What a second of the whole host costs, in the user's currency.
     user, python, directory
-        How to work there: login, interpreter, working directory; empty: the defaults.
+        How to work there: login, interpreter, working directory; empty: what ssh takes, the path of
+        this interpreter, the home directory.
 
     Examples
     --------
@@ -82,8 +88,8 @@ class Host:
     free_memory: Memory | None = None
     platform: Text = ""
     cost_per_second: Cost = 0.0
-    user: Text = ""
-    python: Text = ""
+    user: User = ""
+    python: Program = ""
     directory: Text = ""
 
     @property

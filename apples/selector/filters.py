@@ -28,6 +28,14 @@ def access(host: Host, information: InformationPool) -> Rejection | None:
     return Rejection((host.name,), reason, (1.0, 0.0), "access")
 
 
+def fitness(host: Host, information: InformationPool) -> Rejection | None:
+    """Refuse a host that was looked at and does not answer, or lacks what a run needs."""
+    reason = information.unfit(host)
+    if not reason:
+        return None
+    return Rejection((host.name,), f"{host.name} cannot be used: {reason}", (0.0, 1.0), "fitness")
+
+
 def implementation(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host on which no implementation of the template is available."""
     if information.implementation(host):
@@ -167,7 +175,7 @@ def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejec
     return None
 
 
-HOST_FILTERS: Sequence[HostFilter] = (access, implementation, one_row_of_memory)
+HOST_FILTERS: Sequence[HostFilter] = (access, fitness, implementation, one_row_of_memory)
 FILTERS: Sequence[Filter] = (
     negative_strip,
     whole_grid,

@@ -42,11 +42,15 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "cancellations": "CSV file: job,time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
+    "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
+    "placement": "best, first, spread, random",
+    "requirement": "CPUSET[...] of every job",
+    "sensitivity": "how much longer a job takes at the mean distance of all CPUs, part of its time",
 }
 MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
-    "idle_watts", "busy_watts", "mtbf", "mttr",
+    "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity",
 )  # fmt: skip
 
 

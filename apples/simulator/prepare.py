@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from apples.errors import UsageError
 from apples.scheduler.policy import SchedulingPolicy
 from apples.simulator.options import Options, load_policy, make_setting, parse_options
+from apples.simulator.placing import DistanceSlowdown, placed
 from apples.simulator.run import simulate
 from apples.simulator.setting import Schedule, Setting
 from apples.simulator.sources import Source, load_workload
@@ -112,4 +113,9 @@ def prepare(
     setting = make_setting(
         options, source.processors, nodes, cores, seed=seed, begin=begin, end=end
     )
+    chosen, setting = placed(
+        options.simulation, chosen, setting, seed, options.number("sensitivity", 0.0)
+    )
+    if isinstance(setting.slowdown, DistanceSlowdown):  # no job outlives its estimate
+        workload = replace(workload, requested=workload.requested * setting.slowdown.most)
     return Prepared(source, options, chosen, workload, setting, malleable)

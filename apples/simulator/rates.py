@@ -8,7 +8,12 @@ from apples.simulator.speedup import linear
 
 
 def rate_of(running: RunningJob, state: ClusterState, setting: Setting) -> float:
-    """Return seconds of work a second; 1 on the nodes the job asked for."""
+    """Return seconds of work a second; 1 on the nodes the job asked for, where places do not matter."""
+    rate = _rate_of(running, state, setting)
+    return rate if setting.slowdown is None else rate / setting.slowdown(running)
+
+
+def _rate_of(running: RunningJob, state: ClusterState, setting: Setting) -> float:
     part = 1.0
     if running.guest is not None:
         part = 1.0 - state.running[running.guest].share

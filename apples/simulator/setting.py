@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduler.policy import RunningJob
 from apples.simulator.speedup import Speedup, linear
 
+Slowdown = Callable[[RunningJob], float]
 TIES = ("instant", "event", "predictsim")
 RUNTIME_MODELS = ("ideal", "worst")
 
@@ -82,6 +84,8 @@ class Setting:
     failures, cancellations, demands
         Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
         (part of the work done, processors it then asks for), in order.
+    slowdown
+        How many times longer a job takes on the places it has; None: places do not matter.
     idle_watts, busy_watts
         Of a node; energy is not known without them.
     """
@@ -95,6 +99,7 @@ class Setting:
     failures: tuple[Failure, ...] = ()
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
+    slowdown: Slowdown | None = None
     idle_watts: float | None = None
     busy_watts: float | None = None
 
@@ -115,8 +120,8 @@ class Setting:
 
     @property
     def has_events(self) -> bool:
-        """Whether anything but submissions and ends happens."""
-        return bool(self.failures or self.cancellations or self.demands)
+        """Whether anything but submissions and ends happens, or matters."""
+        return bool(self.failures or self.cancellations or self.demands or self.slowdown)
 
     def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the whole nodes for so many processors."""

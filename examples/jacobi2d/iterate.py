@@ -76,18 +76,11 @@ class Iteration:
         """Iterate until the number of iterations or the tolerance is reached. Collective."""
         halo = Halo(self.strip, self.comm)
         self.barrier()
-        begin = time.perf_counter()
-        reports = Reports(self, begin)
-        for iteration in range(1, self.task.parameters.iterations + 1):
-            enough = self._step(iteration, halo)
-            if enough:
-                break
-            if iteration == reports.due:
-                reports.report(iteration)
+        reports = Reports(self, time.perf_counter())
+        while not self.step(self.outcome.iterations + 1, halo):
+            reports.report_if_due()
         self.barrier()
-        every = reports.gather()
-        self.outcome.seconds = float(every[:, ELAPSED].max())
-        self.outcome.hosts = reports.hosts(every)
+        reports.conclude()
         halo.free()
         return self.outcome
 
@@ -95,7 +88,7 @@ class Iteration:
         """Wait for all ranks, with patience."""
         self.patience.wait(self.comm.Ibarrier().Test)
 
-    def _step(self, iteration: int, halo: Halo) -> bool:
+    def step(self, iteration: int, halo: Halo) -> bool:
         """Do one iteration; return whether it is the last one.
 
         The sweep begins when the halo is there. Sweeping the inner rows meanwhile gained 1 % or
@@ -117,7 +110,7 @@ class Iteration:
         swept = time.perf_counter()
         self.outcome.iterations, self.outcome.turn = iteration, 1 - turn
         if checked:
-            self.outcome.residual = self._largest(change)
+            self.outcome.residual = self.largest(change)
             last = last or self.outcome.residual <= parameters.tolerance > 0
         self.clock.compute += swept - arrived
         self.clock.exchanged(arrived - begin)
@@ -133,7 +126,8 @@ class Iteration:
         self.kernel.sweep(now, new, forcing, 1, end)
         return math.nan
 
-    def _largest(self, change: float) -> float:
+    def largest(self, change: float) -> float:
+        """Return the largest change of all ranks. Collective."""
         mine, largest = np.array([change]), np.empty(1)
         self.patience.wait(self.comm.Iallreduce(mine, largest, MPI.MAX).Test)
         return float(largest[0])
@@ -150,9 +144,9 @@ class Reports:
         self.iteration = iteration
         self.begin = begin
         self.period = iteration.task.progress_seconds
-        self.due = 1 if self.period > 0 else 0
-        self.last_seconds = 0.0
-        self.last_iteration = 0
+        self.last_seconds = time.perf_counter() - begin
+        self.last_iteration = iteration.outcome.iterations
+        self.due = self.last_iteration + 1 if self.period > 0 else 0
 
     def gather(self) -> Grid:
         """Return compute, processor, communicate, wait and elapsed seconds of every rank. Collective.
@@ -167,6 +161,17 @@ class Reports:
         every = np.empty((comm.Get_size(), len(mine)))
         self.iteration.patience.wait(comm.Iallgather(mine, every).Test)
         return every
+
+    def report_if_due(self) -> None:
+        """Report where this iteration is one to report at. Collective then."""
+        if self.iteration.outcome.iterations == self.due:
+            self.report(self.due)
+
+    def conclude(self) -> None:
+        """Enter the loop's time and every host's in the outcome. Collective."""
+        every = self.gather()
+        self.iteration.outcome.seconds = float(every[:, ELAPSED].max())
+        self.iteration.outcome.hosts = self.hosts(every)
 
     def report(self, iteration: int) -> None:
         """Say how far the run is and settle the next report. Collective."""

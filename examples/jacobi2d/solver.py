@@ -26,6 +26,8 @@ from strip import Strip
 from task import Task, TaskError, read_task
 
 ENTRY = time.perf_counter()
+MALLEABLE = "APPLES_MALLEABLE"
+"""Set by who starts a run whose hosts may change."""
 LAST_WORDS_SECONDS = 0.3
 """Between an error event and the abort: hydra drops what a rank said just before it."""
 
@@ -40,6 +42,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         work(comm)
+    except SystemExit:
+        raise  # this rank's host leaves a malleable run
     except BaseException as error:  # noqa: BLE001  # the others wait for this rank: end them too
         name = "" if isinstance(error, TaskError) else f"{type(error).__name__}: "
         with suppress(OSError):  # nobody may be listening any more
@@ -59,6 +63,12 @@ def work(comm: MPI.Intracomm) -> None:
             raise TaskError(f"calibrate runs as one process, not {comm.Get_size()}")
         calibrate(task)
         emit("done")
+        return
+    if MALLEABLE in os.environ:
+        # Only a malleable run needs the agent's package.
+        from adaptive import run_adaptive  # noqa: PLC0415  # see above
+
+        run_adaptive(task)
         return
     run(task, comm)
 
@@ -87,17 +97,23 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
         # Better now than when all the work is done.
         prepare_output(str(task.output))
     patience = Patience(parameters.stall_seconds)
-    strip = Strip(parameters, task.strips[rank])
+    strip = Strip.begin(parameters, task.strips[rank])
     kernel = load_kernel(task.kernel_of(rank), parameters.grid)
     iteration = Iteration(task, strip, kernel, comm, patience)
     iteration.barrier()
     if rank == 0:
         emit_ready(len(task.strips))
     startup = seconds_since_start()
-    outcome = iteration.run()
-    digest, files = deliver(task, strip, outcome, comm, patience)
+    iteration.run()
+    conclude(iteration, startup)
+
+
+def conclude(iteration: Iteration, startup: float) -> None:
+    """Deliver the grid and say the result. Collective."""
+    outcome, comm = iteration.outcome, iteration.comm
+    digest, files = deliver(iteration.task, iteration.strip, outcome, comm, iteration.patience)
     iteration.barrier()
-    if rank == 0:
+    if comm.Get_rank() == 0:
         emit(
             "result",
             iterations=outcome.iterations,
@@ -115,6 +131,8 @@ def deliver(
     task: Task, strip: Strip, outcome: Outcome, comm: MPI.Intracomm, patience: Patience
 ) -> tuple[str, list[str]]:
     """Stream the grid for its digest and, if asked, its files; rank 0 gets both. Collective."""
+    if not (task.parameters.digest or task.save):
+        return "", []
     inside = strip.inside(outcome.turn)
     digest = Digest()
     sinks: list[Sink] = [digest]

@@ -18,27 +18,44 @@ class Strip:
     ``-laplace(u) = f`` on the unit square, the sides at 0 and 1.
     """
 
-    def __init__(self, parameters: Parameters, place: RankStrip) -> None:
+    def __init__(self, columns: int, arrays: tuple[Grid, Grid], forcing: Grid | None) -> None:
+        self.columns, self.arrays, self.forcing = columns, arrays, forcing
+        self.rows = len(arrays[0]) - 2
+
+    @classmethod
+    def begin(cls, parameters: Parameters, place: RankStrip) -> "Strip":
+        """Return a rank's strip as it is before the first sweep."""
         grid = parameters.grid
-        self.columns = grid
-        self.rows = place.rows
-        self.arrays = (allocate(place.rows, grid), allocate(place.rows, grid))
-        fill_rows("initial", parameters.initial, self.inside(0), place.first_row, grid)
-        for array in self.arrays:
-            _set_sides(array, parameters, place)
-        self.forcing: Grid | None = None
+        strip = cls(grid, (allocate(place.rows, grid), allocate(place.rows, grid)), None)
+        fill_first(strip.arrays[0], parameters, place)
+        set_sides(strip.arrays[1], parameters, place)
         if parameters.source != "":
-            self.forcing = allocate(place.rows, grid)
-            inside = unknowns(self.forcing, grid)
-            fill_rows("source", parameters.source, inside, place.first_row, grid)
-            np.multiply(inside, 0.25 * (1.0 / (grid + 1)) ** 2, inside)
+            strip.forcing = allocate(place.rows, grid)
+            fill_forcing(strip.forcing, parameters, place)
+        return strip
 
     def inside(self, turn: int) -> Grid:
         """Return the unknowns as the array of this turn (0 or 1) has them."""
         return unknowns(self.arrays[turn], self.columns)
 
 
-def _set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
+def fill_first(array: Grid, parameters: Parameters, place: RankStrip) -> None:
+    """Write the unknowns of a strip before the first sweep, and its sides."""
+    inside = unknowns(array, parameters.grid)
+    fill_rows("initial", parameters.initial, inside, place.first_row, parameters.grid)
+    set_sides(array, parameters, place)
+
+
+def fill_forcing(array: Grid, parameters: Parameters, place: RankStrip) -> None:
+    """Write the forcing of a strip."""
+    grid = parameters.grid
+    inside = unknowns(array, grid)
+    fill_rows("source", parameters.source, inside, place.first_row, grid)
+    np.multiply(inside, 0.25 * (1.0 / (grid + 1)) ** 2, inside)
+
+
+def set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
+    """Write the fixed values around a strip."""
     grid, first, last = parameters.grid, place.first_row, place.first_row + place.rows
     columns = slice(LEFT, LEFT + grid)
     if first == 0:

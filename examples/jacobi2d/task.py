@@ -42,6 +42,8 @@ class Parameters:
         The unknowns before the first sweep.
     stall_seconds
         Give up when another rank is not heard of for so long.
+    digest
+        1: the grid is streamed to the first rank for its SHA-256; 0: it is not, unless it is saved.
     """
 
     grid: int
@@ -55,6 +57,7 @@ class Parameters:
     source: float | str = ""
     initial: float | str = 0.0
     stall_seconds: float = 600.0
+    digest: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def read_task(text: bytes) -> Task:
         parameters=parameters,
         hosts=hosts,
         strips=strips,
-        implementations=_implementations(raw, hosts),
+        implementations=_implementations(raw),
         output=output,
         save=save,
         progress_seconds=_number("progress_seconds", raw.get("progress_seconds", 0.25)),
@@ -185,12 +188,12 @@ def _read_partition(
     return tuple(hosts), tuple(strips)
 
 
-def _implementations(raw: Mapping[str, Any], hosts: tuple[str, ...]) -> dict[str, str]:
+def _implementations(raw: Mapping[str, Any]) -> dict[str, str]:
     names = _mapping(raw, "implementations") if "implementations" in raw else {}
-    for host in hosts:
-        if not isinstance(names.get(host, ""), str):
+    for host, name in names.items():
+        if not isinstance(name, str):
             raise TaskError(f"the implementation of {host} is not a name")
-    return {host: names[host] for host in hosts if host in names}
+    return dict(names)
 
 
 def _read_sizes(raw: Mapping[str, Any]) -> tuple[int, ...]:

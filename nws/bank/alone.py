@@ -27,7 +27,7 @@ class LadderForecaster(FrameForecaster):
     The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an
     auto-lag AR(8), answered by the choice among the expert of the lowest error so far, of the
     lowest error lately, and two ML-Poly mixtures; chosen anew for every rung of the ladder, by
-    the error on the mean of the next so many values (research/nws section 3).
+    the error on the mean of the next so many values.
 
     Parameters
     ----------
@@ -56,9 +56,7 @@ class LadderForecaster(FrameForecaster):
         ladder: Sequence[int] = at.LADDER,
         engine: Engine = "numpy",
     ) -> None:
-        if criterion not in CRITERIA:
-            raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
-        self._which = CRITERIA.index(criterion)
+        self._which = _place_of(criterion)
         self.ladder = at.checked_ladder(ladder)
         self.engine = chosen_engine(engine)
         self._start()
@@ -102,10 +100,13 @@ class LadderForecaster(FrameForecaster):
     @property
     def method(self) -> str:
         """The predictor, or the mixture, behind `forecast`."""
-        return self._method(0) if self._samples else "nothing yet"
+        return self._method(0, self._which) if self._samples else "nothing yet"
 
-    def outlook(self, samples: float = 1.0, level: float = 0.9) -> Outlook:
+    def outlook(
+        self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Outlook:
         """Return the outlook on the nearest rung."""
+        asked = self._which if criterion is None else _place_of(criterion)
         if not (samples > 0 and 0 < level < 1):
             raise ValueError(f"a frame of {samples} samples at level {level} cannot be forecast")
         if not self._samples:
@@ -130,8 +131,8 @@ class LadderForecaster(FrameForecaster):
             at.LEVELS[which],
             float(rungs.covered[0, which, 0]) / scored if scored else None,
         )
-        value = final[self._which]
-        return Outlook(value, error, rmse, self.ladder[place], self._method(place), interval)
+        method = self._method(place, asked)
+        return Outlook(final[asked], error, rmse, self.ladder[place], method, interval)
 
     def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
         """Return for every rung the forecasts absolute and squared, and the ends; and the experts.
@@ -200,7 +201,7 @@ class LadderForecaster(FrameForecaster):
         value = self._base + (self._unit or 1.0) * final
         return min(max(value, self._least), self._greatest)
 
-    def _method(self, place: int) -> str:
+    def _method(self, place: int, which: int) -> str:
         self._runner.settle()
         step = self._series.step
         rungs, first = step, place == 0
@@ -208,7 +209,7 @@ class LadderForecaster(FrameForecaster):
             rungs = self._series.means.part(slice(place - 1, place))
             if float(rungs.scored[0, 0]) * at.stride(self.ladder[place]) < at.TRUSTED:
                 rungs, first = step, True
-        chosen = int(rungs.chosen[0, self._which, 0])
+        chosen = int(rungs.chosen[0, which, 0])
         if chosen in {1, 2}:
             return at.CANDIDATES[chosen]
         expert = int(rungs.erred[0, 0 if chosen == 0 else 1, :, 0].argmin())
@@ -220,6 +221,12 @@ class LadderForecaster(FrameForecaster):
 def nearest(ladder: Sequence[int], samples: float) -> int:
     """Return the place of the rung nearest to `samples`, in ratio."""
     return min(range(len(ladder)), key=lambda place: abs(math.log(ladder[place] / samples)))
+
+
+def _place_of(criterion: str) -> int:
+    if criterion not in CRITERIA:
+        raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+    return CRITERIA.index(criterion)
 
 
 def _numbers(text: object, kind: str, size: int) -> Any:

@@ -7,7 +7,7 @@ that lie side by side. Where a value is missing that one is used.
 import numpy as np
 
 from nws.bank import layout as at
-from nws.bank.scoring import TAILS, Array
+from nws.bank.scoring import TAILS, Array, RungFields
 from nws.bank.vectors import DIRECT, DIRECT_PAST, LADDER_EXPERTS, Series
 
 LOW_TAILS = TAILS[:, 0]
@@ -18,22 +18,8 @@ COPIED = (
 )
 
 
-class Climber:
+class Climber(RungFields):
     """Scores and answers the further rungs; holds their fields between `resume` and `save`."""
-
-    scored: Array
-    erred: Array
-    regret: Array
-    power: Array
-    candidate: Array
-    candidate_error: Array
-    final: Array
-    chosen: Array
-    error: Array
-    scale: Array
-    quantile: Array
-    covered: Array
-    direct_w: Array
 
     def __init__(self, series: Series) -> None:
         self._series = series

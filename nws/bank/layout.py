@@ -6,7 +6,7 @@ hold values in the engine's own unit, as deviations from the first one, so that 
 digits.
 
 `E` experts answer one step ahead. The `LADDER_EXPERTS` among them, and a direct regression, are
-scored on the mean of the next H samples for every further rung H of the ladder (research/nws 3.4).
+scored on the mean of the next H samples for every further rung H of the ladder.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,11 +17,8 @@ LEVELS = np.array(at.LEVELS)[:, None]
 TAILS = (1.0 - LEVELS) / 2.0
 
 
-class Rungs:
-    """The fields of J rungs as views of a block: ``scored`` (J, N), ``erred`` (J, 2, E, N), ...
-
-    `nws.bank.layout` says what each one is.
-    """
+class RungFields:
+    """The fields of a block of rungs, by the names of `nws.bank.layout`."""
 
     scored: Array
     erred: Array
@@ -36,6 +33,13 @@ class Rungs:
     quantile: Array
     covered: Array
     direct_w: Array
+
+
+class Rungs(RungFields):
+    """The fields of J rungs as views of a block: ``scored`` (J, N), ``erred`` (J, 2, E, N), ...
+
+    `nws.bank.layout` says what each one is.
+    """
 
     def __init__(self, block: Array, fields: dict[str, at.Field]) -> None:
         rungs, _, series = block.shape
@@ -125,7 +129,7 @@ def track(
     """Move the quantiles of the errors (J, N), in units of their scale, and count what was held.
 
     Online quantile regression: a quantile moves by the gradient of the pinball loss, in units of
-    an exponentially weighted absolute error: q += eta (tau - 1[e < q s]) (research/nws 3.5).
+    an exponentially weighted absolute error: q += eta (tau - 1[e < q s]).
     `held` (J, N) tells whether intervals as they were issued, of the certified level, held.
     """
     some = None if ok is None else ok[:, None]

@@ -11,7 +11,7 @@ class EwAr1(Forecaster):
     """Forecasts ``m + phi (x - m)``: how far the last value x is from the mean decays.
 
     m and the lag-one correlation phi, within plus and minus .999, are exponentially weighted
-    (Dinda, O'Hallaron 1999: simple linear models suffice for host load; research/nws 3.3). The
+    (Dinda, O'Hallaron 1999: simple linear models suffice for host load). The
     forecast stays within the range of the values. Deviations count as at most 1e150.
 
     Parameters

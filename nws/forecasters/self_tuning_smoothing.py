@@ -12,7 +12,7 @@ class SelfTuningSmoothing(Forecaster):
 
     With the error e of the last forecast: ``level += g e``, ``d = (1 - g) d + e`` (the slope of
     the level along g), ``g += .05 e d / s`` with the smoothed squared error s and the step at
-    most .05; g stays in [.01, .99] (stochastic gradient, as in Wolski 1998; research/nws 3.2).
+    most .05; g stays in [.01, .99] (stochastic gradient, as in Wolski 1998).
 
     Parameters
     ----------

@@ -71,6 +71,16 @@ def competitors(cpus: frozenset[int], root: Path = ROOT) -> float:
     return count_competitors(runnable_threads(root), cpus, online)
 
 
+def mean_weight(root: Path = ROOT) -> float:
+    """Return what a runnable thread of the others counts on average; 1 if there is none.
+
+    The kernel's own count does not know that a background job is niced. Looking at every thread
+    costs milliseconds, so this is for now and then.
+    """
+    weights = [thread.weight for thread in runnable_threads(root)]
+    return sum(weights) / len(weights) if weights else 1.0
+
+
 def online_cpus(root: Path = ROOT) -> frozenset[int]:
     """Return the CPUs of this machine that are on."""
     return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
@@ -92,6 +102,9 @@ def _runnable_threads_of(process: Path) -> Iterator[Runnable]:
                 thread = parse_thread(Path(task.path, "stat").read_text(errors="replace"))
                 if thread.is_runnable:
                     status = Path(task.path, "status").read_text(errors="replace")
-                    yield Runnable(parse_allowed_cpus(status), weight=1.25**-thread.nice)
+                    # The kernel's own run for moments, and at a niceness of -20 (weight 87): they count as
+                    # one, or a single glance at one would bend a minute of readings.
+                    weight = 1.0 if thread.kernel else 1.25**-thread.nice
+                    yield Runnable(parse_allowed_cpus(status), weight)
     except (FileNotFoundError, ProcessLookupError):
         return  # it ended while we read: it does not want to run any more

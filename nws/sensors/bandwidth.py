@@ -55,6 +55,11 @@ class BandwidthSensor(Sensor):
         Seconds since the epoch.
     timer
         Seconds that only go forward, as fine as can be.
+
+    Attributes
+    ----------
+    sent
+        Bytes that the last measurement sent, also if it failed.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class BandwidthSensor(Sensor):
         self._deadline = deadline
         self._clock = clock
         self._timer = timer
+        self.sent = 0
         self._piece = memoryview(os.urandom(PIECE))  # a link that compresses gains nothing
 
     @property
@@ -87,17 +93,19 @@ class BandwidthSensor(Sensor):
 
     def measure(self) -> tuple[Measurement, ...]:
         """Connect, transfer more and more, judge by the last transfer."""
+        self.sent = 0
         with probing(self._address, self._secret, SINK, self._deadline) as channel:
             round_trip = min(self._transfer(channel, 0) for _ in range(3))
             size = FIRST_SIZE
             seconds = self._transfer(channel, size)
-            sent = size
-            while not is_meaningful(seconds, round_trip) and sent + 2 * size <= self._most_bytes:
+            while not is_meaningful(seconds, round_trip) and self._affordable(2 * size):
                 size *= 2
                 seconds = self._transfer(channel, size)
-                sent += size
         value = bandwidth(size, seconds, round_trip)
         return (Measurement(self._series, self._clock(), value),)
+
+    def _affordable(self, size: int) -> bool:
+        return self.sent + size <= self._most_bytes
 
     def _transfer(self, channel: Channel, size: int) -> float:
         """Send `size` bytes and return the seconds until they were acknowledged."""
@@ -105,6 +113,7 @@ class BandwidthSensor(Sensor):
         channel.send(size.to_bytes(LENGTH))
         for begin in range(0, size, PIECE):
             channel.send(self._piece[: size - begin])
+        self.sent += size
         if int.from_bytes(channel.receive(LENGTH)) != size:
             raise SensorError(
                 f"{self._series}: {size} bytes were not acknowledged", transient=True

@@ -9,7 +9,8 @@ from statistics import fmean
 
 from nws.linux.cgroup import allowed_cpus, cpu_quota
 from nws.linux.probe import probe_share
-from nws.linux.run_queue import competitors, online_cpus
+from nws.linux.proc import CpuTimes, parse_cpu_times
+from nws.linux.run_queue import competitors, mean_weight, online_cpus
 from nws.measurement import AVAILABLE_CPU, COMPETITORS, CURRENT_CPU, Measurement, SeriesName
 from nws.sensor import Sensor, SensorError
 from nws.share import available_share, competitors_for, current_share
@@ -27,7 +28,8 @@ class CpuSensor(Sensor):
     On c CPUs with m runnable competitors a new process gets min(1, c / (m + 1)) of one CPU and
     one of the m gets c / max(m, c) (`nws.share`). m is read several times, for it changes within
     milliseconds, and the shares averaged. That the competitors are niced, in containers with
-    weights of their own, or hidden from this one does not show in m; so now and then a probe
+    weights of their own, or hidden from this one shows in m only roughly (their mean niceness is
+    looked up every minute, and time that the hypervisor steals is taken off); so now and then a probe
     spins for a moment and gets the true share, and the difference, smoothed, is added from then
     on. The idle fraction is no estimate of any of this: a new process gets half of a CPU that
     another keeps 100 % busy.
@@ -97,6 +99,10 @@ class CpuSensor(Sensor):
         self._root = root
         self._probed: float | None = None
         self._bias: float | None = None
+        self._told = queue is not None
+        self._weighed: float | None = None
+        self._mean_weight = 1.0
+        self._times: CpuTimes | None = None
 
     @property
     def series(self) -> tuple[SeriesName, ...]:
@@ -118,11 +124,14 @@ class CpuSensor(Sensor):
             correction stays as it was.
         """
         try:
-            counts = self._count()
+            weight = self._weight()
+            counts = [weight * count for count in self._count()]
+            left = 1 - self._stolen()
             limit = min(1.0, cpu_quota(self._root) or 1.0)
         except (OSError, ValueError, LookupError) as error:
             raise SensorError(f"the run queue cannot be read: {error}", transient=False) from error
-        queued = fmean(min(limit, available_share(count, len(self.cpus))) for count in counts)
+        shares = (left * available_share(count, len(self.cpus)) for count in counts)
+        queued = fmean(min(limit, share) for share in shares)
         self._correct(queued)
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
         others = self._corrected(fmean(counts), queued, available)
@@ -139,6 +148,27 @@ class CpuSensor(Sensor):
             self._sleep(self._spacing)
             counts.append(self._queue(self.cpus))
         return counts
+
+    def _weight(self) -> float:
+        """Return what a competitor of the kernel's own count weighs, looked up now and then.
+
+        The count of a part of the CPUs is weighed already, thread by thread.
+        """
+        if self._told or not self.cpus >= online_cpus(self._root):
+            return 1.0
+        now = self._clock()
+        if self._weighed is None or not 0 <= now - self._weighed < self._probe_every:
+            self._weighed, self._mean_weight = now, mean_weight(self._root)
+        return self._mean_weight
+
+    def _stolen(self) -> float:
+        """Return the share of the CPUs' time since the last measurement that others' guests had."""
+        try:
+            text = (self._root / "proc/stat").read_text()
+        except OSError:
+            return 0.0
+        before, self._times = self._times, parse_cpu_times(text, self.cpus)
+        return 0.0 if before is None else self._times.stolen_since(before)
 
     def _correct(self, queued: float) -> None:
         """Probe if it is time, and let the difference to `queued` into the bias."""

@@ -12,7 +12,7 @@ limit of bytes and of seconds.
 
 from nws.tcp.channel import Channel
 from nws.tcp.endpoint import Endpoint
-from nws.tcp.greeting import ECHO, SINK
+from nws.tcp.greeting import ECHO, SINK, TELL
 from nws.tcp.prober import probing
 
-__all__ = ["ECHO", "SINK", "Channel", "Endpoint", "probing"]
+__all__ = ["ECHO", "SINK", "TELL", "Channel", "Endpoint", "probing"]

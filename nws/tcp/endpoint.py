@@ -4,16 +4,18 @@ import contextlib
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from threading import Lock, Thread, current_thread
 from typing import Final, Self
 
 from nws.tcp.channel import Channel
-from nws.tcp.greeting import SINK, Guest, StrangerError
+from nws.tcp.greeting import ECHO, TELL, Guest, StrangerError
 
 MESSAGE: Final = 4
 """Bytes of a message that is echoed (NWS 2.x uses as many for its latency)."""
 LENGTH: Final = 8
 """Bytes of a number on the wire, most significant first."""
+LONGEST_MESSAGE: Final = 1 << 16
 SHORTEST_SECRET: Final = 16
 GREETING_SECONDS: Final = 5.0
 """How long a stranger may keep a place."""
@@ -24,6 +26,8 @@ class Endpoint:
 
     * echo: every message of 4 bytes comes back.
     * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
+    * tell: a length of 8 bytes, at most 65536, and a message for `told`; then the length comes
+      back. An endpoint that nobody listens to forgets it.
 
     Only one sink is served at a time, for two would measure each other; a second is told so. A
     connection beyond `most_connections` is closed unheard.
@@ -38,6 +42,8 @@ class Endpoint:
         The limits of one connection.
     most_connections
         How many are served at once.
+    told
+        Called with each message, in the thread of its connection.
 
     Attributes
     ----------
@@ -60,6 +66,7 @@ class Endpoint:
         most_bytes: int = 1 << 28,
         seconds: float = 30.0,
         most_connections: int = 8,
+        told: Callable[[bytes], object] | None = None,
     ) -> None:
         if len(secret) < SHORTEST_SECRET:
             raise ValueError(f"a secret has at least {SHORTEST_SECRET} characters")
@@ -67,6 +74,7 @@ class Endpoint:
         self._most_bytes = most_bytes
         self._seconds = seconds
         self._most_connections = most_connections
+        self._told = told or bytes
         self._sinking = Lock()
         self._guard = Lock()
         self._serving: dict[Thread, socket.socket] = {}
@@ -131,7 +139,10 @@ class Endpoint:
         guest = Guest(Channel(connection, min(GREETING_SECONDS, self._seconds)), self._secret)
         verb = guest.hear()
         channel = Channel(connection, self._seconds)
-        if verb != SINK:
+        if verb == TELL:
+            guest.admit()
+            self._hear(channel)
+        elif verb == ECHO:
             guest.admit()
             self._echo(channel)
         elif self._sinking.acquire(blocking=False):
@@ -146,6 +157,12 @@ class Endpoint:
     def _echo(self, channel: Channel) -> None:
         for _ in range(self._most_bytes // MESSAGE):
             channel.send(channel.receive(MESSAGE))
+
+    def _hear(self, channel: Channel) -> None:
+        length = int.from_bytes(channel.receive(LENGTH))
+        if length <= LONGEST_MESSAGE:
+            self._told(channel.receive(length))
+            channel.send(length.to_bytes(LENGTH))
 
     def _sink(self, channel: Channel) -> None:
         left = self._most_bytes

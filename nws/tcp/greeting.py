@@ -19,6 +19,7 @@ from nws.tcp.channel import Channel
 PROTOCOL: Final = "nws.endpoint/1"
 ECHO: Final = "echo"
 SINK: Final = "sink"
+TELL: Final = "tell"
 
 
 class Answer(Enum):
@@ -53,13 +54,13 @@ class Guest:
         Raises
         ------
         StrangerError
-            It does not know the secret, or asks for something else than echo or sink.
+            It does not know the secret, or asks for something else than echo, sink or tell.
         """
         ours = secrets.token_hex(16)
         self._channel.send(f"{PROTOCOL} {ours}\n".encode())
         words = self._channel.receive_line().split(" ")
         proof, theirs, verb = words if len(words) == 3 else ("", "", "")
-        if verb not in {ECHO, SINK} or not _same(
+        if verb not in {ECHO, SINK, TELL} or not _same(
             proof, prove(self._secret, "prober", verb, (ours, theirs))
         ):
             self._channel.send(f"{Answer.NO.value}\n".encode())

@@ -37,11 +37,11 @@ default = "{record}"
 class Case:
     """A template, a host list and a schedule over them, of the test program."""
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, hosts=None, **settings):
         self.folder = folder
         (folder / "records").mkdir(exist_ok=True)
         texts = {
-            "hosts": HOSTS,
+            "hosts": hosts.read_text() if hosts else HOSTS,
             "user": "",
             "template": TEMPLATE.format(program=FAKE, record=folder / "records"),
         }
@@ -49,7 +49,7 @@ class Case:
             (folder / f"{name}.toml").write_text(text)
         files = [folder / f"{name}.toml" for name in ("hosts", "template", "user")]
         self.information = load_information(*files, settings=settings)
-        ada, bob = self.information.hosts
+        ada, bob, *_ = self.information.hosts
         self.schedule = Schedule((Allocation(ada, 20, "default"), Allocation(bob, 10, "default")))
 
     def records(self):

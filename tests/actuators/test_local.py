@@ -1,14 +1,16 @@
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from apples.actuator import Outcome, Progress
 from apples.actuators import LocalActuator
-from apples.errors import ApplicationError
+from apples.errors import ApplicationError, LaunchError
 from apples.launch import hydra, quota
 from apples.launch.quota import writable
+from apples.schedule import Allocation, Schedule
 
 
 def test_a_run_ends_with_what_was_measured(case):
@@ -43,6 +45,40 @@ def test_every_rank_runs_where_its_host_is(case, tmp_path):
         "first_row": 20,
         "rows": 10,
     }
+
+
+@pytest.fixture
+def our_cpus():
+    """The CPUs of this process, put back at the end."""
+    before = os.sched_getaffinity(0)
+    yield before
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing to choose")
+def test_every_rank_has_a_cpu_of_its_own_where_there_are_enough(case):
+    one = case()
+    ada, _ = one.information.hosts
+    alone = Schedule((Allocation(replace(ada, cpus=()), 30, "default"),))
+    LocalActuator().actuate(alone, one.information).outcome()
+    first, second = one.records()
+    assert len(first["cpus"]) == len(second["cpus"]) == 1
+    assert first["cpus"] != second["cpus"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing to keep off")
+def test_inside_an_outer_allocation_only_its_cpus_are_used(case, our_cpus):
+    one = case()
+    given = max(our_cpus)
+    os.sched_setaffinity(0, {given})
+    ada, bob = one.information.hosts
+    rest = Schedule(
+        (Allocation(replace(ada, cpus=()), 20, "default"), Allocation(bob, 10, "default"))
+    )
+    LocalActuator().actuate(rest, one.information).outcome()
+    assert [record["cpus"] for record in one.records()] == [[given]] * 3
+    with pytest.raises(LaunchError, match="ada: CPUs 0 of the host list are not ours"):
+        LocalActuator().actuate(one.schedule, one.information)
 
 
 @pytest.mark.hardware
@@ -124,8 +160,8 @@ def test_a_cancelled_run_has_no_outcome(case):
 
 
 def test_a_program_may_be_silent_for_longer_than_it_is_slow(case):
-    from apples.actuators.local import _silence
+    from apples.launch.starting import silence
 
     one = case(grid="100000")
-    assert _silence(one.schedule, one.information) >= 60.0
-    assert _silence(one.schedule, one.information) >= 100_000**2 * 8 / 20e6
+    assert silence(one.schedule, one.information) >= 60.0
+    assert silence(one.schedule, one.information) >= 100_000**2 * 8 / 20e6

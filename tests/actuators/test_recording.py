@@ -21,7 +21,7 @@ def test_it_shows_the_task(case):
 
 
 def test_every_actuator_has_a_name():
-    assert set(ACTUATORS) == {"local", "recording"}
+    assert set(ACTUATORS) == {"local", "ssh", "slurm", "recording"}
     assert all(
         isinstance(make(), kind)
         for make, kind in zip(ACTUATORS.values(), ACTUATORS.values(), strict=True)

@@ -59,6 +59,8 @@ def test_type_checkers_see_the_names_that_python_loads(package):
     for name, home in seen.items():
         assert getattr(importlib.import_module(home), name) is getattr(module, name)
         assert name in dir(module)
+        # A module of the same name would take the name's place as soon as anybody imports it.
+        assert not (ROOT / package / f"{name}.py").exists()
 
 
 def test_apples_never_imports_the_examples():

@@ -31,7 +31,13 @@ def test_help_says_what_there_is_and_where_to_start(name):
         ("apples", "schema"),
         ("hat", "new"),
         ("hat", "check"),
+        ("nws", "backtest"),
+        ("nws", "extract"),
+        ("nws", "forecast"),
+        ("nws", "query"),
         ("nws", "sense"),
+        ("nws", "serve"),
+        ("nws", "status"),
     ],
 )
 def test_every_command_has_help_with_an_example(words):

@@ -66,7 +66,7 @@ def test_a_dry_run_prints_the_command_and_the_task_and_starts_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--actuator", "cloud"], 2, "apples: --actuator 'cloud': known is local"),
+        (["--actuator", "cloud"], 2, "apples: --actuator 'cloud': known are local, ssh, slurm"),
         (["--output", "/dev/null/x"], 2, "apples: --output /dev/null/x: Not a directory"),
         (["--set", "grid=0"], 2, "--set: grid: must be at least 1 (is 0)"),
     ],

@@ -7,7 +7,7 @@ from worlds import TEMPLATE, pool
 from apples import Coordinator, Host, Link
 from apples.actuator import HostTimes, Outcome
 from apples.feedback import check, remember
-from apples.models import recall
+from apples.models import learn, recall
 from apples.verification import Reference
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
@@ -130,3 +130,34 @@ def test_a_result_is_verified_by_digest_and_iteration():
     assert not reference.check(9, "ab" * 32)
     assert not reference.check(10, "cd" * 32)
     assert not Reference(10, "").check(10, "")
+
+
+@pytest.mark.parametrize(("bandwidth", "taught"), [(1e12, False), (1e9, True)])
+def test_a_border_that_hardly_matters_teaches_nothing_of_links(bandwidth, taught):
+    """Two hosts on a fast network wait for their CPUs, not for a border of some microseconds."""
+    information = pool(HOSTS, {("local", "local"): Link(1e-9, bandwidth)}, learned=recall(*APP))
+    coordinator = Coordinator(information)
+    coordinator.execute(minimum_execution_time)
+    estimate = coordinator.deliberation.chosen
+    count, longest = estimate.iterations, estimate.iteration_seconds
+    times = tuple(
+        HostTimes(h.host.name, h.compute_seconds * count, 0.2 * longest * count, 0.0)
+        for h in estimate.hosts
+    )
+    remember(check(estimate, Outcome(count, longest * count, 0.1, times)), information)
+    assert (recall(*APP).overlap != 1.0) == taught
+
+
+def test_a_host_alone_has_no_drag_and_teaches_none():
+    learn(*APP, pace={}, overlap=None, drag=1.5, inside=None)
+    information = pool(HOSTS[:1], LINKS, learned=recall(*APP))
+    coordinator = Coordinator(information)
+    coordinator.execute(minimum_execution_time)
+    estimate = coordinator.deliberation.chosen
+    plain = pool(HOSTS[:1], LINKS).iteration_seconds(estimate.schedule)
+    assert estimate.iteration_seconds == pytest.approx(plain)
+    count = estimate.iterations
+    times = (HostTimes("a", plain * count, 0.0, 0.0, plain * count),)
+    remember(check(estimate, Outcome(count, 1.2 * plain * count, 0.1, times)), information)
+    assert recall(*APP).drag == pytest.approx(1.5)
+    assert recall(*APP).pace["a"] == pytest.approx(1.0)

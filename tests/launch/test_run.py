@@ -46,7 +46,7 @@ def test_talk_is_passed_through_and_bounded(job):
         (
             "dies early",
             LaunchError,
-            "before it was ready (exit code 1); its last words: no licence / no",
+            "before it was ready (exit code 1); its last words: no licence",
         ),
         (
             "wrong field",

@@ -1,18 +1,14 @@
 import csv
 import json
 import math
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import command
 
 from nws import backtest, classic, default, document, picture, read_recording, report, trace
-from nws.backtest import means
-
-NWS = Path(sys.executable).with_name("nws")
+from nws.backtesting import means
 
 
 def beat(size=400):
@@ -21,13 +17,7 @@ def beat(size=400):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [NWS, "backtest", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return command("nws", "backtest", *map(str, arguments))
 
 
 def test_a_backtest_scores_what_was_forecast_before_each_value():
@@ -88,14 +78,14 @@ def test_the_command_prints_a_league_table_and_the_same_in_json(tmp_path):
     path = tmp_path / "two.npz"
     np.savez(path, one=beat(150), two=np.ones(100, dtype=np.float32))
     table, machine = run(path), run(path, "--json")
-    assert (table.returncode, machine.returncode) == (0, 0)
-    report_of = json.loads(machine.stdout)
+    assert (table.code, machine.code) == (0, 0)
+    report_of = json.loads(machine.out)
     assert report_of["schema"] == "nws.backtest/1"
     assert [entry["name"] for entry in report_of["series"]] == ["one", "two"]
     assert {"mae", "rmse", "classic", "last_value", "interval", "horizons"} <= set(
         report_of["series"][0]
     )
-    assert f"{report_of['series'][0]['mae']:.4g}" in table.stdout.splitlines()[0]
+    assert f"{report_of['series'][0]['mae']:.4g}" in table.out.splitlines()[0]
     assert report_of["series"][1]["mae"] == 0.0
 
 
@@ -105,7 +95,7 @@ def test_the_command_draws_a_picture_of_each_series(tmp_path):
         writer = csv.writer(file)
         writer.writerow(["timestamp", "value"])
         writer.writerows([1e9 + 5 * i, value] for i, value in enumerate(beat(120)))
-    assert run(path, "--plot", tmp_path / "pictures").returncode == 0
+    assert run(path, "--plot", tmp_path / "pictures").code == 0
     drawn = ET.parse(tmp_path / "pictures" / "history.svg").getroot()  # noqa: S314 - our own
     assert drawn.get("role") == "img"
     assert "http" not in "".join(drawn.itertext())
@@ -125,13 +115,13 @@ def test_the_command_draws_a_picture_of_each_series(tmp_path):
 def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content)
     done = run(tmp_path / name)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.code == 2
+    assert says in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    assert run(tmp_path / "none.csv").returncode == 2
+    assert run(tmp_path / "none.csv").code == 2
 
 
 @pytest.mark.parametrize("array", [np.ones((2, 2)), np.array(["a"]), np.array([np.inf]), {}])

@@ -6,8 +6,10 @@ import nws.forecasters
 import nws.memories
 import nws.sensors
 from nws import (
+    ConnectTimeSensor,
     CpuSensor,
     Endpoint,
+    FreeDiskSensor,
     FreeMemorySensor,
     LatencySensor,
     ReplaySensor,
@@ -34,6 +36,7 @@ from nws.forecasters import (
     TwoLevel,
 )
 from nws.forecasters.auto_lag_ar import AutoLagAr
+from nws.memories import JournalMemory
 from nws.sensors import BandwidthSensor
 
 FORECASTERS = {
@@ -97,10 +100,32 @@ def test_no_forecaster_is_left_out():
     assert made == {*nws.forecasters.__all__, "AutoLagAr", "LadderForecaster"}
 
 
+@pytest.fixture
+def journalled(tmp_path):
+    """Return a function that makes a fresh memory with a log; all are closed afterwards."""
+    made = []
+
+    def make():
+        made.append(JournalMemory(tmp_path / str(len(made))))
+        return made[-1]
+
+    yield make
+    for memory in made:
+        memory.close()
+
+
 @pytest.mark.parametrize("check", checks.MEMORY_CHECKS, ids=named)
-def test_memories_keep_their_contract(check):
-    assert nws.memories.__all__ == ["RingMemory"]
+def test_the_memory_in_a_ring_keeps_its_contract(check):
     check(RingMemory)
+
+
+@pytest.mark.parametrize("check", checks.MEMORY_CHECKS, ids=named)
+def test_the_memory_with_a_log_keeps_its_contract(check, journalled):
+    check(journalled)
+
+
+def test_no_memory_is_left_out():
+    assert set(nws.memories.__all__) == {"RingMemory", "JournalMemory"}
 
 
 def replay():
@@ -119,9 +144,9 @@ def test_sensors_that_read_nothing_keep_their_contract(make, check):
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
-@pytest.mark.parametrize("make", [lambda: CpuSensor("ada"), lambda: FreeMemorySensor("ada")])
+@pytest.mark.parametrize("make", [CpuSensor, FreeMemorySensor, FreeDiskSensor])
 def test_sensors_of_this_machine_keep_their_contract(make, check):
-    check(make)
+    check(lambda: make("ada"))
 
 
 @pytest.mark.hardware
@@ -132,6 +157,13 @@ def test_sensors_of_a_link_keep_their_contract(kind, check):
         check(lambda: kind("ada", "bob", endpoint.address, SECRET))
 
 
+@pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
+def test_the_sensor_of_connections_keeps_its_contract(check):
+    with Endpoint(SECRET) as endpoint:
+        check(lambda: ConnectTimeSensor("ada", "bob", endpoint.address))
+
+
 def test_no_sensor_is_left_out():
     tested = {CpuSensor, FreeMemorySensor, LatencySensor, BandwidthSensor, ReplaySensor}
+    tested |= {FreeDiskSensor, ConnectTimeSensor}
     assert {kind.__name__ for kind in tested} == set(nws.sensors.__all__)

@@ -23,6 +23,7 @@ from nws.linux.run_queue import (
     Runnable,
     competitors,
     count_competitors,
+    mean_weight,
     runnable_threads,
 )
 
@@ -54,6 +55,17 @@ def test_a_thread_may_call_itself_anything():
     stat = STAT.format(pid=7, name=name, state="S", nice=-5, cpu=1)
     assert parse_thread(stat) == ThreadState("S", nice=-5)
     assert not parse_thread(stat).is_runnable
+
+
+def test_a_thread_of_the_kernel_counts_as_one_whatever_its_niceness(tree):
+    stat = STAT.format(pid=8, name="kworker/0:1H", state="R", nice=-20, cpu=0)
+    files = {
+        "proc/8/task/8/stat": stat.replace(" 4194304 ", " 69238880 "),
+        "proc/8/task/8/status": STATUS.format(cpus="0-1"),
+    }
+    assert mean_weight(tree(files)) == 1.0
+    files["proc/8/task/8/stat"] = stat
+    assert mean_weight(tree(files)) == pytest.approx(1.25**20)
 
 
 def test_cpu_lists_are_read_in_the_kernels_notation():

@@ -1,6 +1,9 @@
+import json
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nws import (
     Forecast,
@@ -10,7 +13,9 @@ from nws import (
     RunningMean,
     ScoredForecaster,
     SeriesName,
+    read_batch,
 )
+from nws.batches import line
 from nws.measurement import checked_value
 
 ADA = SeriesName("availableCpu", "ada")
@@ -81,3 +86,52 @@ def test_age_counts_from_the_last_measurement():
     forecast = Forecast(0.5, 0.1, "last_value", samples=3, time=100.0)
     assert forecast.age(now=130.0) == 30.0
     assert forecast.age(now=90.0) == 0.0
+
+
+MEASUREMENTS = st.lists(
+    st.builds(
+        Measurement,
+        st.sampled_from([SeriesName("availableCpu", "ada"), SeriesName("latencyTcp", "a", "b")]),
+        st.floats(-1e300, 1e300),
+        st.floats(-1e300, 1e300),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=40)
+@given(MEASUREMENTS)
+def test_a_message_is_read_back(measurements):
+    text = line(measurements)
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    assert read_batch(text) == measurements
+
+
+GOOD = {"series": "availableCpu/ada", "time": 1.0, "value": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ("no json", "one document"),
+        ("[" * 100_000, "one document"),
+        ([], "an object of schema and measurements"),
+        ({"schema": "nws.measurements/2", "measurements": []}, "schema: 'nws.measurements/1'"),
+        ({"schema": "nws.measurements/1", "measurements": {}}, "measurements: a list"),
+        ([{**GOOD, "more": 1}], r"measurements\[0\]: an object"),
+        ([GOOD, {**GOOD, "time": "1"}], r"measurements\[1\].time: a number"),
+        ([{**GOOD, "value": True}], r"measurements\[0\].value: a number"),
+        ([{**GOOD, "value": 1e301}], r"measurements\[0\]: a series, a finite"),
+        ([{**GOOD, "value": 10**400}], r"measurements\[0\]: a series, a finite"),
+        ([{**GOOD, "series": "../etc/passwd"}], r"measurements\[0\]: a series"),
+        ([{**GOOD, "series": 7}], r"measurements\[0\].series: a text"),
+        ([GOOD] * 20_001, "at most 20000"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_field(document, says):
+    if isinstance(document, list) and document:
+        document = {"schema": "nws.measurements/1", "measurements": document}
+    text = document if isinstance(document, str) else json.dumps(document)
+    with pytest.raises(ValueError, match=says):
+        read_batch(text)

@@ -35,8 +35,8 @@ from nws.linux.proc import parse_thread
 from nws.linux.run_queue import Runnable, count_competitors
 from nws.window import Window
 
-SOME = settings(max_examples=40, deadline=None)
-MANY = settings(max_examples=100, deadline=None)
+SOME = settings(max_examples=25, deadline=None)
+MANY = settings(max_examples=60, deadline=None)
 
 measurable = st.floats(min_value=-1e300, max_value=1e300)
 shares = st.floats(min_value=0.0, max_value=1.0)

@@ -30,6 +30,7 @@ def record():
         "cgroups": Path("/proc/self/cgroup").read_text(),
         "environment": dict(os.environ),
         "task": TASK,
+        "node": os.uname().nodename,
     }
     path.write_text(json.dumps(facts))
 

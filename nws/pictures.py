@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from nws.backtest import LEVEL, UNSCORED, Numbers, Trace
+from nws.backtesting import LEVEL, UNSCORED, Numbers, Trace
 
 MEASURED: Final = "#D55E00"
 FORECAST: Final = "#0072B2"
 INK: Final = "#333333"
-"""Colours of two series that stay apart for every eye (research/experience 5.1)."""
+"""Colours of two series that stay apart for every eye."""
 WIDTH: Final = 1000
 LEFT: Final = 190
 PLOT_HEIGHT: Final = 260

@@ -1,0 +1,131 @@
+"""Which actuator a run goes through, and which hosts are other machines then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apples.actuator import Actuator
+from apples.actuators import (
+    LocalActuator,
+    MalleableActuator,
+    SlurmActuator,
+    SlurmOptions,
+    SshActuator,
+)
+from apples.cli.deciding import settings_of
+from apples.conditions import listed
+from apples.errors import UsageError
+from apples.information import InformationPool, elsewhere, is_here
+from apples.models import recall
+from apples.resources import Host, HostList, read_host_list
+
+ActuatorName = Annotated[
+    str | None,
+    typer.Option(
+        "--actuator", help="local, ssh or slurm; local where all hosts are this machine."
+    ),
+]
+SlurmSettings = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
+]
+Make = Callable[[Path | None, Sequence[str]], Actuator]
+
+
+def _local(output: Path | None, _: Sequence[str]) -> Actuator:
+    return LocalActuator(output, save=output is not None)
+
+
+def _ssh(output: Path | None, _: Sequence[str]) -> Actuator:
+    return SshActuator(output, save=output is not None)
+
+
+def _slurm(output: Path | None, settings: Sequence[str]) -> Actuator:
+    options = SlurmOptions.of(settings_of(settings, "--slurm"))
+    return SlurmActuator(output, save=output is not None, options=options)
+
+
+ACTUATORS: Mapping[str, Make] = {"local": _local, "ssh": _ssh, "slurm": _slurm}
+
+
+def actuator_name(asked: str | None, hosts: Path) -> str:
+    """Return the actuator to use: the one asked for, or local where that is all it can be.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or hosts are other machines and none was asked for.
+    """
+    if asked is not None:
+        if asked not in ACTUATORS:
+            raise UsageError(f"--actuator '{asked}': known are {', '.join(ACTUATORS)}")
+        return asked
+    others = elsewhere(read_host_list(hosts))
+    if others:
+        names = listed(host.name for host in others)
+        raise UsageError(
+            f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
+            "say --actuator ssh or slurm (or --actuator local to play them on this one)"
+        )
+    return "local"
+
+
+def actuator_of(name: str, output: Path | None, slurm: Sequence[str] | None = None) -> Actuator:
+    """Return the actuator of that name."""
+    if slurm and name != "slurm":
+        raise UsageError(f"--slurm {slurm[0]}: is for --actuator slurm")
+    if output is not None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror}") from None
+    return ACTUATORS[name](output, slurm or ())
+
+
+def malleable_of(
+    information: InformationPool, blueprint: str, output: Path | None, elastic: Mapping[str, Any]
+) -> Actuator:
+    """Return the actuator of a job that a blueprint moves while it runs."""
+    if not information.template.malleable:
+        name = information.template.name
+        raise UsageError(
+            f"--blueprint {blueprint}: moves the application while it runs, and the template of "
+            f"{name} does not say 'malleable = true'"
+        )
+    return MalleableActuator(output, save=output is not None, **elastic)
+
+
+def demand_local(name: str, what: str) -> None:
+    """Refuse what only this machine's actuator can do where another one was asked for."""
+    if name != "local":
+        raise UsageError(
+            f"{what}: a job that moves while it runs needs --actuator local, not {name}"
+        )
+
+
+def others_of(name: str, hosts: HostList) -> Sequence[Host]:
+    """Return the hosts that are other machines and measured over ssh.
+
+    None for local; none for slurm, where a job has its CPUs to itself; for ssh all that are not here.
+    """
+    if name in {"local", "slurm"}:
+        return ()
+    if name == "ssh":
+        return tuple(host for host in hosts if not is_here(host))
+    return elsewhere(hosts)
+
+
+def weather_of(name: str, weather: str) -> str:
+    """Return the weather an actuator plans under: in a job the host list's values are the live ones."""
+    return "static" if name == "slurm" and weather == "live" else weather
+
+
+def remembering(information: InformationPool) -> InformationPool:
+    """Return the pool with the calibrations and what past runs taught."""
+    template = information.template
+    return replace(information, learned=recall(template.name, template.version))

@@ -1,0 +1,122 @@
+"""``exec``: run a command on CPUs of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apples.cli.program import say, show
+from apples.errors import InfeasibleError, LaunchError, UsageError
+from apples.topology import CpuSet, Fit, Option, Refusal, Requirement, Verdict, fit
+from apples.topology.bindings import bindings
+from apples.topology.daemon.client import TopologyClient, default_socket
+from apples.topology.execution import ALONE, Plugin, job_name, run, run_alone
+from apples.topology.fence import Pen
+from apples.topology.fences.probe import find_fence
+from apples.topology.keywords import requirement_of
+from apples.topology.language import parse
+from apples.topology.live import live_topology
+from apples.topology.requirement import Kind
+
+
+def exec_command(
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    require: Annotated[
+        str, typer.Option("--require", help="CPUSET[KEY=value;...], or KEY=value;... alone.")
+    ] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="CPUs it needs.")] = 1,
+    job: Annotated[str, typer.Option("--job", help="Its name; default: a fresh one.")] = "",
+    least: Annotated[
+        int, typer.Option("--least", min=0, help="It is malleable and can do with so few.")
+    ] = 0,
+    share: Annotated[
+        bool, typer.Option("--share", help="Have malleable jobs make room for it.")
+    ] = False,
+    socket: Annotated[
+        Path | None, typer.Option("--socket", help="Of the daemon; default: this host's.")
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Without a daemon: nobody else will know.")
+    ] = False,
+    fence: Annotated[
+        str, typer.Option("--fence", help="With --alone: which rung, or auto.")
+    ] = "affinity",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say where it would run, run nothing.")
+    ] = False,
+) -> int:
+    """Run a command on CPUs of its own: chosen by its requirement, bound before it begins, freed when it ends.
+
+    Its exit code is the command's.
+
+    Example: apples exec -n 4 --require "CPUSET[MAX_RADIUS=1]" -- ./solver
+    """
+    if share and not least:
+        raise UsageError("--share needs --least: a guest has to say what it can do with")
+    if requirement_of(parse(require), count).kind is Kind.NONE:
+        say("apples exec: CPUSET_TYPE=none: it runs where it likes")
+        return 0 if dry_run else run(command, {})
+    if alone:
+        return _alone(command, require, count, fence, dry_run)
+    place = socket or default_socket()
+    with TopologyClient(place) as client:
+        if dry_run:
+            return _rehearse(client, require, count)
+        plugin = Plugin(client, place)
+        more = {"least": least, "share": share}
+        bound = plugin.allocate(job or job_name(), count, require, **more)
+        say(f"apples exec: {bound.job} on CPUs {bound.cpus}: {bound.guarantee}")
+        return plugin.run(bound, command)
+
+
+def _rehearse(client: TopologyClient, require: str, count: int) -> int:
+    found = client.ask("satisfies", requirement=require, count=count)
+    if found["satisfies"] == Verdict.YES:
+        _show(CpuSet.parse(found["cpus"]))
+        return 0
+    kind = InfeasibleError if found["satisfies"] == Verdict.NEVER else LaunchError
+    raise kind(f"{found['satisfies']}: {found['reason']} [{found['key']}]")
+
+
+def _alone(command: list[str], require: str, count: int, title: str, dry_run: bool) -> int:
+    requirement = requirement_of(parse(require), count)
+    topology = live_topology()
+    held, _ = find_fence(title)
+    free, mems = held.universe()
+    for cpus in held.sets().values():
+        free -= cpus
+    found = fit(topology, free, requirement)
+    if isinstance(found, Refusal):
+        kind = InfeasibleError if found.verdict is Verdict.NEVER else LaunchError
+        raise kind(f"{found.verdict}: {found.reason} [{found.key}]")
+    if dry_run:
+        _show(found.cpus)
+        return 0
+    pen = Pen(
+        f"{ALONE}{job_name()}-1",
+        found.cpus,
+        _memory(requirement, found, mems),
+        Option.EXCLUSIVE in requirement.options,
+    )
+    wanted = Option.MEMORY_LOCAL in requirement.options or requirement.memory is not None
+    prefer = found.memory & mems if wanted else CpuSet()
+    say(f"apples exec: on CPUs {found.cpus} by {held.title}; no daemon keeps others off them")
+    return run_alone(held, pen, prefer, command)
+
+
+def _memory(requirement: Requirement, found: Fit, mems: CpuSet) -> CpuSet:
+    if Option.MEMORY_MANDATORY in requirement.options and found.memory & mems:
+        return found.memory & mems
+    return mems
+
+
+def _show(cpus: CpuSet) -> None:
+    show(f"CPUs {cpus}")
+    topology = live_topology()
+    if cpus <= topology.cpus:
+        said = bindings(topology, cpus)
+        for line in (said.taskset, said.hwloc_bind, said.srun):
+            show(f"  {line}")
+        show(f"  OMP_PLACES='{said.omp_places}'")

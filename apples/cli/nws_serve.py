@@ -1,0 +1,134 @@
+"""``nws serve``: the service, its tokens, and where it listens."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import nws
+from apples import state
+from apples.cli.program import say, show, show_json
+from apples.errors import LaunchError, UsageError
+from nws import Retention, TakenError, TokenFile, TokenFileError
+
+
+def serve(
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT.")] = "127.0.0.1:8123",
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Where everything is kept.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A further name of this service (Host).")
+    ] = None,
+    keep: Annotated[int, typer.Option("--keep", min=10, help="Measurements per series.")] = 2000,
+    age: Annotated[
+        float | None, typer.Option("--age", min=1, help="Seconds; older ones are let go.")
+    ] = None,
+    period: Annotated[
+        float, typer.Option("--period", min=1, help="Of the cliques, in seconds.")
+    ] = 120.0,
+    profile: Annotated[
+        str, typer.Option("--profile", help="Forecasters: default, classic or dynamite.")
+    ] = "default",
+    engine: Annotated[
+        str, typer.Option("--engine", help="auto (numba if installed), numba or numpy.")
+    ] = "auto",
+    new_token: Annotated[
+        str | None, typer.Option("--new-token", help="Make a token of this name, print it, end.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, write, probe; default read.")
+    ] = None,
+    expires: Annotated[
+        float | None, typer.Option("--expires", min=1, help="Seconds the new token is good for.")
+    ] = None,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", help="Make all tokens of this name worthless, end.")
+    ] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="List the tokens, end.")] = False,
+) -> int:
+    """Run the service until stopped, or manage its tokens.
+
+    It listens on loopback and asks everyone for a token; yours is in DIRECTORY/token.
+
+    Example: nws serve; nws serve --new-token ada --scope write --scope probe
+    """
+    home = directory or state.directory() / "nws"
+    known = TokenFile(home / "tokens.json")
+    try:
+        if tokens:
+            return _list(known)
+        if new_token is not None:
+            return _issue(known, new_token, scope or ["read"], expires)
+        if revoke is not None:
+            return _revoke(known, revoke)
+        _check_installed()
+        return _run(
+            home,
+            nws.Listen(*_address(listen), certificate, key, tuple(name or ())),
+            {
+                "retention": Retention(capacity=keep, age=float("inf") if age is None else age),
+                "profile": profile,
+                "engine": engine,
+            },
+            period,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except (TakenError, TokenFileError) as error:
+        raise LaunchError(str(error)) from None
+
+
+def _check_installed() -> None:
+    missing = [m for m in ("fastapi", "uvicorn") if importlib.util.find_spec(m) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} missing: pip install 'apples[service]'")
+
+
+def _run(home: Path, listen: nws.Listen, station: dict[str, Any], period: float) -> int:
+    serving = nws.Serving(home, listen, period=period, station=station)
+    for problem in serving.station.problems()[:20]:
+        say(f"nws serve: {problem}")
+    url = home / "url"
+    url.write_text(f"{serving.address}\n")
+    say(f"nws serve: {serving.address}, kept in {home}, token in {home / 'token'}")
+    try:
+        serving.run()
+    finally:
+        url.unlink(missing_ok=True)
+    return 0
+
+
+def _issue(known: TokenFile, name: str, scopes: list[str], expires: float | None) -> int:
+    show(known.issue(name, scopes, expires))
+    say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
+    return 0
+
+
+def _revoke(known: TokenFile, name: str) -> int:
+    count = known.revoke(name)
+    if not count:
+        raise UsageError(f"there is no token of {name}")
+    say(f"{count} tokens of {name} are worthless now")
+    return 0
+
+
+def _list(known: TokenFile) -> int:
+    entries = [
+        {"name": t.name, "scopes": list(t.scopes), "expires": t.expires, "revoked": t.revoked}
+        for t in known.tokens()
+    ]
+    show_json({"schema": "nws.token-list/1", "tokens": entries})
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {text}: HOST:PORT is wanted")
+    return host.strip("[]"), int(port)

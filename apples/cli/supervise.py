@@ -1,0 +1,234 @@
+"""The supervisor of one detached job: plans, starts, listens, verifies, and keeps the job's record.
+
+Started by ``apples run --detach`` as ``python -m apples.cli.supervise FOLDER FD`` in a session of its own. Over
+the descriptor it says one JSON line, when the job runs or why it does not; then it owns the job until its
+end. If it is killed, the run's watchdog ends every process, and the record says so to whoever reads it next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from apples.actuator import Execution, Outcome, Progress
+from apples.actuators import LocalActuator, MalleableActuator
+from apples.cli import deciding, unmodified
+from apples.cli.job_face import placed
+from apples.cli.plan import decide
+from apples.cli.program import say
+from apples.cli.run import carry_out
+from apples.coordinator import Coordinator
+from apples.errors import ApplesError, ApplicationError
+from apples.information import InformationPool, under_live_weather
+from apples.malleable.store import Record, StoredJob
+from apples.monitoring import Watched
+from apples.redistribution import Tended
+
+WRITE_SECONDS = 0.2
+"""How often, at most, the record is written while the job runs."""
+STATUS_SECONDS = 1.0
+"""How often the job is asked where it is; and how long its answer is waited for."""
+ANSWER_SECONDS = 0.5
+SHOWN_DECISIONS = 20
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class CancelledError(ApplicationError):
+    """The user cancelled the job."""
+
+
+class Supervisor:
+    """Owns one job."""
+
+    def __init__(self, job: StoredJob, told: Callable[[Record], None]) -> None:
+        self.job = job
+        self.record = job.record()
+        self._told = told
+        self._written = self._asked = 0.0
+        self._watched = Watched()
+
+    def run(self) -> int:
+        """Do everything; return the exit code the job ends with."""
+        try:
+            document = self._carried_out()
+        except CancelledError:
+            return self._over("cancelled", "", 0)
+        except ApplesError as error:
+            return self._over("failed", str(error), error.exit_code)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the record must say so
+            problems = getattr(error, "problems", None)
+            return self._over("failed", str(error), 2 if problems else 1)
+        self.job.write_result(document)
+        if document["verified"] is False:
+            return self._over("failed", "the result differs from the sequential run's", 6)
+        return self._over("finished", "", 0)
+
+    def _carried_out(self) -> Record:
+        order = self.job.order()
+        os.chdir(order["directory"])
+        if "program" in order:
+            return self._program(order)
+        information = deciding.information_of(
+            Path(order["hosts"]), Path(order["template"]), Path(order["user"]),
+            order["settings"], order["weather"], order["model"],
+        )  # fmt: skip
+        name, method = deciding.blueprint_of(order["blueprint"], information)
+        coordinator = deciding.coordinator_of(
+            information, None, order["planner"], order["distance"]
+        )
+        plan, refusal = decide(name, method, coordinator)
+        if refusal is not None:
+            raise refusal
+        chosen = plan["chosen"]
+        self._note(
+            hosts=chosen["hosts"], rows=chosen["rows"], name=information.template.name,
+            iterations=information.application.iterations, malleable=information.template.malleable,
+        )  # fmt: skip
+        started = Coordinator(
+            information,
+            self._actuator(order, information),
+            selector=coordinator.selector,
+            planner=coordinator.planner,
+            fresh=under_live_weather if order["weather"] == "live" else lambda pool: pool,
+        )
+        started.deliberation = coordinator.deliberation
+        return carry_out(
+            plan,
+            started,
+            verify=order["verify"],
+            learn=order["weather"] != "static",
+            watch=self._watch,
+        )
+
+    def _program(self, order: Record) -> Record:
+        """Run a program that knows nothing of us; what it writes it writes to files of its own."""
+        name = Path(order["program"][0]).name
+        self._note(hosts=[order["on"]], rows=[0], name=name, iterations=1, malleable=True)
+        execution = unmodified.started(order, self.job)
+        outcome = self._follow(execution, execution.monitor())
+        if outcome is None:
+            raise ApplicationError("the program said nothing of its end")
+        self.record["hosts"] = [times.host for times in outcome.hosts]
+        return unmodified.result_of(order, outcome)
+
+    def _actuator(
+        self, order: Record, information: InformationPool
+    ) -> LocalActuator | MalleableActuator:
+        output = Path(order["output"]) if order["output"] else None
+        if not information.template.malleable:
+            return LocalActuator(output, save=output is not None, talk=say)
+        return MalleableActuator(
+            output,
+            save=output is not None,
+            talk=say,
+            folder=self.job.folder,
+            job=self.job.id,
+            commits=self.job.commits,
+            commit_seconds=order["commit_seconds"],
+            warm=order["warm"],
+            engine=order["engine"],
+        )
+
+    # ------------------------------------------------------------------------ watching
+    def _watch(self, coordinator: Coordinator, execution: Execution, _name: str) -> Outcome | None:
+        return self._follow(execution, coordinator.monitor(execution))
+
+    def _follow(self, execution: Execution, progressing: Iterable[Progress]) -> Outcome | None:
+        """Keep the record while the job runs; end it when asked to."""
+        try:
+            self._note(state="running")
+            self._told({})
+            for progress in progressing:
+                self._progress(execution, progress)
+            outcome = execution.outcome()
+            if outcome is not None:
+                self.record["iteration"] = outcome.iterations
+        except BaseException:
+            for number in ENDING:  # once is enough
+                signal.signal(number, signal.SIG_IGN)
+            execution.cancel()
+            raise
+        return outcome
+
+    def _progress(self, execution: Execution, progress: Progress) -> None:
+        now = time.monotonic()
+        self._watched.see(progress)
+        self.record["iteration"] = progress.iteration
+        self.record["iterations"] = progress.iterations
+        if now - self._asked >= STATUS_SECONDS:
+            self._asked = now
+            self._position(execution)
+        if now - self._written >= WRITE_SECONDS:
+            self._note()
+
+    def _position(self, execution: Execution) -> None:
+        """Take in where the job is; one that does not answer just now is asked again later."""
+        if not (execution.movable and self.job.announce.exists()):
+            return
+        with suppress(ApplesError):
+            news = placed(execution.position(ANSWER_SECONDS))
+            if news["epoch"] != self.record["epoch"]:
+                self._watched.moved()
+            self.record.update(news)
+        if isinstance(execution, Tended):
+            last = execution.decisions[-SHOWN_DECISIONS:]
+            self.record["redistributions"] = [one.document() for one in last]
+        pace = self._watched.pace()
+        if pace is not None:
+            rows = dict(zip(self.record["hosts"], self.record["rows"], strict=True))
+            self.record["measured"] = {
+                "rows": rows,
+                "iteration_seconds": pace.iteration_seconds,
+                "compute_seconds": {h: s for h, s in pace.compute_seconds.items() if h in rows},
+            }
+
+    def _note(self, **news: Any) -> None:
+        self.record.update(news)
+        self._written = time.monotonic()
+        self.job.write(self.record)
+
+    def _over(self, state: str, reason: str, code: int) -> int:
+        self._note(state=state, reason=reason, exit_code=code, ended=time.time())
+        if reason:
+            say(f"apples: {reason}")
+        self._told({"error": reason or state, "code": code} if code else {})
+        return code
+
+
+def _cancel(number: int, _frame: object) -> None:
+    raise CancelledError(f"cancelled by signal {number}")
+
+
+def teller(handle: int) -> Callable[[Record], None]:
+    """Return what tells the command that waits, once."""
+
+    def tell(news: Record) -> None:
+        nonlocal handle
+        if handle >= 0:
+            with suppress(OSError):
+                os.write(handle, json.dumps(news).encode() + b"\n")
+            os.close(handle)
+            handle = -1
+
+    return tell
+
+
+def main() -> int:
+    """Supervise the job in the folder of the first argument."""
+    job = StoredJob(Path(sys.argv[1]))
+    os.set_inheritable(int(sys.argv[2]), False)
+    for number in ENDING:
+        signal.signal(number, _cancel)
+    with job.supervising():
+        return Supervisor(job, teller(int(sys.argv[2]))).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

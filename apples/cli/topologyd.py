@@ -1,0 +1,217 @@
+"""``topologyd``: the topology daemon of this host, and what its operator asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import nws
+from apples import state
+from apples.cli.program import say, show, show_json
+from apples.errors import LaunchError, UsageError
+from apples.topology import CpuSet, Topology, load_topology
+from apples.topology.daemon.client import SYSTEM_SOCKET, TopologyClient, default_socket, fresh_id
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.options import Options
+from apples.topology.daemon.server import SOCKET, Server, Tls
+from apples.topology.fences.probe import LADDER, find_fence, probe
+from apples.topology.folder import Folder
+from apples.topology.live import live_topology
+
+Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
+
+
+def topologyd(
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Where the journal is kept.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Directory of the socket.")] = None,
+    fence: Annotated[str, typer.Option("--fence", help=f"auto, {', '.join(LADDER)}.")] = "auto",
+    topology: Annotated[
+        str, typer.Option("--topology", help="hwloc XML or synthetic; default: this machine.")
+    ] = "",
+    reserve: Annotated[str, typer.Option("--reserve", help="CPUs that are never given.")] = "",
+    ignore: Words = None,
+    sharing_factor: Annotated[
+        float, typer.Option("--sharing-factor", help="Part that may be taken from a mate.")
+    ] = 0.5,
+    mandatory: Annotated[
+        str, typer.Option("--mandatory", help="The site's requirement; wins over a job's.")
+    ] = "",
+    default: Annotated[
+        str, typer.Option("--default", help="The site's requirement; a job's wins over it.")
+    ] = "",
+    most_jobs: Annotated[int, typer.Option("--most-jobs", min=1, help="Of one user.")] = 256,
+    most_cpus: Annotated[int, typer.Option("--most-cpus", min=1, help="Of one user.")] = 65536,
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
+    new_token: Annotated[
+        str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
+    ] = "",
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, write; default read.")
+    ] = None,
+    probing: Annotated[bool, typer.Option("--probe", help="Try the ladder here, end.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Ask the running daemon, end.")] = False,
+    release: Annotated[
+        str, typer.Option("--release", help="End this job of the running daemon.")
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> int:
+    """Run the topology daemon of this host until stopped, or ask the one that runs.
+
+    It listens on a UNIX socket and knows by the kernel who asks; jobs go on when it stops.
+
+    Example: apples topologyd; apples topologyd --status
+    """
+    if probing:
+        return _probe(json)
+    place = (run / SOCKET) if run else default_socket()
+    if status:
+        return _status(place, json)
+    if release:
+        with TopologyClient(place) as client:
+            client.ask("deallocate", request=fresh_id(), job=release)
+        return 0
+    home = _made(directory or _home())
+    tokens = home / "tokens.json"
+    if new_token:
+        return _issue(nws.TokenFile(tokens), new_token, scope or ["read"])
+    options = Options(
+        sharing_factor=sharing_factor,
+        most_jobs=most_jobs,
+        most_cpus=most_cpus,
+        reserved=CpuSet.parse(reserve),
+        ignored=tuple(ignore or ()),
+        mandatory=mandatory,
+        default=default,
+    )
+    tls = _tls(listen, certificate, key, tokens)
+    machine = load_topology(topology) if topology else live_topology()
+    return _serve(machine, fence, options, home, run or _runtime(home), tls)
+
+
+def _serve(
+    machine: Topology, fence: str, options: Options, home: Path, run: Path, tls: Tls | None
+) -> int:
+    held, rungs = find_fence(fence)
+    for rung in rungs:
+        if rung.why_not:
+            say(f"apples topologyd: not {rung.title}: {rung.why_not}")
+    links = os.geteuid() != 0
+    with (
+        Folder.open(home, links=links) as kept,
+        Folder.open(_made(run, 0o755), links=links) as here,
+    ):
+        node = Node(machine, held, kept, options)
+
+        async def main() -> None:
+            server = Server(node, here, kept, tls)
+            serving = asyncio.create_task(server.serve())
+            ready = asyncio.create_task(server.ready.wait())
+            await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if server.ready.is_set():
+                for problem in node.problems[:20]:
+                    say(f"apples topologyd: {problem}")
+                where = f" and {tls.host}:{server.port}" if tls else ""
+                guarantee = rungs[-1].guarantee
+                say(
+                    f"apples topologyd: {run / SOCKET}{where}; CPUs {node.universe}, free "
+                    f"{node.free}; {held.title}: {guarantee.value if guarantee else ''}"
+                )
+            ready.cancel()
+            await serving
+
+        asyncio.run(main())
+    return 0
+
+
+def _probe(json: bool) -> int:
+    rungs = [probe(title) for title in LADDER]
+    entries = [
+        {
+            "fence": rung.title,
+            "holds": rung.fence is not None,
+            "guarantee": rung.guarantee.value if rung.guarantee else None,
+            "why_not": rung.why_not or None,
+        }
+        for rung in rungs
+    ]
+    if json:
+        show_json({"schema": "apples.fences/1", "fences": entries})
+        return 0
+    for entry in entries:
+        said = entry["guarantee"] if entry["holds"] else f"no: {entry['why_not']}"
+        show(f"{entry['fence']:<14} {said}")
+    return 0
+
+
+def _status(place: Path, json: bool) -> int:
+    with TopologyClient(place) as client:
+        found, jobs = client.ask("status"), client.ask("jobs")["jobs"]
+    found.pop("ok")
+    if json:
+        show_json({**found, "jobs": jobs})
+        return 0
+    show(f"{found['fence']}: CPUs {found['universe']}, free {found['free'] or 'none'}")
+    for job in jobs:
+        lent = "" if job["owns"] == job["cpus"] else f" (owns {job['owns'] or 'none'})"
+        cpus = job["cpus"] or "none"
+        show(f"{job['job']:<24} {job['state']:<11} CPUs {cpus}{lent}  {job['principal']}")
+    for path, cpus in found["foreign"].items():
+        show(f"{path}: CPUs {cpus} are reserved by others")
+    for problem in found["problems"]:
+        show(f"note: {problem}")
+    return 0
+
+
+def _issue(tokens: nws.TokenFile, name: str, scopes: list[str]) -> int:
+    try:
+        show(tokens.issue(name, scopes))
+    except (ValueError, nws.TokenFileError) as error:
+        raise UsageError(str(error)) from None
+    say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
+    return 0
+
+
+def _tls(listen: str, certificate: Path | None, key: Path | None, tokens: Path) -> Tls | None:
+    if not listen:
+        return None
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {listen}: HOST:PORT is wanted")
+    if certificate is None or key is None:
+        raise UsageError(
+            "--listen needs --certificate and --key: tokens never cross in clear text"
+        )
+    if not nws.TokenFile(tokens).tokens():
+        raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
+    return Tls(host.strip("[]"), int(port), certificate, key, tokens)
+
+
+def _home() -> Path:
+    given = os.environ.get("STATE_DIRECTORY")
+    return Path(given) if given else state.directory() / "topologyd"
+
+
+def _runtime(home: Path) -> Path:
+    given = os.environ.get("RUNTIME_DIRECTORY")
+    if given:
+        return Path(given)
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET.parent
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(own) / "apples" if own else home / "run"
+
+
+def _made(path: Path, mode: int = 0o700) -> Path:
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}") from None
+    return path

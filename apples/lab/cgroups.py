@@ -1,0 +1,213 @@
+"""The cgroups of a lab's hosts: CPU quota, memory limit and CPU set, in both versions of the kernel's interface.
+
+What is to be written where is computed first (`groups`), so that it can be read, journalled and tested;
+`make` then does it. Groups are named ``apples-lab-ID/HOST`` below the controller's mount point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from apples.errors import LaunchError
+from apples.lab.document import HostEntry
+from apples.launch.quota import limits
+
+PREFIX = "apples-lab-"
+CONTROLLERS = ("cpu", "memory", "cpuset")
+EMPTY_SECONDS = 5.0
+"""How long the kernel may take to empty a group whose processes were killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Where groups with one controller are made: its mount point, and the version of the interface."""
+
+    root: Path
+    version: int
+
+
+Hierarchies = Mapping[str, Hierarchy]
+"""Controller -> where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One directory to make, and the files to write in it, in order.
+
+    Attributes
+    ----------
+    optional
+        Files that a kernel may lack.
+    """
+
+    path: Path
+    writes: tuple[tuple[str, str], ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def joined(self) -> Path:
+        """The file a process writes itself into."""
+        return self.path / "cgroup.procs"
+
+
+def hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
+    """Return where each controller can be had on this machine."""
+    found: dict[str, Hierarchy] = {}
+    for line in (proc / "mountinfo").read_text(encoding="utf-8").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        point = Path(before.split()[4])
+        if kind == "cgroup":
+            names = [name for name in options.split(",") if name in CONTROLLERS]
+            found |= {name: Hierarchy(point, 1) for name in names}
+        elif kind == "cgroup2":
+            with contextlib.suppress(OSError):
+                for name in (point / "cgroup.controllers").read_text().split():
+                    if name in CONTROLLERS:
+                        found.setdefault(name, Hierarchy(point, 2))
+    return found
+
+
+def wanted(host: HostEntry) -> tuple[str, ...]:
+    """Return the controllers a host needs.
+
+    Examples
+    --------
+    >>> wanted(HostEntry(name="ada", cpu=0.4)), wanted(HostEntry(name="bob"))
+    (('cpu',), ())
+    """
+    asked = {"cpu": host.cpu, "memory": host.memory, "cpuset": host.cpus}
+    return tuple(name for name in CONTROLLERS if asked[name])
+
+
+def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> list[Group]:
+    """Return the groups of one host, the lab's own above them first.
+
+    Parameters
+    ----------
+    hosts
+        How many there are: the lab as a whole weighs as so many processes, for the kernel divides the
+        CPU among groups before it looks into them.
+
+    Examples
+    --------
+    >>> here = {"cpu": Hierarchy(Path("/cg/cpu"), 1)}
+    >>> for group in groups(HostEntry(name="ada", cpu=0.4), "7", here):
+    ...     print(group.path, dict(group.writes))
+    /cg/cpu/apples-lab-7 {'cpu.shares': '1024'}
+    /cg/cpu/apples-lab-7/ada {'cpu.cfs_period_us': '10000', 'cpu.cfs_quota_us': '4000'}
+    """
+    asked = [name for name in wanted(host) if name in found]
+    made: dict[Path, Group] = {}
+    for name in asked:
+        place = found[name]
+        above = place.root / f"{PREFIX}{lab}"
+        own = above / host.name
+        if place.version == 1:
+            made[above] = Group(above, _above_first(name, place, hosts))
+            made[own] = Group(own, *_first(name, host, place))
+            continue
+        controllers = " ".join(f"+{each}" for each in asked if found[each].version == 2)
+        weight = (("cpu.weight", str(min(10_000, 100 * hosts))),) if "cpu" in asked else ()
+        made[above] = Group(above, (("cgroup.subtree_control", controllers), *weight))
+        before = made.get(own, Group(own))
+        writes, optional = _second(name, host)
+        made[own] = Group(own, before.writes + writes, before.optional + optional)
+    return list(made.values())
+
+
+def delegations(asked: Iterator[str], found: Hierarchies) -> list[tuple[Path, str]]:
+    """Return what must be switched on at the top of version 2: the file, and the controller."""
+    needed = []
+    for name in dict.fromkeys(asked):
+        place = found.get(name)
+        if place is not None and place.version == 2:
+            control = place.root / "cgroup.subtree_control"
+            if name not in control.read_text().split():
+                needed.append((control, name))
+    return needed
+
+
+def make(made: list[Group], record: Callable[[str, str], None]) -> None:
+    """Make groups and write what belongs into them, each recorded before it is made.
+
+    Raises
+    ------
+    LaunchError
+        The kernel refused; the file is named.
+    """
+    for group in made:
+        if not group.path.is_dir():
+            record("cgroup", str(group.path))
+            group.path.mkdir()
+        for name, value in group.writes:
+            try:
+                (group.path / name).write_text(value)
+            except OSError as error:
+                if name not in group.optional:
+                    where = group.path / name
+                    raise LaunchError(f"{where}: {value}: {error.strerror}") from None
+
+
+def members(path: Path) -> list[int]:
+    """Return the processes of a group and of the groups below it."""
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        for file in [path / "cgroup.procs", *path.glob("*/cgroup.procs")]:
+            pids += [int(pid) for pid in file.read_text().split()]
+    return pids
+
+
+def remove(path: Path) -> bool:
+    """Remove a group and what programs made below it; whether it is gone."""
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while path.is_dir():
+        for folder, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+        if path.is_dir() and time.monotonic() > deadline:
+            return False
+        if path.is_dir():
+            time.sleep(0.01)
+    return True
+
+
+def _above_first(name: str, place: Hierarchy, hosts: int) -> tuple[tuple[str, str], ...]:
+    """Return what the group above the hosts needs: weight, and a CPU set, which starts empty."""
+    if name == "cpu":
+        return (("cpu.shares", str(1024 * hosts)),)
+    if name != "cpuset":
+        return ()
+    files = ("cpuset.cpus", "cpuset.mems")
+    return tuple((file, (place.root / file).read_text().strip()) for file in files)
+
+
+def _first(
+    name: str, host: HostEntry, place: Hierarchy
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    if name == "cpu":
+        quota, period = limits(host.cpu or 0)
+        return (("cpu.cfs_period_us", str(period)), ("cpu.cfs_quota_us", str(quota))), ()
+    if name == "memory":
+        limit, with_swap = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+        return ((limit, str(host.memory)), (with_swap, str(host.memory))), (with_swap,)
+    mems = (place.root / "cpuset.mems").read_text().strip()
+    return (("cpuset.cpus", _list(host.cpus)), ("cpuset.mems", mems)), ()
+
+
+def _second(name: str, host: HostEntry) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    if name == "cpu":
+        quota, period = limits(host.cpu or 0)
+        return (("cpu.max", f"{quota} {period}"),), ()
+    if name == "memory":
+        return (("memory.max", str(host.memory)), ("memory.swap.max", "0")), ("memory.swap.max",)
+    return (("cpuset.cpus", _list(host.cpus)),), ()
+
+
+def _list(cpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, cpus))

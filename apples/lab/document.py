@@ -1,0 +1,136 @@
+"""The lab file: what cluster to emulate, as its TOML says it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+import hat
+from apples.resources import Cpus, Memory, Name, PositiveNumber
+
+LEAST_MEMORY = 32 << 20
+"""Less does not hold the processes that make a host."""
+MOST_HOSTS = 200
+"""They share one network of 254 addresses with the lab's own."""
+ADDED_SITE = "local"
+
+ShortName = Annotated[Name, Field(max_length=32)]
+Seconds = Annotated[float, Strict(), Field(ge=0, le=1e9, allow_inf_nan=False)]
+Cores = Annotated[float, Strict(), Field(ge=0.01, le=4096, allow_inf_nan=False)]
+Rate = Annotated[PositiveNumber, Field(ge=1e4, le=1e11)]
+
+
+class Entry(BaseModel):
+    """What all entries of a lab file share: no field that is not known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SiteEntry(Entry):
+    """``[[site]]``: hosts on one network; `bandwidth` and `latency` are those of its link to the other sites."""
+
+    name: ShortName
+    bandwidth: Rate | None = None
+    latency: Seconds = 0.0
+
+
+class HostEntry(Entry):
+    """``[[host]]``: one emulated machine.
+
+    Attributes
+    ----------
+    cpu
+        Cores of quota; none: as much as there is.
+    cpus
+        CPUs of this machine it is pinned to.
+    memory
+        Limit on all that runs on it.
+    bandwidth
+        Bytes per second of its own link, both ways.
+    """
+
+    name: ShortName
+    site: ShortName = ADDED_SITE
+    cpu: Cores | None = None
+    cpus: Cpus = ()
+    memory: Annotated[Memory, Field(ge=LEAST_MEMORY)] | None = None
+    bandwidth: Rate | None = None
+
+
+class LoadEntry(Entry):
+    """``[[load]]``: processes that compete for a host's CPU from `start` to `stop` seconds after up."""
+
+    host: ShortName
+    processes: Annotated[int, Strict(), Field(ge=1, le=64)] = 1
+    start: Seconds = 0.0
+    stop: Seconds | None = None
+
+
+class LabDocument(Entry):
+    """A lab file as written."""
+
+    name: ShortName
+    ssh: Annotated[bool, Strict()] = True
+    slurm: Annotated[bool, Strict()] = False
+    site: list[SiteEntry] = []
+    host: Annotated[list[HostEntry], Field(min_length=1, max_length=MOST_HOSTS)]
+    load: list[LoadEntry] = []
+
+    @model_validator(mode="after")
+    def _names_are_somebodys(self) -> LabDocument:
+        hat.refuse([*self._repeated(), *self._unknown(), *self._never_ending()])
+        return self
+
+    def _repeated(self) -> Iterator[hat.Fault]:
+        """Find names borne twice; a host's name is its host name too, where case does not count."""
+        listed = {"site": [site.name for site in self.site], "host": [h.name for h in self.host]}
+        for field, names in listed.items():
+            count = Counter(name.lower() for name in names)
+            for i, name in enumerate(names):
+                if count[name.lower()] > 1:
+                    message = f"must be unique ('{name}' is there {count[name.lower()]} times)"
+                    yield hat.Fault((field, i, "name"), message)
+        for i, host in enumerate(self.host):
+            if host.name.lower() == "localhost":
+                yield hat.Fault(("host", i, "name"), "cannot be 'localhost': every host is that")
+
+    def _unknown(self) -> Iterator[hat.Fault]:
+        sites = {site.name for site in self.site} or {ADDED_SITE}
+        hosts = {host.name for host in self.host}
+        for i, host in enumerate(self.host):
+            if host.site not in sites:
+                message = f"names '{host.site}', which is no [[site]] of this file"
+                yield hat.Fault(
+                    ("host", i, "site"), message, hat.nearest(host.site, sorted(sites))
+                )
+        for i, load in enumerate(self.load):
+            if load.host not in hosts:
+                message = f"names '{load.host}', which is no [[host]] of this file"
+                yield hat.Fault(
+                    ("load", i, "host"), message, hat.nearest(load.host, sorted(hosts))
+                )
+
+    def _never_ending(self) -> Iterator[hat.Fault]:
+        for i, load in enumerate(self.load):
+            if load.stop is not None and load.stop <= load.start:
+                yield hat.Fault(("load", i, "stop"), f"must be after start ({load.start:g} s)")
+
+    @property
+    def sites(self) -> tuple[SiteEntry, ...]:
+        """The sites of the file; one without limits where it names none."""
+        return tuple(self.site) or (SiteEntry(name=ADDED_SITE),)
+
+
+def read_lab_file(path: str | Path) -> LabDocument:
+    """Return the lab a file describes.
+
+    Raises
+    ------
+    hat.DocumentError
+        Every problem with its file, line and field.
+    """
+    return hat.read(path, LabDocument)

@@ -1,0 +1,98 @@
+"""Taking a lab down: everything its journal names is ended and removed, however far it had come up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from apples.errors import LaunchError
+from apples.lab import cgroups, locking, record
+from apples.lab.commands import run
+from apples.lab.journal import Journal
+
+END_SECONDS = 10.0
+
+
+def down(folder: Path) -> None:
+    """Take the lab in `folder` down; the machine is as it was when this returns.
+
+    May be called again, and for a lab that was killed at any step of coming up or going down.
+
+    Raises
+    ------
+    LaunchError
+        Somebody else is taking it up or down at this moment; or something cannot be removed, and is
+        named: then the journal stays, for the next attempt.
+    """
+    with contextlib.suppress(FileNotFoundError), locking.held(folder):
+        undo(folder)
+    with contextlib.suppress(OSError):
+        record.labs().rmdir()
+
+
+def undo(folder: Path) -> None:
+    """Undo the steps of a lab whose lock is held, newest first."""
+    steps = list(Journal(folder).steps())
+    _end(steps)
+    left = [f"{kind} {name}" for kind, name in steps if not _undone(kind, name)]
+    if left:
+        raise LaunchError(f"lab '{folder.name}': cannot be removed: {', '.join(left)}")
+    shutil.rmtree(folder)
+
+
+def _end(steps: list[tuple[str, str]]) -> None:
+    """Kill every process of the lab, and go on until none is left."""
+    marks = {name for kind, name in steps if kind == "processes"}
+    groups = [Path(name) for kind, name in steps if kind == "cgroup"]
+    deadline = time.monotonic() + END_SECONDS
+    while alive := set(_marked(marks)) | {pid for path in groups for pid in cgroups.members(path)}:
+        for pid in alive - {os.getpid()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise LaunchError(f"processes that cannot be killed: {sorted(alive)}")
+        time.sleep(0.01)
+
+
+def _marked(marks: set[str]) -> Iterator[int]:
+    """Yield the processes that bear a lab's mark, and whatever lives on its hosts."""
+    wanted = {f"{record.MARK}={mark}".encode() for mark in marks}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted & set((process / "environ").read_bytes().split(b"\0")):
+                    yield int(process.name)
+
+
+def _undone(kind: str, name: str) -> bool:
+    """Undo one step; whether nothing of it is left."""
+    if kind == "cgroup":
+        return cgroups.remove(Path(name))
+    if kind == "link":
+        return _removed_link(name)
+    if kind == "directory":
+        shutil.rmtree(name, ignore_errors=True)
+        return not Path(name).exists()
+    if kind == "delegated":
+        control, _, controller = name.rpartition(":")
+        with contextlib.suppress(OSError):  # somebody else uses it by now, and keeps it
+            Path(control).write_text(f"-{controller}")
+    return True
+
+
+def _removed_link(name: str) -> bool:
+    """Remove an interface of this machine; it goes by itself, a little later, when its other end went."""
+    deadline = time.monotonic() + END_SECONDS
+    interface = Path("/sys/class/net") / name
+    while interface.exists():
+        with contextlib.suppress(LaunchError):
+            run(["ip", "link", "delete", name])
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01 if interface.exists() else 0)
+    return True

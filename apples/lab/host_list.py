@@ -1,0 +1,111 @@
+"""The host list of a lab: what a user of the emulated cluster would have written."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import hat
+from apples.lab.document import HostEntry, LabDocument, SiteEntry
+from apples.lab.record import Machine
+
+WIRE_LATENCY = 5e-5
+"""Seconds a small message takes between two hosts where nothing is shaped."""
+WIRE_BANDWIDTH = 1e9
+"""Bytes per second there: above what one core copies through the kernel's network."""
+OWN_MEMORY, RANK_MEMORY = 48 << 20, 64 << 20
+"""Of a host's limit, what processes need beside strips: the host's own with a login's, and each rank."""
+
+
+def host_list(
+    document: LabDocument,
+    machines: Sequence[Machine],
+    speeds: Mapping[str, float],
+    ssh_config: str,
+    delayed: bool,
+) -> str:
+    """Return the text of ``hosts.toml``.
+
+    Parameters
+    ----------
+    speeds
+        Host -> measured dedicated seconds per point; a host that was not measured has none.
+    delayed
+        Whether the kernel holds packets back as the file asks.
+    """
+    pairs = zip(document.host, machines, strict=True)
+    content: dict[str, Any] = {"ssh_config": ssh_config} if ssh_config else {}
+    content["host"] = [_host(entry, machine, speeds) for entry, machine in pairs]
+    content["link"] = list(_links(document, delayed))
+    return f"# Written by: apples lab up (lab '{document.name}')\n" + hat.dump(content)
+
+
+def slots(cpu: float | None, cpus: Sequence[int]) -> int:
+    """Return how many ranks a host runs at once: one for each whole or begun core it has.
+
+    Examples
+    --------
+    >>> slots(0.4, ()), slots(1.5, ()), slots(None, (0, 1)), slots(0.5, (0, 1))
+    (1, 2, 2, 1)
+    """
+    width = min(cpu or math.inf, len(cpus) or math.inf)
+    return 1 if math.isinf(width) else max(1, math.ceil(width))
+
+
+def _host(entry: HostEntry, machine: Machine, speeds: Mapping[str, float]) -> dict[str, Any]:
+    count = slots(entry.cpu, entry.cpus)
+    written: dict[str, Any] = {
+        "name": entry.name,
+        "address": machine.address,
+        "site": entry.site,
+        "user": getpass.getuser(),
+        "python": sys.executable,
+    }
+    if count > 1:
+        written["slots"] = count
+    if entry.name in speeds:
+        written["seconds_per_point"] = speeds[entry.name]
+    if entry.cpu is not None and entry.cpu < count:
+        written["cpu"] = entry.cpu / count
+    if entry.memory is not None:
+        written["free_memory"] = max(0, entry.memory - OWN_MEMORY - RANK_MEMORY * count)
+    return written
+
+
+def _links(document: LabDocument, delayed: bool) -> Iterator[dict[str, Any]]:
+    """Yield every link a plan may need: inside and between sites, and those of hosts with their own."""
+    sites = document.sites
+    for i, one in enumerate(sites):
+        yield _link(one.name, one.name, (), 0.0)
+        for other in sites[i + 1 :]:
+            latency = one.latency + other.latency if delayed else 0.0
+            yield _link(one.name, other.name, (one.bandwidth, other.bandwidth), latency)
+    slow = [host for host in document.host if host.bandwidth]
+    for host in slow:
+        for site in sites:
+            limits, latency = _between(document, host.site, site, delayed)
+            yield _link(host.name, site.name, (host.bandwidth, *limits), latency)
+    for i, host in enumerate(slow):
+        for other_host in slow[i + 1 :]:
+            site = next(site for site in sites if site.name == other_host.site)
+            limits, latency = _between(document, host.site, site, delayed)
+            both = (host.bandwidth, other_host.bandwidth, *limits)
+            yield _link(host.name, other_host.name, both, latency)
+
+
+def _between(
+    document: LabDocument, name: str, site: SiteEntry, delayed: bool
+) -> tuple[tuple[float | None, ...], float]:
+    if name == site.name:
+        return (), 0.0
+    own = next(one for one in document.sites if one.name == name)
+    return (own.bandwidth, site.bandwidth), own.latency + site.latency if delayed else 0.0
+
+
+def _link(a: str, b: str, limits: Sequence[float | None], latency: float) -> dict[str, Any]:
+    known = [limit for limit in limits if limit is not None]
+    bandwidth = min([*known, WIRE_BANDWIDTH])
+    return {"between": [a, b], "latency": WIRE_LATENCY + latency, "bandwidth": bandwidth}

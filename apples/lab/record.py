@@ -1,0 +1,171 @@
+"""The record of a lab that is up: its hosts with address, first process and cgroups.
+
+Written last, when everything works; whoever enters a host, or shows the lab, reads it. What is needed to
+take a lab down is in its journal and not here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apples import state
+from apples.errors import UsageError
+from apples.lab import enter
+from apples.lab.journal import FILE as JOURNAL
+
+FILE = "lab.json"
+MARK = "APPLES_LAB"
+"""Every process a lab starts bears this in its environment, with the lab's identity."""
+TRANSPORT = {"UCX_TLS": "tcp,self"}
+"""UCX would find shared memory between hosts that are one machine, and pass by the emulated links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One emulated host.
+
+    Attributes
+    ----------
+    pid, started
+        Its first process, and when that was started (numbers are used again).
+    cgroups
+        The files a process of the host writes itself into.
+    host_name
+        What ``hostname`` says there.
+    """
+
+    name: str
+    site: str
+    address: str
+    pid: int
+    started: int
+    cgroups: tuple[str, ...] = ()
+    cpu: float | None = None
+    cpus: tuple[int, ...] = ()
+    memory: int | None = None
+    host_name: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process still is there."""
+        return enter.started(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A lab that is up.
+
+    Attributes
+    ----------
+    identity
+        By which its processes, cgroups and interface can be told from all others.
+    interface, agent
+        This machine's own interface and address in the lab: what mpiexec's ``-iface`` is to name.
+    hosts
+        The host list it wrote.
+    zero
+        When it came up, by the monotonic clock: loads are timed from there.
+    """
+
+    name: str
+    identity: str
+    folder: str
+    interface: str
+    agent: str
+    head: str
+    machines: tuple[Machine, ...]
+    switch: Machine
+    ssh_config: str = ""
+    slurm_conf: str = ""
+    zero: float = 0.0
+    sites: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> Path:
+        """The host list the lab wrote."""
+        return Path(self.folder) / "hosts.toml"
+
+    def machine(self, name: str) -> Machine:
+        """Return the host of that name.
+
+        Raises
+        ------
+        UsageError
+            The lab has none.
+        """
+        for machine in self.machines:
+            if machine.name == name:
+                return machine
+        known = ", ".join(machine.name for machine in self.machines)
+        raise UsageError(f"lab '{self.name}' has no host '{name}' (it has {known})")
+
+
+def labs() -> Path:
+    """Return the directory that holds the labs, one directory each."""
+    return state.directory() / "labs"
+
+
+def identity(folder: Path) -> str:
+    """Return the identity of the lab in `folder`: labs of the same name in two places differ.
+
+    Examples
+    --------
+    >>> identity(Path("/a/labs/x")) == identity(Path("/b/labs/x"))
+    False
+    """
+    return hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
+
+
+def write(lab: Lab) -> None:
+    """Write a lab's record; it is whole or not there."""
+    state.replace(Path(lab.folder) / FILE, json.dumps(asdict(lab), indent=1))
+
+
+def read(folder: Path) -> Lab | None:
+    """Return the lab in a directory; None when it never came up."""
+    try:
+        document: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    document["machines"] = tuple(_machine(entry) for entry in document["machines"])
+    document["switch"] = _machine(document["switch"])
+    return Lab(**document)
+
+
+def _machine(entry: dict[str, Any]) -> Machine:
+    return Machine(**{**entry, "cgroups": tuple(entry["cgroups"]), "cpus": tuple(entry["cpus"])})
+
+
+def begun() -> Iterator[Path]:
+    """Yield the directories of all labs of this user, also of those that never came up."""
+    for folder in sorted(labs().glob("*")):
+        if (folder / JOURNAL).is_file():
+            yield folder
+
+
+def find(name: str | None) -> Lab:
+    """Return the lab of that name; the only one when no name is given.
+
+    Raises
+    ------
+    UsageError
+        It is not up, or no name is given and there are none or several.
+    """
+    known = [folder.name for folder in begun()]
+    if name is None and len(known) != 1:
+        which = f"several labs are up ({', '.join(known)}): name one" if known else "no lab is up"
+        raise UsageError(which)
+    lab = read(labs() / (name or known[0]))
+    if lab is None:
+        half = name in known or name is None
+        raise UsageError(
+            f"lab '{name or known[0]}' is only half-way up: apples lab down {name or known[0]}"
+            if half
+            else f"no lab '{name}' is up" + (f" (up: {', '.join(known)})" if known else "")
+        )
+    return lab

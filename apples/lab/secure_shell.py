@@ -1,0 +1,134 @@
+"""sshd on every emulated host, with keys of the lab's own: nothing of the user's ``~/.ssh`` is read or written."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from apples.errors import LaunchError
+from apples.lab import tools
+from apples.lab.commands import leave_running, run
+from apples.lab.record import TRANSPORT, Machine
+
+ANSWER_SECONDS = 15.0
+PORT = 22
+
+
+def quoted(path: Path, expanded: bool = True) -> str:
+    """Return a path as a word of ssh's configuration files, where percent signs may mean something.
+
+    Raises
+    ------
+    LaunchError
+        It has a quotation mark or a line end, which those files cannot say.
+
+    Examples
+    --------
+    >>> quoted(Path("/a b/100%"))
+    '"/a b/100%%"'
+    """
+    text = str(path)
+    if '"' in text or "\n" in text:
+        raise LaunchError(f"{text!r}: ssh's configuration cannot name this path")
+    return '"' + (text.replace("%", "%%") if expanded else text) + '"'
+
+
+def server_config(machine: Machine, folder: Path) -> str:
+    """Return the sshd configuration of one host; `folder` holds the lab's keys."""
+    variables = " ".join(f"{name}={value}" for name, value in TRANSPORT.items())
+    return f"""Port {PORT}
+ListenAddress {machine.address}
+HostKey {quoted(folder / f"host-{machine.name}.key", expanded=False)}
+AuthorizedKeysFile {quoted(folder / "user.key.pub")}
+PidFile none
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+MaxStartups 100
+MaxSessions 100
+LogLevel ERROR
+SetEnv {variables}
+Subsystem sftp internal-sftp
+"""
+
+
+def client_config(machines: Sequence[Machine], folder: Path) -> str:
+    """Return the ssh configuration that reaches the hosts, by name and by address.
+
+    Examples
+    --------
+    >>> ada = Machine("ada", "local", "10.64.0.1", 7, 7)
+    >>> print(client_config([ada], Path("/lab")).splitlines()[0])
+    Host ada 10.64.0.1
+    """
+    lines = []
+    for machine in machines:
+        lines += [f"Host {machine.name} {machine.address}", f"  HostName {machine.address}"]
+        lines += [f"  HostKeyAlias {machine.name}"]
+    lines += [
+        "Host *",
+        f"  User {getpass.getuser()}",
+        f"  Port {PORT}",
+        f"  IdentityFile {quoted(folder / 'user.key')}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {quoted(folder / 'known_hosts')}",
+        "  GlobalKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking yes",
+        "  BatchMode yes",
+        "  ConnectTimeout 5",
+        "  LogLevel ERROR",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def make_keys(names: Sequence[str], folder: Path) -> None:
+    """Generate the user's key and one for each host, and the file that knows them."""
+    known = []
+    for name, file in [("user", "user.key"), *((name, f"host-{name}.key") for name in names)]:
+        place = folder / file
+        comment = f"apples lab {name}"
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(place)])
+        public = place.with_suffix(".key.pub").read_text(encoding="ascii").split()
+        known.append(f"{name} {public[0]} {public[1]}\n")
+    (folder / "known_hosts").write_text("".join(known[1:]), encoding="ascii")
+
+
+def serve(identity: str, machines: Sequence[Machine], folder: Path) -> None:
+    """Start sshd on every host; every one of them answers when this returns.
+
+    Raises
+    ------
+    LaunchError
+        One does not answer in time; its log is repeated.
+    """
+    for machine in machines:
+        config = folder / f"host-{machine.name}.sshd_config"
+        config.write_text(server_config(machine, folder), encoding="utf-8")
+        words = [tools.path_of("sshd"), "-D", "-e", "-f", str(config)]
+        leave_running(identity, machine, words, folder / f"host-{machine.name}.sshd.log")
+    deadline = time.monotonic() + ANSWER_SECONDS
+    for machine in machines:
+        _await(machine, deadline, folder)
+
+
+def _await(machine: Machine, deadline: float, folder: Path) -> None:
+    while True:
+        try:
+            with socket.create_connection((machine.address, PORT), timeout=1.0) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            log = folder / f"host-{machine.name}.sshd.log"
+            said = log.read_text(errors="replace").strip() if log.exists() else ""
+            raise LaunchError(f"{machine.name}: sshd does not answer: {said[-300:]}")
+        time.sleep(0.02)

@@ -1,0 +1,130 @@
+"""Which CPU each rank of a host runs on: the allocator's answer, for any actuator.
+
+`rank_cpus` is for one host whose topology is known, wherever that host is (`apples.topology.probe` asks
+another one); `bound` is for all the hosts that one machine plays, `bound_apart` for the hosts of several
+machines. Only CPUs of the given topology are ever
+named: inside a container, a batch job or taskset those are the ones that were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from apples.errors import LaunchError
+from apples.launch.hydra import Segment
+from apples.topology import CpuSet, Refusal, Requirement, Topology, fit
+from apples.topology.bindings import per_rank
+from apples.topology.live import live_topology
+
+RankCpus = tuple[tuple[int, ...], ...]
+
+
+def rank_cpus(
+    host: str, ranks: int, listed: Sequence[int], topology: Topology, free: CpuSet | None = None
+) -> RankCpus:
+    """Return the CPUs of each rank of a host; empty where ranks must share CPUs.
+
+    Parameters
+    ----------
+    host
+        Its name, for what is said.
+    listed
+        The CPUs the host list gives it: all are divided among the ranks. Empty: any, one a rank.
+    topology
+        The machine, with the CPUs that are ours alone.
+    free
+        Of those, the ones no other host of the list has; None: all.
+
+    Raises
+    ------
+    LaunchError
+        A listed CPU is not ours. Permanent until the host list changes.
+
+    Examples
+    --------
+    >>> from apples.topology import synthetic
+    >>> machine = synthetic("package:2 core:2 pu:2")
+    >>> rank_cpus("ada", 2, (), machine), rank_cpus("ada", 2, (4, 5, 6), machine)
+    (((0,), (1,)), ((4, 5), (6,)))
+    """
+    pool = _ours(host, listed, topology)
+    usable = pool if free is None else pool & free
+    if len(usable) < ranks:
+        return ()
+    found = fit(topology, usable, Requirement(len(usable) if listed else ranks))
+    if isinstance(found, Refusal):
+        return ()
+    return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
+
+
+def bound(segments: Sequence[Segment], topology: Topology) -> list[Segment]:
+    """Return the hosts that one machine plays with the CPUs of each of their ranks.
+
+    No two ranks get the same CPU; where there are not enough, none is bound closer than its host list
+    says, for the kernel then balances better than a fixed place.
+
+    Raises
+    ------
+    LaunchError
+        As of `rank_cpus`.
+    """
+    return _bound([(segment, topology) for segment in segments]) or list(segments)
+
+
+def bound_apart(parties: Sequence[tuple[Segment, str, Topology]]) -> list[Segment]:
+    """Return the hosts of several machines with the CPUs of each of their ranks: all are bound, or none.
+
+    Parameters
+    ----------
+    parties
+        Each host with the name of its machine, the same for those that are parts of one, and with the
+        topology of what it may use there. Parts of one machine number its CPUs alike.
+
+    Raises
+    ------
+    LaunchError
+        As of `rank_cpus`.
+    """
+    found: dict[int, Segment] = {}
+    for machine in dict.fromkeys(machine for _, machine, _ in parties):
+        members = [i for i, party in enumerate(parties) if party[1] == machine]
+        places = _bound([(parties[i][0], parties[i][2]) for i in members])
+        if not places:
+            return [segment for segment, _, _ in parties]
+        found.update(zip(members, places, strict=True))
+    return [found[i] for i in range(len(parties))]
+
+
+def bound_here(segments: Sequence[Segment]) -> list[Segment]:
+    """Return `bound` for this machine, with the CPUs this process may use."""
+    return bound(segments, live_topology("sys"))
+
+
+def _bound(parts: Sequence[tuple[Segment, Topology]]) -> list[Segment]:
+    """Return the hosts of one machine with their ranks' CPUs, each of its own; empty where ranks must share."""
+    segments = [segment for segment, _ in parts]
+    pools = [_ours(segment.host, segment.cpus, topology) for segment, topology in parts]
+    listed = [pool for pool, segment in zip(pools, segments, strict=True) if segment.cpus]
+    disjoint = sum(map(len, listed)) == len({cpu for pool in listed for cpu in pool})
+    taken = CpuSet()
+    found: dict[int, Segment] = {}
+    for i in sorted(range(len(parts)), key=lambda i: len(pools[i])):
+        one, topology = parts[i]
+        whole = one.cpus if disjoint else ()  # what two hosts list is not divided up by the first
+        places = rank_cpus(one.host, one.ranks, whole, topology, pools[i] - taken)
+        if not places:
+            return []
+        taken |= CpuSet.of(cpu for place in places for cpu in place)
+        found[i] = replace(one, rank_cpus=places)
+    return [found[i] for i in range(len(parts))]
+
+
+def _ours(host: str, listed: Sequence[int], topology: Topology) -> CpuSet:
+    foreign = [cpu for cpu in listed if cpu not in topology.cpus]
+    if foreign:
+        raise LaunchError(
+            f"{host}: CPUs {', '.join(map(str, foreign))} of the host list are not ours on that "
+            f"machine: {topology.cpus} are"
+        )
+    return CpuSet.of(listed) if listed else topology.cpus

@@ -1,0 +1,88 @@
+"""What hydra starts in place of ssh, once for each host: becomes the ssh that starts a guard there.
+
+``python -I -m apples.launch.reach [-x] ADDRESS "PROXY" ARGUMENTS..`` in the folder of the launch file. The
+ssh command lines stand there, made by `apples.launch.ssh`; only numbers and addresses of hydra's own are
+added, and travel inside the connection.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
+from apples.remote import shipping
+
+GUARD = "apples.launch.guard"
+MODULES = ("apples.launch.watchdog", "apples.remote.look", GUARD)
+LARGEST_PIPE = 1 << 20
+"""The kernel's limit for everybody's pipes: what one host is told must fit."""
+
+
+def main() -> NoReturn:
+    """Become ssh, with the guard and its orders waiting in its standard input."""
+    address, proxy = parsed(sys.argv[1:])
+    launch = json.loads(Path(LAUNCH_FILE).read_text(encoding="utf-8"))
+    there = launch["remote"][address]
+    task = Path(TASK_FILE).read_text(encoding="utf-8")
+    parcel = shipping.parcel(MODULES, f"{GUARD}:main", orders(there, proxy, task, launch["job"]))
+    os.dup2(_input(there["number"], parcel), 0)
+    output = f"host-{there['number']}"
+    if Path(output).exists():  # somebody listens
+        os.dup2(os.open(output, os.O_WRONLY), 1)
+    os.execvp(there["ssh"][0], there["ssh"])  # noqa: S606 - an argument list, no shell
+
+
+def parsed(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the address and the proxy's arguments of what hydra says.
+
+    Examples
+    --------
+    >>> parsed(["-x", "10.0.0.1", '"/bin/hydra_pmi_proxy"', "--proxy-id", "1"])
+    ('10.0.0.1', ['--proxy-id', '1'])
+    """
+    while arguments and arguments[0].startswith("-"):
+        arguments = arguments[1:]
+    address, _, *proxy = arguments
+    return address, proxy
+
+
+def orders(there: dict[str, Any], proxy: list[str], task: str, job: str) -> dict[str, Any]:
+    """Return what a guard is told."""
+    return {
+        "directory": there["folder"],
+        "home": there["directory"],
+        "job": job,
+        "proxy": proxy,
+        "launch": {"hosts": there["hosts"]},
+        "files": {TASK_FILE: task, "bind.py": _bind()},
+    }
+
+
+def _bind() -> str:
+    return Path(__file__).with_name("bind.py").read_text(encoding="utf-8")
+
+
+def _input(number: int, parcel: bytes) -> int:
+    """Return a pipe that holds the parcel and does not end: ssh's own end is the connection's."""
+    name = Path(f"to-{number}")
+    if name.exists():
+        reader = writer = os.open(name, os.O_RDWR)
+    else:
+        reader, writer = os.pipe()
+        os.set_inheritable(writer, True)
+    if len(parcel) > fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ):
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(LARGEST_PIPE, len(parcel)))
+    os.set_blocking(writer, False)
+    if os.write(writer, parcel) < len(parcel):
+        sys.exit(f"apples: {len(parcel)} bytes for one host are more than a pipe holds")
+    os.set_blocking(writer, True)
+    return reader
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Runs under Slurm: everything between a plan and a job that has ended.
+
+Read `names` (lists of hosts as Slurm writes them), `script` (the job script: pure), `replies` (what Slurm's
+commands print: pure), `client` (the one place they are run). In the run itself: `follow` submits the job,
+follows it and ends it; `rank` becomes one rank.
+"""

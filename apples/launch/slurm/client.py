@@ -1,0 +1,106 @@
+"""The one place where Slurm's commands are run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from apples.errors import LaunchError, UsageError
+from apples.launch.events import readable
+from apples.launch.slurm import nodes as node_list
+from apples.launch.slurm import replies
+from apples.launch.slurm.nodes import Node
+from apples.launch.slurm.replies import JobState
+from apples.launch.slurm.script import WORD
+from apples.launch.ssh import carried
+
+SECONDS = 60.0
+"""A controller that is busy may take long; one that takes longer is not there."""
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "SLURM_CONF", "SLURM_CLUSTERS")
+"""What a job is given of the agent's environment, beside the variables that ranks are carried."""
+
+
+def run(
+    words: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return what a command prints, on both its streams.
+
+    Raises
+    ------
+    LaunchError
+        It is not installed, failed, or did not answer; its own words are repeated.
+    """
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            cwd=folder,
+            env=environment,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise LaunchError(f"no {words[0]} here: is this a machine of a Slurm cluster?") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{words[0]}: {readable(str(error))}") from None
+    if done.returncode != 0:
+        said = readable(done.stderr or done.stdout) or f"exit code {done.returncode}"
+        raise LaunchError(f"{words[0]}: {said.removeprefix(f'{words[0]}: ')}")
+    return done.stdout + done.stderr
+
+
+def nodes(partition: str = "") -> list[Node]:
+    """Return the cluster's nodes, those of one partition if named."""
+    if partition and not WORD.fullmatch(partition):
+        raise UsageError(f"Slurm's partition cannot be {partition!r}")
+    chosen = [f"--partition={partition}"] if partition else []
+    return node_list.nodes(run(["sinfo", "--json", *chosen]))
+
+
+def job_state(job: int) -> JobState:
+    """Return what Slurm says of a job that may be queued or running."""
+    return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
+
+
+def job_end(job: int) -> JobState:
+    """Return how a job ended: as the controller remembers it, else as the accounting has it."""
+    try:
+        found = replies.job_end(run(["scontrol", "show", "job", "--oneliner", str(job)]))
+    except LaunchError:
+        found = JobState("")
+    if found.state:
+        return found
+    try:
+        columns = ["--allocations", "--parsable2", "--noheader", "--format=State,ExitCode"]
+        return replies.accounted(run(["sacct", f"--jobs={job}", *columns]))
+    except LaunchError:
+        return JobState("")
+
+
+def submit(folder: Path, script: str) -> int:
+    """Submit the script in a folder and return the job's number."""
+    return replies.submitted(run(["sbatch", "--parsable", script], folder, passed()))
+
+
+def wait_seconds(folder: Path, script: str) -> float | None:
+    """Return how long Slurm thinks the script's job would wait; None where it does not say.
+
+    Raises
+    ------
+    LaunchError
+        Slurm would not take such a job: its own words say why.
+    """
+    clock = {**passed(), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    start = replies.planned_start(run(["sbatch", "--test-only", script], folder, clock))
+    return None if start is None else max(0.0, (start - datetime.now(UTC)).total_seconds())
+
+
+def passed() -> dict[str, str]:
+    """Return the environment jobs are submitted with: Slurm keeps it, so it holds no more than is needed."""
+    return {**{k: os.environ[k] for k in KEPT if k in os.environ}, **carried()}

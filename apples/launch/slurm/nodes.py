@@ -1,0 +1,148 @@
+"""The nodes of a cluster, as ``sinfo --json`` lists them. Pure, and distrustful of what it reads.
+
+Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apples.launch.slurm.names import expand
+from apples.launch.slurm.replies import document, entries, number, text
+
+MEBIBYTE = 1 << 20
+OUT_OF_SERVICE = frozenset(
+    (
+        *("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "UNKNOWN", "FUTURE"),
+        *("MAINTENANCE", "MAINT", "PERFCTRS", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"),
+        *("RESERVED", "NO_RESPOND", "NOT_RESPONDING", "INVALID"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node as Slurm sees it; memory in bytes.
+
+    Attributes
+    ----------
+    cores
+        Physical cores.
+    idle
+        CPUs no job has.
+    """
+
+    name: str
+    address: str
+    states: tuple[str, ...]
+    cores: int
+    cpus: int
+    idle: int
+    memory: int
+    allocated_memory: int
+    platform: str
+    features: tuple[str, ...]
+    partitions: tuple[str, ...]
+    reason: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why no job is sent there; empty where one may be."""
+        bad = [state for state in self.states if state in OUT_OF_SERVICE]
+        if not bad:
+            return ""
+        return f"Slurm says it is {bad[0].lower()}" + (f" ({self.reason})" if self.reason else "")
+
+
+def nodes(listing: str) -> list[Node]:
+    """Return the nodes that ``sinfo --json`` lists, each once.
+
+    Raises
+    ------
+    LaunchError
+        It is no answer of sinfo.
+    """
+    answer = document(listing, "sinfo")
+    found: dict[str, Node] = {}
+    listed = _newer(answer) if "sinfo" in answer else map(_older, entries(answer, "nodes"))
+    for node in listed:
+        before = found.get(node.name)
+        partitions = {*(before.partitions if before else ()), *node.partitions}
+        found[node.name] = replace(node, partitions=tuple(sorted(partitions)))
+    return list(found.values())
+
+
+def _older(entry: Any) -> Node:
+    """Return a node as Slurm 22.05 and before describe it."""
+    entry = entry if isinstance(entry, dict) else {}
+    states = [text(entry.get("state")), *map(text, entry.get("state_flags") or [])]
+    cpus = _count(entry.get("cpus"))
+    per_socket = _count(entry.get("cores"))
+    return Node(
+        name=text(entry.get("name")),
+        address=text(entry.get("address")),
+        states=tuple(state.upper() for state in states if state),
+        cores=min(cpus, max(1, per_socket * max(1, _count(entry.get("sockets"))))),
+        cpus=cpus,
+        idle=max(0, cpus - _count(entry.get("alloc_cpus"))),
+        memory=_count(entry.get("real_memory")) * MEBIBYTE,
+        allocated_memory=_count(entry.get("alloc_memory")) * MEBIBYTE,
+        platform=text(entry.get("architecture")),
+        features=_words(entry.get("features")),
+        partitions=tuple(text(p) for p in entry.get("partitions") or []),
+        reason=text(entry.get("reason")),
+    )
+
+
+def _newer(answer: Mapping[str, Any]) -> Iterator[Node]:
+    """Yield the nodes as Slurm 23.02 and after describe them: a group an entry."""
+    for entry in entries(answer, "sinfo"):
+        if not isinstance(entry, dict):
+            continue
+        group, names = _dict(entry, "nodes"), []
+        for one in group.get("nodes") or []:
+            names += _expanded(text(one))
+        addresses = [text(a) for a in group.get("addresses") or []]
+        count = max(1, len(names))
+        cpus = _count(_dict(entry, "cpus").get("minimum"))
+        sockets = max(1, _count(_dict(entry, "sockets").get("minimum")))
+        cores = _count(_dict(entry, "cores").get("minimum"))
+        memory = _dict(entry, "memory")
+        for i, name in enumerate(names):
+            yield Node(
+                name=name,
+                address=addresses[i] if len(addresses) == len(names) else name,
+                states=tuple(map(text, _dict(entry, "node").get("state") or [])),
+                cores=min(cpus, max(1, cores * sockets)),
+                cpus=cpus,
+                idle=_count(_dict(entry, "cpus").get("idle")) // count,
+                memory=_count(memory.get("minimum")) * MEBIBYTE,
+                allocated_memory=_count(memory.get("allocated")) // count * MEBIBYTE,
+                platform="",
+                features=_words(_dict(entry, "features").get("active")),
+                partitions=(text(_dict(entry, "partition").get("name")),),
+                reason=text(_dict(entry, "reason").get("description") or entry.get("reason")),
+            )
+
+
+def _expanded(names: str) -> list[str]:
+    try:
+        return expand(names)
+    except ValueError:
+        return []
+
+
+def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(value: Any) -> int:
+    return int(number(value) or 0)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    joined = ",".join(map(str, value)) if isinstance(value, list) else text(value)
+    return tuple(word for word in joined.split(",") if word)

@@ -1,0 +1,185 @@
+"""What Slurm's commands print, read. Pure, and distrustful: it comes from other versions than we know.
+
+Both shapes of ``--json`` are read: that of Slurm 22.05 and before, and that of 23.02 and after.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from apples.errors import LaunchError
+from apples.launch.events import readable
+
+JOB = re.compile(r"^(\d+)(?:;[^\n]*)?$")
+PLANNED = re.compile(r"Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
+WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING"))
+RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"))
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What is known of a job: Slurm's words for its state, and why it waits.
+
+    Attributes
+    ----------
+    state
+        ``""`` where Slurm knows no such job (any more).
+    code
+        Its exit code, where it has ended and Slurm says so.
+    start
+        When it began or is expected to, in seconds since 1970; 0 where nobody says.
+    """
+
+    state: str
+    reason: str = ""
+    code: int | None = None
+    start: float = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has not begun."""
+        return self.state in WAITING
+
+    @property
+    def running(self) -> bool:
+        """Whether processes of it may be alive."""
+        return self.state in RUNNING
+
+
+def job_state(listing: str, job: int) -> JobState:
+    """Return what ``squeue --json`` says of a job; a state of ``""`` where it is not there.
+
+    Raises
+    ------
+    LaunchError
+        It is no answer of squeue.
+    """
+    for entry in entries(document(listing, "squeue"), "jobs"):
+        if isinstance(entry, dict) and entry.get("job_id") == job:
+            state = entry.get("job_state", "")
+            words = [str(word) for word in state] if isinstance(state, list) else [str(state)]
+            base = [word for word in words if word in WAITING or word in RUNNING] or words
+            reason = text(entry.get("state_reason"))
+            return JobState(
+                base[0] if base else "", reason, None, number(entry.get("start_time")) or 0.0
+            )
+    return JobState("")
+
+
+def job_end(line: str) -> JobState:
+    """Return what ``scontrol show job -o`` says of a job.
+
+    Examples
+    --------
+    >>> job_end("JobId=7 JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15")
+    JobState(state='TIMEOUT', reason='TimeLimit', code=143, start=0.0)
+    """
+    fields = dict(FIELD.findall(line))
+    code, _, signal = fields.get("ExitCode", "").partition(":")
+    number = int(code) if code.isdecimal() else None
+    if number == 0 and signal.isdecimal() and signal != "0":
+        number = 128 + int(signal)
+    reason = fields.get("Reason", "")
+    return JobState(fields.get("JobState", ""), "" if reason == "None" else reason, number)
+
+
+def accounted(table: str) -> JobState:
+    """Return what ``sacct --parsable2 --noheader --format=State,ExitCode`` says of a job.
+
+    Examples
+    --------
+    >>> accounted("CANCELLED by 1000|0:15")
+    JobState(state='CANCELLED', reason='', code=143, start=0.0)
+    >>> accounted("")
+    JobState(state='', reason='', code=None, start=0.0)
+    """
+    first = table.strip().split("\n", maxsplit=1)[0]
+    state, bar, code = first.partition("|")
+    if not bar or not state:
+        return JobState("")
+    return job_end(f"JobState={state.split()[0]} ExitCode={code}")
+
+
+def submitted(said: str) -> int:
+    """Return the number of the job that ``sbatch --parsable`` names.
+
+    Raises
+    ------
+    LaunchError
+        It names none.
+    """
+    for line in reversed(said.strip().split("\n")):
+        found = JOB.match(line.strip())
+        if found and len(found[1]) < 19:
+            return int(found[1])
+    raise LaunchError(f"sbatch named no job: {readable(said) or 'it said nothing'}")
+
+
+def planned_start(said: str) -> datetime | None:
+    """Return when ``sbatch --test-only`` says a job would start, by a clock of UTC; None if it does not.
+
+    Examples
+    --------
+    >>> planned_start("sbatch: Job 2 to start at 2026-11-20T14:01:46 using 3 processors on nodes h[1-3]")
+    datetime.datetime(2026, 11, 20, 14, 1, 46, tzinfo=datetime.timezone.utc)
+    >>> planned_start("allocation failure: Requested node configuration is not available") is None
+    True
+    """
+    found = PLANNED.search(said)
+    if not found:
+        return None
+    try:
+        return datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def document(answer: str, command: str) -> dict[str, Any]:
+    """Return the object that a command with ``--json`` printed.
+
+    Raises
+    ------
+    LaunchError
+        It printed something else.
+    """
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise LaunchError(f"{command} --json gave no JSON: {readable(answer, 80)}") from None
+    if not isinstance(found, dict):
+        raise LaunchError(f"{command} --json gave JSON that is no object")
+    return found
+
+
+def entries(answer: Mapping[str, Any], key: str) -> list[Any]:
+    """Return a list of an answer.
+
+    Raises
+    ------
+    LaunchError
+        It has none of that name.
+    """
+    value = answer.get(key)
+    if not isinstance(value, list):
+        raise LaunchError(f"Slurm's JSON has no list '{key}': a version nobody has read here")
+    return value
+
+
+def number(value: Any) -> float | None:
+    """Return a number, plain or as newer versions wrap it; None where it is not set."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e18 else None
+
+
+def text(value: Any) -> str:
+    """Return a text as one printable line; empty where it is none."""
+    return readable(value) if isinstance(value, str) else ""

@@ -1,0 +1,225 @@
+"""The job that runs a plan under Slurm: script, machine file and launch file. Pure: nothing is run or written.
+
+What a user named (programs, paths, variables) goes into the launch file, as JSON, and never into the
+script; the script holds names of hosts and options that one pattern each lets through, and numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from apples.errors import LaunchError, UsageError
+from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, Command, Segment, check
+from apples.launch.ssh import carried
+from apples.topology import probe
+
+SCRIPT, MACHINES, PYTHONS, RANK = "job.sh", "machines", "pythons", "rank.sh"
+NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+,=&|*-]*")
+"""What an option's value may be made of: nothing that a shell or Slurm's own parser would take apart."""
+LEAST_MINUTES, MOST_MINUTES = 2, 60 * 24 * 365
+GENEROUS = 3.0
+"""Unless the user says otherwise, the time limit is so many times the prediction, and start-up."""
+START_RANK = (
+    "#!/bin/sh\n"
+    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./rank.py ./launch.json\n'
+)
+"""The same text always: each rank finds its interpreter in a file."""
+ASK, INTERPRETER = "ask.sh", "interpreter"
+ASK_TASK = (
+    "#!/bin/sh\n"
+    f'[ "${{SLURM_LOCALID:-0}}" = 0 ] || set -- {probe.BRIEF}\n'
+    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
+)
+"""Likewise: each task writes down what it was given, the first of a node its machine too."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """What a site may want to be told.
+
+    Attributes
+    ----------
+    minutes
+        The job's time limit; made from the prediction when None.
+    mpi
+        The interface between srun and the MPI library.
+    """
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    constraint: str = ""
+    mpi: str = "pmi2"
+    minutes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("partition", "account", "qos", "reservation", "constraint", "mpi"):
+            value = getattr(self, name)
+            if value and not WORD.fullmatch(value):
+                raise UsageError(f"Slurm's {name} cannot be {value!r}")
+        if self.minutes is not None and not 1 <= self.minutes <= MOST_MINUTES:
+            raise UsageError(f"Slurm's time limit cannot be {self.minutes} minutes")
+
+    @classmethod
+    def of(cls, pairs: Mapping[str, str]) -> SlurmOptions:
+        """Return the options that a user gave as words.
+
+        Raises
+        ------
+        UsageError
+            An unknown one, or a value Slurm cannot take.
+
+        Examples
+        --------
+        >>> SlurmOptions.of({"partition": "debug", "minutes": "10"}).minutes
+        10
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(pairs) - known)
+        if unknown:
+            raise UsageError(f"Slurm option '{unknown[0]}': known are {', '.join(sorted(known))}")
+        given: dict[str, Any] = dict(pairs)
+        if "minutes" in given:
+            if not given["minutes"].isdecimal() or len(given["minutes"]) > 9:
+                raise UsageError(
+                    f"Slurm option 'minutes': {given['minutes']!r} is no whole number"
+                )
+            given["minutes"] = int(given["minutes"])
+        return cls(**given)
+
+    def written(self) -> list[tuple[str, str]]:
+        """Return the options of the script that are not empty."""
+        names = ("partition", "account", "qos", "reservation", "constraint")
+        return [(name, getattr(self, name)) for name in names if getattr(self, name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The ranks of one host.
+
+    Attributes
+    ----------
+    segment
+        Ranks and program; the host's name is the node's.
+    python
+        The interpreter there that starts them.
+    directory
+        Where the program works; empty: where the agent does.
+    """
+
+    segment: Segment
+    python: str
+    directory: str = ""
+
+
+def command(
+    seats: Sequence[Seat],
+    task: Mapping[str, Any],
+    *,
+    job: str,
+    seconds: float,
+    directory: Path,
+    options: SlurmOptions | None = None,
+    allocation: str = "",
+) -> Command:
+    """Return the command that runs `seats`, in rank order, as a job or as a step of one.
+
+    Parameters
+    ----------
+    job
+        Name of the run.
+    seconds
+        What the run is predicted to take: the time limit is made from it.
+    directory
+        A directory that all hosts see: the run's folder is made there.
+    allocation
+        Number of the allocation to run in; empty: a job is submitted.
+
+    Raises
+    ------
+    LaunchError
+        A host whose name no node can have, or a program that no process can be started with.
+    """
+    options = options or SlurmOptions()
+    for seat in seats:
+        check(seat.segment)
+        if not NODE.fullmatch(seat.segment.host):
+            raise LaunchError(f"no node can be called {seat.segment.host!r}")
+        if "\n" in seat.python:
+            raise LaunchError(f"{seat.segment.host}: no interpreter can be called {seat.python!r}")
+    if allocation and not allocation.isdecimal():
+        raise LaunchError(f"SLURM_JOB_ID is {allocation!r}, which is no job's number")
+    folder = Path(__file__).parent
+    files = {
+        SCRIPT: render(seats, job, minutes(seconds, options), options, bool(allocation)),
+        MACHINES: "".join(f"{s.segment.host}\n" * s.segment.ranks for s in seats),
+        PYTHONS: "".join(f"{s.python}\n" * s.segment.ranks for s in seats),
+        RANK: START_RANK,
+        "rank.py": (folder / "rank.py").read_text(encoding="utf-8"),
+        ASK: ASK_TASK,
+        "probe.py": Path(probe.__file__).read_text(encoding="utf-8"),
+        INTERPRETER: f"{sys.executable}\n",
+        TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
+        LAUNCH_FILE: _launch_file(seats, directory),
+    }
+    argv = (sys.executable, "-I", "-m", "apples.launch.slurm.follow", str(directory.absolute()))
+    return Command((*argv, *([allocation] if allocation else [])), {}, files)
+
+
+def render(seats: Sequence[Seat], job: str, limit: int, options: SlurmOptions, step: bool) -> str:
+    """Return the job script."""
+    template = resources.files("apples.launch.slurm").joinpath("job.sh.j2").read_text("utf-8")
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - a shell script
+    )
+    return environment.from_string(template).render(
+        name=f"apples-{job}",
+        nodes=len(seats),
+        ranks=sum(seat.segment.ranks for seat in seats),
+        minutes=limit,
+        mpi=options.mpi,
+        options=[] if step else options.written(),
+        step=step,
+    )
+
+
+def minutes(seconds: float, options: SlurmOptions) -> int:
+    """Return a job's time limit.
+
+    Examples
+    --------
+    >>> minutes(30.0, SlurmOptions()), minutes(3600.0, SlurmOptions()), minutes(1.0, SlurmOptions(minutes=1))
+    (4, 182, 1)
+    """
+    if options.minutes is not None:
+        return options.minutes
+    wanted = math.ceil(seconds * GENEROUS / 60) + LEAST_MINUTES
+    return min(MOST_MINUTES, max(LEAST_MINUTES, wanted))
+
+
+def _launch_file(seats: Sequence[Seat], directory: Path) -> str:
+    hosts = [
+        {
+            "host": seat.segment.host,
+            "ranks": seat.segment.ranks,
+            "program": seat.segment.program,
+            "directory": seat.directory or str(directory.absolute()),
+            "environment": {**ONE_THREAD, **carried()},
+        }
+        for seat in seats
+    ]
+    return json.dumps({"hosts": hosts}, indent=1)

@@ -1,0 +1,9 @@
+from apples.malleable.changes import Change as Change
+from apples.malleable.changes import DeclarationError as DeclarationError
+from apples.malleable.changes import Released as Released
+from apples.malleable.changes import Rollback as Rollback
+from apples.malleable.changes import UndeclaredStateError as UndeclaredStateError
+from apples.malleable.command import Member as Member
+from apples.malleable.job import Job as Job
+from apples.malleable.row_array import RowArray as RowArray
+from apples.malleable.state import State as State

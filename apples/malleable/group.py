@@ -1,0 +1,245 @@
+"""`Group`: the anchor's end of one host: its guard, and through it the ranks that run there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from apples.malleable.job_file import JobFile, Place
+
+GUARD = Path(__file__).with_name("guard.py")
+SILENCE_SECONDS = 3.0
+"""Of a guard that was heard before."""
+BIRTH_SECONDS = 15.0
+"""Until a guard is first heard."""
+EXIT_SECONDS = 2.0
+CHUNK = 1 << 16
+
+Phase = Literal["starting", "parked", "joining", "member", "leaving", "ending", "empty"]
+Message = dict[str, Any]
+
+
+class Group:
+    """Processes of one launcher, on one host or, for a restart engine, on all hosts of the map.
+
+    Parameters
+    ----------
+    places
+        Host, or hosts in rank order.
+    folder
+        Where guards of this machine put their files: that of the run.
+    hear
+        Called with this group, the rank, and each message of a rank.
+    lose
+        Called with this group and the reason when it is lost: at most once.
+    """
+
+    def __init__(
+        self,
+        job: JobFile,
+        places: Sequence[Place],
+        number: int,
+        selector: selectors.BaseSelector,
+        folder: Path,
+        hear: Callable[[Group, int, Message], None],
+        lose: Callable[[Group, str], None],
+    ) -> None:
+        self.job, self.places, self.number = job, tuple(places), number
+        self.phase: Phase = "starting"
+        self.declared: Message = {}
+        self.parked_ranks = 0
+        self._hear, self._lose, self._selector = hear, lose, selector
+        self._input = b""
+        self._unsent = b""
+        self._heard: float | None = None
+        self._begun = self._pinged = time.monotonic()
+        reach = self.places[0].reach
+        here = () if reach else (str(folder.absolute()),)
+        argv = [*reach, self.places[0].python, "-I", "-S", str(GUARD), *here]
+        self._guard = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "APPLES_JOB": job.job},
+            start_new_session=True,
+        )
+        assert self._guard.stdin is not None  # noqa: S101 - for the type checker: both are pipes
+        assert self._guard.stdout is not None  # noqa: S101
+        self._to, self._from = self._guard.stdin.fileno(), self._guard.stdout.fileno()
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
+        selector.register(self._from, selectors.EVENT_READ, self._read)
+
+    @property
+    def host(self) -> str:
+        """Name of the host; of the first, where there are several."""
+        return self.places[0].host
+
+    @property
+    def ranks(self) -> int:
+        """How many processes there are."""
+        return sum(place.slots for place in self.places)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the guard has ended too."""
+        return self._from < 0
+
+    def start(self) -> None:
+        """Start the ranks, which park at their first safe point."""
+        self.phase, self.declared, self.parked_ranks = "starting", {}, 0
+        self._begun = time.monotonic()
+        files = {"launch": self._launch_file(), "task": json.dumps(self.job.task)}
+        environment = dict(self.places[0].environment)
+        if len(self.places) == 1:
+            environment["APPLES_HOST"] = self.host
+        self._send(
+            "start",
+            ranks=self.ranks,
+            group=self.number,
+            argv=self._argv(),
+            files=files,
+            environment=environment,
+        )
+
+    def parked(self, declared: Message) -> None:
+        """Count a rank that waits at its first safe point."""
+        self.declared = self.declared or declared
+        self.parked_ranks += 1
+        if self.parked_ranks == self.ranks:
+            self.phase = "parked"
+
+    def tell(self, message: Message, rank: int | None = None) -> None:
+        """Send a message to one rank or to all."""
+        self._send("tell", rank=rank, message=message)
+
+    def end(self) -> None:
+        """Kill the ranks; the guard stays."""
+        if self.phase not in ("ending", "empty"):
+            self.phase = "ending"
+            self._begun = time.monotonic()
+            self._send("end")
+
+    def dismiss(self) -> None:
+        """Let the guard end, and with it all there is of the job on the host."""
+        with contextlib.suppress(OSError):
+            if self._guard.stdin is not None and not self._guard.stdin.closed:
+                self._guard.stdin.close()
+        self._to = -1
+
+    def kill(self) -> None:
+        """End the guard at once; what it guarded dies with it, by the kernel."""
+        self._guard.kill()
+        self._close()
+
+    def look(self, now: float) -> None:
+        """Say that the anchor is there; notice that the guard is not."""
+        if self.gone:
+            return
+        if now - self._pinged > 1.0:
+            self._pinged = now
+            self._send("ping")
+        late = (
+            now - self._begun > BIRTH_SECONDS
+            if self._heard is None
+            else now - self._heard > SILENCE_SECONDS
+        )
+        if late or (self.phase == "ending" and now - self._begun > EXIT_SECONDS):
+            self.kill()
+            self._lost("its guard does not answer")
+
+    def _argv(self) -> list[str]:
+        """Return the launcher's command line; ``{launch}`` is where the guard put the file."""
+        first = self.places[0]
+        argv = list(self.job.world) or [first.mpiexec, *first.options]
+        for index, place in enumerate(self.places):
+            argv += [":"] if index else []
+            argv += [
+                "-n",
+                str(place.slots),
+                place.python,
+                "-I",
+                "-S",
+                place.bind,
+                "{launch}",
+                str(index),
+            ]
+        return argv
+
+    def _launch_file(self) -> str:
+        hosts = [
+            {"host": p.host, "program": p.program, "cpus": p.cpus, "cgroup": p.cgroup}
+            for p in self.places
+        ]
+        return json.dumps({"directory": self.job.directory, "hosts": hosts})
+
+    def _send(self, word: str, **fields: object) -> None:
+        self._unsent += json.dumps({"do": word, **fields}).encode() + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what can be written; the rest follows when the guard is heard next."""
+        if self._to < 0:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._to, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = b""  # it is gone: reading says so
+
+    def _read(self) -> None:
+        data = os.read(self._from, CHUNK)
+        if not data:
+            self._close()
+            self._lost("its guard ended")
+            return
+        self._heard = time.monotonic()
+        self._flush()
+        *lines, self._input = (self._input + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, message: Message) -> None:
+        word = message["say"]
+        if word in ("output", "errors"):
+            stream = sys.stdout if word == "output" else sys.stderr
+            stream.write(message["line"] + "\n")
+            stream.flush()
+        elif message.get("group", self.number) != self.number:
+            return
+        elif word == "said":
+            self._hear(self, message["rank"], message["message"])
+        elif word == "lost":
+            self._lost(message["why"])
+        elif word == "empty":
+            self.phase = "empty"
+            self._hear(self, -1, {"say": "empty"})
+
+    def _lost(self, why: str) -> None:
+        before = self.phase
+        if self.gone:
+            self.phase = "empty"
+        if before not in ("ending", "empty"):
+            self._lose(self, why)
+
+    def _close(self) -> None:
+        if self._from < 0:
+            return
+        self._selector.unregister(self._from)
+        self._from = -1
+        self.dismiss()
+        if self._guard.stdout is not None:
+            self._guard.stdout.close()
+        # The loop must not stand still meanwhile: the other guards wait for its word.
+        threading.Thread(target=self._guard.wait, daemon=True).start()

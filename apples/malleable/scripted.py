@@ -1,0 +1,66 @@
+"""`ScriptedControl`: commands from a list instead of an agent; for tests, benchmarks and rehearsals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from selectors import BaseSelector
+
+from apples.malleable.command import Command, CommandSource, Notice, Share, Status
+
+
+class ScriptedControl(CommandSource):
+    """Hands out one map after another, each when the one before was answered.
+
+    Parameters
+    ----------
+    maps
+        What the job is to become; may be a generator that looks at `notices`.
+
+    Attributes
+    ----------
+    notices
+        What happened, in order.
+
+    Examples
+    --------
+    >>> control = ScriptedControl([[Share("a")]])
+    >>> control.poll()
+    Command(epoch=101, hosts=(Share(host='a', weight=1.0, cpus=()),), ordered=False)
+    """
+
+    def __init__(self, maps: Iterable[Iterable[Share]]) -> None:
+        self._maps = iter(maps)
+        self._status: Callable[[], Status] = lambda: Status("starting")
+        self._epoch = 100
+        self.notices: list[Notice] = []
+
+    def attach(self, selector: BaseSelector, status: Callable[[], Status]) -> None:
+        """Listen to nothing."""
+        del selector
+        self._status = status
+
+    def poll(self) -> Command | None:
+        """Return the next command."""
+        shares = next(self._maps, None)
+        if shares is None:
+            return None
+        self._epoch = max(self._epoch, self._status().epoch) + 1
+        return Command(self._epoch, tuple(shares))
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def notify(self, notice: Notice) -> None:
+        """Keep it."""
+        self.notices.append(notice)
+
+    def deadline(self) -> float | None:
+        """Return none."""
+        return None
+
+    def tick(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

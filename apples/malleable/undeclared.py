@@ -1,0 +1,196 @@
+"""Finds state that a change of hosts would lose: what a loop carries from one safe point to the next.
+
+A new rank runs the program from its top and comes to the loop's first safe point with what was declared.
+So a name that the loop assigns and that it reads before it assigns it again (a counter, a swapped pair, a
+running sum) would be wrong there. This reads the source of the function that called `safepoint`, and says
+which names those are. What is assigned only where the safe point reports a change is made anew there, and is
+no such name; objects that methods change inside cannot be seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
+    """Return name and line of what the loop around the frame's safe point carries; empty without source.
+
+    Parameters
+    ----------
+    declared
+        Names that may be carried.
+    """
+    loop = _loop(frame)
+    if loop is None:
+        return []
+    if isinstance(loop, ast.For | ast.AsyncFor):
+        return [(f"the position of `for {ast.unparse(loop.target)}`", loop.lineno)]
+    loop.body.sort(key=lambda statement: statement.lineno)
+    rebuilt = _rebuilt(loop)
+    reader = _Reader()
+    reader.expression(loop.test)
+    reader.block(loop.body)
+    free = set(declared) | rebuilt
+    stores = dict(_stores(loop.body, skip=_change_blocks(loop)))
+    found = [(n, line) for n, line in stores.items() if n in reader.exposed and n not in free]
+    mutated = [
+        (t, n, line) for t, n, line in _mutations(loop.body) if n not in free and n not in stores
+    ]
+    found += [(text, line) for text, name, line in mutated if name in reader.exposed]
+    return sorted(set(found), key=lambda one: (one[1], one[0]))
+
+
+def _loop(frame: FrameType) -> ast.While | ast.For | ast.AsyncFor | None:
+    """Return the innermost loop around the line the frame is at, in its own function."""
+    try:
+        lines, start = inspect.getsourcelines(frame)
+        tree = ast.parse(
+            inspect.cleandoc("if True:\n" + "".join(lines))
+            if lines[0][:1].isspace()
+            else "".join(lines)
+        )
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+    if lines[0][:1].isspace():
+        start -= 1
+    ast.increment_lineno(tree, max(start, 1) - 1)
+    line, found = frame.f_lineno, None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.While | ast.For | ast.AsyncFor):
+            inside = node.lineno <= line <= (node.end_lineno or node.lineno)
+            if inside and (found is None or node.lineno >= found.lineno):
+                found = node
+    return found
+
+
+def _asks(node: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr == "safepoint"
+        for n in ast.walk(node)
+    )
+
+
+def _change_blocks(loop: ast.While) -> list[ast.If]:
+    """Return the statements that run only where a safe point reports a change."""
+    answers = {
+        target.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign) and _asks(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def guards(test: ast.expr) -> bool:
+        return _asks(test) or (isinstance(test, ast.Name) and test.id in answers)
+
+    return [node for node in ast.walk(loop) if isinstance(node, ast.If) and guards(node.test)]
+
+
+def _rebuilt(loop: ast.While) -> set[str]:
+    """Return the names that are assigned only where a change is reported."""
+    blocks = _change_blocks(loop)
+    inside = {name for block in blocks for name, _ in _stores(block.body)}
+    return inside - {name for name, _ in _stores(loop.body, skip=blocks)}
+
+
+def _stores(body: Sequence[ast.AST], skip: Sequence[ast.AST] = ()) -> Iterator[tuple[str, int]]:
+    """Yield the names a block assigns, and where."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        if any(node is one for one in skip):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        if not isinstance(
+            node, (*FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+        ):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _mutations(body: Sequence[ast.AST]) -> Iterator[tuple[str, str, int]]:
+    """Yield places inside objects that a block changes in terms of themselves, and the objects' names."""
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.AugAssign):
+                targets: list[ast.expr] = [node.target]
+            elif isinstance(node, ast.Assign):
+                targets = [t for t in node.targets if isinstance(t, ast.Subscript)]
+            else:
+                continue
+            for target in targets:
+                root = target
+                while isinstance(root, ast.Attribute | ast.Subscript):
+                    root = root.value
+                if isinstance(root, ast.Name) and root is not target:
+                    yield ast.unparse(target), root.id, target.lineno
+
+
+class _Reader:
+    """Collects the names a block may read before it has assigned them."""
+
+    def __init__(self) -> None:
+        self.exposed: set[str] = set()
+        self.assigned: set[str] = set()
+
+    def expression(self, node: ast.AST | None) -> None:
+        """Take in what an expression reads and assigns."""
+        if node is None:
+            return
+        for one in ast.walk(node):
+            if (
+                isinstance(one, ast.Name)
+                and isinstance(one.ctx, ast.Load)
+                and one.id not in self.assigned
+            ):
+                self.exposed.add(one.id)
+        self.assigned |= {name for name, _ in _stores([node])}
+
+    def block(self, body: Sequence[ast.stmt]) -> None:
+        """Take in statements in order."""
+        for statement in body:
+            self._statement(statement)
+
+    def _branch(self, *bodies: Sequence[ast.stmt]) -> None:
+        """Take in blocks of which one runs: assigned is what all of them assign."""
+        before, ends = set(self.assigned), []
+        for body in bodies:
+            self.assigned = set(before)
+            self.block(body)
+            ends.append(self.assigned)
+        self.assigned = set.intersection(*ends)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self.exposed |= {node.target.id} - self.assigned
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            self.expression(node.value)
+        if isinstance(node, ast.If):
+            self.expression(node.test)
+            self._branch(node.body, node.orelse)
+        elif isinstance(node, ast.While | ast.For | ast.AsyncFor):
+            self.expression(node.test if isinstance(node, ast.While) else node.iter)
+            before = set(self.assigned)
+            if not isinstance(node, ast.While):
+                self.expression(node.target)
+            self.block([*node.body, *node.orelse])
+            self.assigned = before
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                self.expression(item.context_expr)
+                self.expression(item.optional_vars)
+            self.block(node.body)
+        elif isinstance(node, ast.Try):
+            self._branch(
+                [*node.body, *node.orelse], *[handler.body for handler in node.handlers], []
+            )
+            self.block(node.finalbody)
+        else:
+            self.expression(node)

@@ -1,0 +1,144 @@
+"""One question to many hosts at once, each answered or not by a deadline that holds for all together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+MOST_AT_ONCE = 200
+MOST_BYTES = 1 << 20
+"""Of an answer; a host that says more is cut short."""
+CHUNK = 1 << 16
+SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command line that answers on standard output, and what it is fed."""
+
+    argv: Sequence[str]
+    parcel: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes
+    ----------
+    output, talk
+        Standard output and standard error, cut at a megabyte.
+    code
+        Exit code; None where the deadline ended it.
+    at
+        When the last of it came, in seconds since the epoch.
+    """
+
+    output: bytes
+    talk: bytes
+    code: int | None
+    at: float
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its talk that says something, printable."""
+        lines = [line for line in self.talk.decode(errors="replace").splitlines() if line.strip()]
+        return printable(lines[-1]) if lines else ""
+
+
+def printable(text: str) -> str:
+    r"""Return foreign text as one line that a terminal may be shown.
+
+    Examples
+    --------
+    >>> printable("two\nlines \x1b[31mred")
+    'two lines ?[31mred'
+    """
+    line = " ".join(text[: 4 * SHOWN].split())
+    return "".join(c if c.isprintable() else "?" for c in line)[:SHOWN]
+
+
+def ask(questions: Mapping[str, Question], seconds: float, more: float = 0.0) -> dict[str, Answer]:
+    """Ask all at once; return every answer, at the latest after `seconds` (and the time to kill).
+
+    Whoever has begun to answer by then has `more` seconds to end.
+    """
+    if not questions:
+        return {}
+    deadline = time.monotonic() + seconds
+    with ThreadPoolExecutor(min(MOST_AT_ONCE, len(questions))) as pool:
+        asked = {name: pool.submit(_ask, one, deadline, more) for name, one in questions.items()}
+        return {name: future.result() for name, future in asked.items()}
+
+
+def _ask(question: Question, deadline: float, more: float) -> Answer:
+    try:
+        process = subprocess.Popen(
+            question.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # with whatever helpers it starts, so that all end together
+        )
+    except OSError as error:
+        return Answer(b"", f"{question.argv[0]}: {error.strerror}".encode(), 127, time.time())
+    try:
+        return _talk(process, question.parcel, deadline, more)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _talk(process: subprocess.Popen[bytes], parcel: bytes, deadline: float, more: float) -> Answer:
+    """Feed and listen until both ends are closed or time is up."""
+    assert process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
+    assert process.stdout is not None  # noqa: S101
+    assert process.stderr is not None  # noqa: S101
+    heard = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    left, feed = memoryview(parcel), process.stdin.fileno()
+    at = time.time()
+    with selectors.DefaultSelector() as selector:
+        for number in heard:
+            selector.register(number, selectors.EVENT_READ)
+        os.set_blocking(feed, False)
+        selector.register(feed, selectors.EVENT_WRITE)
+        while selector.get_map() and (time_left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(time_left):
+                number = key.fd
+                if number == feed:
+                    left = _fed(feed, left)
+                    if not left:
+                        selector.unregister(feed)
+                        process.stdin.close()
+                    continue
+                data = os.read(number, CHUNK)
+                at = time.time()
+                if data and number == process.stdout.fileno():
+                    deadline, more = deadline + more, 0.0
+                heard[number] += data[: max(0, MOST_BYTES - len(heard[number]))]
+                if not data:
+                    selector.unregister(number)
+        timed_out = bool(selector.get_map())
+    code = None if timed_out else process.wait()
+    output, talk = (bytes(text) for text in heard.values())
+    return Answer(output, talk, code, at)
+
+
+def _fed(feed: int, left: memoryview) -> memoryview:
+    """Return what is still to be written; nothing where nobody reads any more."""
+    try:
+        return left[os.write(feed, left) :]
+    except BrokenPipeError:
+        return left[:0]

@@ -1,0 +1,116 @@
+"""The ssh command line to a host of the list, with the user's own configuration. Pure: nothing is started.
+
+What a file names reaches a remote shell only as the interpreter's path, quoted; everything else travels
+inside the connection. ssh itself sees checked words only: a destination or login that could be an option
+or be expanded in a ProxyCommand is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from apples.errors import UsageError
+from apples.resources import Host, HostList
+from apples.resources.host import ADDRESS_PATTERN, PROGRAM_PATTERN, USER_PATTERN
+
+CONNECT_SECONDS = 4
+"""For the connection alone; a host that takes longer counts as dead."""
+OPTIONS = (
+    "BatchMode=yes",  # never ask: there may be nobody
+    f"ConnectTimeout={CONNECT_SECONDS}",
+    "ServerAliveInterval=5",  # a host that vanished is noticed within 15 s
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",  # a connection others share would outlive us, or they it
+    "ClearAllForwardings=yes",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How one host is reached.
+
+    Attributes
+    ----------
+    name
+        How plans and reports call it.
+    address
+        What ssh is told to connect to: an address, or an alias of the configuration.
+    python
+        The interpreter there.
+    user
+        Login; empty: what the configuration says.
+    config
+        Path of an ssh configuration in place of the user's own; empty: that.
+
+    Raises
+    ------
+    UsageError
+        A word that ssh or a shell could take for something else. Permanent.
+    """
+
+    name: str
+    address: str
+    python: str
+    user: str = ""
+    config: str = ""
+
+    def __post_init__(self) -> None:
+        for field, pattern in (
+            ("address", ADDRESS_PATTERN),
+            ("user", USER_PATTERN),
+            ("python", PROGRAM_PATTERN),
+        ):
+            value = getattr(self, field)
+            if not re.fullmatch(pattern, value) or "\n" in value:
+                raise UsageError(f"host {self.name!r}: {field} {value!r} must not reach ssh")
+        if not self.python:
+            raise UsageError(f"host {self.name!r}: no python to start there")
+
+
+def reach(host: Host, hosts: HostList) -> Reach:
+    """Return how a host of the list is reached; a host without a python has this one's path."""
+    python = host.python or sys.executable
+    return Reach(host.name, host.reached_at, python, host.user, configuration(hosts))
+
+
+def configuration(hosts: HostList) -> str:
+    """Return the path of the list's ssh configuration, relative to the list's own folder."""
+    if not hosts.ssh_config:
+        return ""
+    path = Path(hosts.ssh_config).expanduser()
+    return str(Path(hosts.source or ".").absolute().parent / path)
+
+
+def command(reach: Reach, words: Sequence[str]) -> list[str]:
+    """Return the argument list that runs the host's interpreter with `words`.
+
+    Examples
+    --------
+    >>> command(Reach("ada", "10.0.0.1", "/opt/my python"), ["-I", "-c", "pass"])[-2:]
+    ['10.0.0.1', "exec '/opt/my python' -I -c pass"]
+    """
+    argv = ["ssh", *(["-F", reach.config] if reach.config else [])]
+    for option in OPTIONS:
+        argv += ["-o", option]
+    argv += ["-l", reach.user] if reach.user else []
+    return [*argv, "-a", "-x", "-T", "--", reach.address, _line(reach.python, words)]
+
+
+def configured(reach: Reach) -> list[str]:
+    """Return the argument list that prints what the configuration says of a host; connects to nobody."""
+    return ["ssh", *(["-F", reach.config] if reach.config else []), "-G", "--", reach.address]
+
+
+def _line(python: str, words: Sequence[str]) -> str:
+    """Return the line the login's shell reads."""
+    quoted = " ".join(shlex.quote(word) for word in words)
+    if python.startswith("~/"):
+        return f'exec "$HOME"/{shlex.quote(python[2:])} {quoted}'
+    return f"exec {shlex.quote(python)} {quoted}"

@@ -1,0 +1,113 @@
+"""`Tending`: the verbs of a coordinator for an application that runs: monitor its contract, weigh, resize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
+
+from apples.actuator import Execution, Resized
+from apples.contract import Contract
+from apples.errors import LaunchError, UsageError
+from apples.estimator import PerformanceEstimator
+from apples.information import InformationPool, as_measured
+from apples.monitoring import Watched
+from apples.redistribution import Move, Redistribution, Tended, as_it_goes, weighed
+from apples.schedule import Estimate
+
+TendingPolicy = Callable[[Any, Tended], None]
+"""Called with the coordinator and the run, after each progress."""
+
+
+class Tending:
+    """What `Coordinator` can do for an application that runs; its attributes are the coordinator's."""
+
+    information: InformationPool
+    estimator: PerformanceEstimator
+    fresh: Callable[[InformationPool], InformationPool]
+    clock: Callable[[], float]
+    deliberation: Any
+    tell: Callable[[Redistribution], None] | None = None
+
+    def tend(self, execution: Execution, policy: TendingPolicy) -> Execution:
+        """Have a policy look after an execution until its end; it sees every progress first."""
+        record = self.deliberation
+        record.policy = policy
+        if record.chosen is None or not execution.movable:
+            return execution
+        return Tended(
+            execution,
+            lambda run: policy(self, run),
+            Contract.of(record.chosen),
+            Watched(clock=self.clock),
+            tell=self.tell or _nobody,
+        )
+
+    def breach(self, run: Tended) -> str:
+        """Return who breaks the contract of a running application, in words; empty when nobody does."""
+        pace = run.watched.pace()
+        return "" if pace is None else run.contract.breach(pace)
+
+    def now(self, run: Tended) -> Self:
+        """Return a coordinator that decides from what there is at this moment for a running application.
+
+        Where it runs, it takes what it was measured to take; elsewhere what the weather says.
+        """
+        run.looked = run.watched.clock()
+        pace, rows = run.watched.pace(), run.rows()
+        seconds = {} if pace is None else pace.compute_seconds
+        sky = self.fresh(self.information)
+        run.learn(as_measured(sky, rows, seconds), rows)
+        measured = as_measured(sky, rows, seconds, run.paces, run.bias)
+        other = copy(self)
+        other.information, other.deliberation = measured, type(self.deliberation)()
+        vars(other).pop("_alone_seconds", None)
+        return other
+
+    def weigh(self, run: Tended, candidate: Estimate) -> Move | None:
+        """Return what moving a running application to a candidate would bring and cost.
+
+        To be asked of the coordinator that `now` returned. None where nothing was measured yet, or the
+        candidate is what it has.
+        """
+        return weighed(run, candidate, self.information, self.estimator)
+
+    def go(self, run: Tended, move: Move) -> None:
+        """Carry a move out and record it; what the job refuses is recorded too."""
+        run.proposed = False
+        try:
+            done = self.resize(run, move.estimate)
+        except (UsageError, LaunchError) as refusal:
+            run.contract = as_it_goes(run)
+            run.decide(move, f"stays, though {move.explained()}: {refusal}")
+            return
+        # The move has shown what the model leaves out: that is part of the new promise.
+        factor = move.next_seconds / move.estimate.iteration_seconds
+        run.contract = replace(
+            run.contract, iteration_seconds=run.contract.iteration_seconds * factor
+        )
+        run.decide(move, f"moves: {move.explained()}", done)
+
+    def stay(self, run: Tended, move: Move) -> None:
+        """Record that a move does not pay; what is measured now is what is expected from now on."""
+        run.proposed = False
+        run.contract = as_it_goes(run)
+        run.decide(move, f"stays: {move.explained()}")
+
+    def resize(self, execution: Execution, estimate: Estimate) -> Resized:
+        """Move a running application to the hosts and rows of an estimate; returns when it is there.
+
+        Raises
+        ------
+        UsageError, LaunchError
+            It refused, or tried in vain, and goes on as it was.
+        """
+        done = execution.resize(estimate.schedule)
+        if isinstance(execution, Tended):
+            execution.contract = Contract.of(estimate)
+        return done
+
+
+def _nobody(_: Redistribution) -> None:
+    """Nobody wants to be told."""

@@ -1,0 +1,183 @@
+"""`Broker`: the external scheduler of Smith et al. 2001: "does this host satisfy X", and which does best.
+
+A scheduler asks without understanding X; another kind of resource is another broker in a mapping from the
+name before the bracket (``GPU[...]``) to the broker that judges it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apples.topology.cpus import CpuSet
+from apples.topology.keywords import requirement_of
+from apples.topology.language import Expression, RequirementError
+from apples.topology.machine import Topology
+from apples.topology.refusing import judge
+from apples.topology.requirement import Kind, Refusal, Requirement, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a broker says of one host.
+
+    Attributes
+    ----------
+    verdict
+        Yes, not now (something must end first), never (not on this host as it is).
+    reason
+        One clause with both numbers; empty for yes.
+    found, needed
+        The numbers compared.
+    key
+        The key of the requirement that decides.
+    quality
+        Of a yes: what hosts are ranked by, the smallest first.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    found: float = 0.0
+    needed: float = 0.0
+    key: str = ""
+    quality: tuple[float, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it is a yes."""
+        return self.verdict is Verdict.YES
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job asks of one host: the requirement as written, and ``-n``."""
+
+    expression: Expression
+    count: int = 1
+
+    def __hash__(self) -> int:
+        """Return the hash of its text."""
+        return hash((str(self.expression), self.count))
+
+
+class Broker(ABC):
+    """Judges requirements of one name. Books nothing: whoever allocates may still refuse.
+
+    A broker answers from what it knows at the moment, quickly and without waiting for a host. The same
+    knowledge gives the same answer.
+    """
+
+    @abstractmethod
+    def satisfies(self, host: str, request: Request) -> Answer:
+        """Return whether a host can satisfy a request: yes, not now or never, with one primary reason.
+
+        Raises
+        ------
+        RequirementError
+            The requirement cannot be read; on every host alike. Permanent.
+        """
+
+    def rank(self, hosts: Sequence[str], request: Request) -> list[str]:
+        """Return the hosts that can now, the best first; equal ones in the order given."""
+        answers = [(self.satisfies(host, request), host) for host in hosts]
+        able = [(answer.quality, i, host) for i, (answer, host) in enumerate(answers) if answer]
+        return [host for _, _, host in sorted(able)]
+
+
+def broker_of(expression: Expression, brokers: Mapping[str, Broker]) -> Broker:
+    """Return the broker that the name before the bracket selects; `RequirementError` if there is none."""
+    if expression.broker not in brokers:
+        known = ", ".join(sorted(brokers))
+        raise RequirementError(
+            f"requirement: no broker is called {expression.broker}: known are {known}"
+        )
+    return brokers[expression.broker]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpus:
+    """What is known of one host's CPUs at one moment.
+
+    Attributes
+    ----------
+    free
+        CPUs nobody has.
+    version
+        Changes whenever `free` does.
+    named
+        Static cpusets by name, and what is free in each.
+    """
+
+    topology: Topology
+    free: CpuSet
+    version: int = 0
+    named: Mapping[str, CpuSet] = field(default_factory=dict)
+
+
+class CpusetBroker(Broker):
+    """Judges ``CPUSET[...]`` by each host's topology and free CPUs; ranks by radius, then fewest free.
+
+    An answer is remembered until its host's version changes.
+
+    Parameters
+    ----------
+    known
+        Returns what is known of a host, None of one that nobody knows.
+
+    Examples
+    --------
+    >>> from apples.topology import synthetic
+    >>> from apples.topology.language import parse
+    >>> machine = synthetic("package:2 pu:4")
+    >>> hosts = {"ada": HostCpus(machine, CpuSet.parse("2-5")), "bob": HostCpus(machine, CpuSet.parse("0-3"))}
+    >>> broker = CpusetBroker(hosts.get)
+    >>> broker.rank(["ada", "bob"], Request(parse(""), 4))
+    ['bob', 'ada']
+    >>> broker.satisfies("ada", Request(parse("MAX_RADIUS=1"), 4)).reason
+    'the nearest 4 free CPUs lie within 2 hops, MAX_RADIUS is 1'
+    """
+
+    REMEMBERED = 100_000
+    """Answers kept; all are dropped when there are more."""
+
+    def __init__(self, known: Callable[[str], HostCpus | None]) -> None:
+        self._known = known
+        self._answers: dict[tuple[str, Request], tuple[int, Topology, Answer]] = {}
+        self._requirements: dict[Request, Requirement] = {}
+
+    def satisfies(self, host: str, request: Request) -> Answer:
+        """Return whether a host can satisfy a request."""
+        requirement = self._requirement(request)
+        known = self._known(host)
+        if known is None:
+            return Answer(Verdict.NEVER, f"nothing is known of the CPUs of {host}", 0, 1, "-n")
+        remembered = self._answers.get((host, request))
+        if remembered and remembered[:2] == (known.version, known.topology):
+            return remembered[2]
+        answer = _judge(known, requirement)
+        if len(self._answers) >= self.REMEMBERED:
+            self._answers.clear()
+        self._answers[host, request] = (known.version, known.topology, answer)
+        return answer
+
+    def _requirement(self, request: Request) -> Requirement:
+        if request not in self._requirements:
+            if len(self._requirements) >= self.REMEMBERED:
+                self._requirements.clear()
+            self._requirements[request] = requirement_of(request.expression, request.count)
+        return self._requirements[request]
+
+
+def _judge(known: HostCpus, requirement: Requirement) -> Answer:
+    free = known.free
+    if requirement.kind is Kind.STATIC:
+        if requirement.name not in known.named:
+            reason = f"there is no cpuset called {requirement.name}"
+            return Answer(Verdict.NOT_NOW, reason, 0, 1, "CPUSET_NAME")
+        free = known.named[requirement.name]
+    if requirement.kind is Kind.NONE:
+        return Answer(Verdict.YES, quality=(0.0, float(-len(free))))
+    found = judge(known.topology, free.mask, requirement)
+    if isinstance(found, Refusal):
+        return Answer(found.verdict, found.reason, found.found, found.needed, found.key)
+    return Answer(Verdict.YES, quality=(found, float(len(free))))

@@ -1,0 +1,144 @@
+"""`CpuSet`: a frozen set of CPUs, known by the numbers the operating system gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from apples.errors import UsageError
+
+MOST_CPUS = 2**13
+"""CPU and node numbers are below this, the most Linux can be built for; larger bitmaps are refused."""
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_WORD = re.compile(r"(?:0x)?[0-9a-f]{1,8}|", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSet:
+    """A set of CPU (or memory node) numbers as one integer; bit i stands for number i.
+
+    Examples
+    --------
+    >>> a = CpuSet.parse("0-3,8")
+    >>> len(a), list(a), str(a - CpuSet.of([1]))
+    (5, [0, 1, 2, 3, 8], '0,2-3,8')
+    """
+
+    mask: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mask < 0 or self.mask.bit_length() > MOST_CPUS:
+            raise UsageError(f"a CPU set holds numbers from 0 to {MOST_CPUS - 1}")
+
+    @staticmethod
+    def of(numbers: Iterable[int]) -> CpuSet:
+        """Return the set of some numbers; `UsageError` for one out of range."""
+        mask = 0
+        for number in numbers:
+            if not 0 <= number < MOST_CPUS:
+                raise UsageError(f"CPU {number}: must lie between 0 and {MOST_CPUS - 1}")
+            mask |= 1 << number
+        return CpuSet(mask)
+
+    @staticmethod
+    def parse(text: str) -> CpuSet:
+        """Return the set of a list such as `0-3,8`; white space and an empty list are allowed.
+
+        Raises
+        ------
+        UsageError
+            Anything else, with the place in the list. Permanent.
+        """
+        mask = 0
+        position = 0
+        for word in text.split(",") if text.strip() else ():
+            found = _RANGE.fullmatch(word.strip())
+            if not found or int(found[1]) > int(found[2] or found[1]):
+                raise UsageError(
+                    f"CPU list: '{word.strip()[:40]}' at position {position} is not of the form 3 or 0-3"
+                )
+            first, last = int(found[1]), int(found[2] or found[1])
+            if last >= MOST_CPUS:
+                raise UsageError(f"CPU list: {last} is not below {MOST_CPUS}")
+            mask |= (1 << last + 1) - (1 << first)
+            position += len(word) + 1
+        return CpuSet(mask)
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the numbers, ascending."""
+        mask = self.mask
+        while mask:
+            low = mask & -mask
+            yield low.bit_length() - 1
+            mask ^= low
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self.mask.bit_count()
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return self.mask != 0
+
+    def __contains__(self, number: object) -> bool:
+        """Whether a number belongs to the set."""
+        return isinstance(number, int) and number >= 0 and bool(self.mask >> number & 1)
+
+    def __or__(self, other: CpuSet) -> CpuSet:
+        """Return what is in either."""
+        return CpuSet(self.mask | other.mask)
+
+    def __and__(self, other: CpuSet) -> CpuSet:
+        """Return what is in both."""
+        return CpuSet(self.mask & other.mask)
+
+    def __sub__(self, other: CpuSet) -> CpuSet:
+        """Return what is in this and not in the other."""
+        return CpuSet(self.mask & ~other.mask)
+
+    def __le__(self, other: CpuSet) -> bool:
+        """Whether all of it is in the other."""
+        return not self.mask & ~other.mask
+
+    def __str__(self) -> str:
+        """Return the list form that `parse` reads, as the kernel writes it."""
+        parts, mask, at = [], self.mask, 0
+        while mask:
+            gap = (mask & -mask).bit_length() - 1
+            mask >>= gap
+            run = (~mask & mask + 1).bit_length() - 1
+            parts.append(f"{at + gap}-{at + gap + run - 1}" if run > 1 else f"{at + gap}")
+            mask >>= run
+            at += gap + run
+        return ",".join(parts)
+
+
+NO_CPUS = CpuSet()
+
+
+def hwloc_bitmap(text: str) -> int:
+    """Return the integer of an hwloc bitmap: 32-bit words, highest first; negative if it is infinite.
+
+    Raises
+    ------
+    UsageError
+        It is not one, or longer than `MOST_CPUS` bits. Permanent.
+
+    Examples
+    --------
+    >>> hwloc_bitmap("0x000000ff,,0x1") == (0xFF << 64) + 1, hwloc_bitmap("0xf...f")
+    (True, -1)
+    """
+    if len(text) > MOST_CPUS // 32 * 11 + 8:
+        raise UsageError(f"a bitmap of {len(text)} characters holds more than {MOST_CPUS} CPUs")
+    mask, words = 0, text.strip().split(",")
+    if words[0].lower() == "0xf...f":
+        mask, words = -1, words[1:]
+    if not text.strip() or not all(_WORD.fullmatch(word) for word in words):
+        raise UsageError(f"'{text[:40]}' is no hwloc bitmap such as 0x000000ff,,0x0000000f")
+    for word in words:
+        mask = mask << 32 | int(word or "0", 16)
+    if mask > 0 and mask.bit_length() > MOST_CPUS:
+        raise UsageError(f"a bitmap names CPU {mask.bit_length() - 1}, at most {MOST_CPUS - 1}")
+    return mask

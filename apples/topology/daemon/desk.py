@@ -1,0 +1,236 @@
+"""`Desk`: answers requests, whoever they come from; who may ask what is decided in `authorise` alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from apples.errors import LaunchError, UsageError
+from apples.topology.allocator import fit
+from apples.topology.daemon import protocol
+from apples.topology.daemon.allocating import Allocating, Answer, Seal
+from apples.topology.daemon.job import Job, JobState
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.node_manager import NodeManager
+from apples.topology.daemon.protocol import READING, Caller
+from apples.topology.daemon.recovery import recover
+from apples.topology.daemon.releasing import Releasing
+from apples.topology.daemon.requirements import read_requirement
+from apples.topology.daemon.resizing import Resizing
+from apples.topology.daemon.state import (
+    ANSWER_SECONDS,
+    Answered,
+    Message,
+    answer_document,
+    digest_of,
+    message_document,
+)
+from apples.topology.requirement import Refusal, Verdict
+
+Act = Callable[[Caller, Any, Seal], Coroutine[Any, Any, Answer]]
+MOST_POSTED = 4096
+"""Jobs that may have messages before they are allocated."""
+
+
+class Desk:
+    """The daemon without its sockets.
+
+    Parameters
+    ----------
+    node
+        The host.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.manager = NodeManager(node)
+        self.releasing = Releasing(node, self.manager)
+        allocating = Allocating(node, self.manager, self.releasing)
+        resizing = Resizing(node, self.manager, self.releasing)
+        self._acts: Mapping[str, Act] = {
+            "allocate": allocating.allocate,
+            "bind": lambda caller, request, _: allocating.bind(caller, request),
+            "deallocate": lambda _, request, seal: allocating.deallocate(request, seal),
+            "suspend": lambda _, request, seal: resizing.suspend(request, seal),
+            "resume": lambda _, request, seal: resizing.resume(request, seal),
+            "resize": lambda _, request, seal: resizing.resize(request, seal),
+            "post": self._post,
+        }
+        self._running: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
+
+    def start(self) -> None:
+        """Recover, and watch over what was recovered; inside a running event loop."""
+        recover(self.node)
+        for job in list(self.node.state.jobs.values()):
+            if job.state is JobState.RELEASING:
+                self.releasing.soon(job.job)
+            elif job.state is JobState.RUNNING:
+                self.releasing.guard(job)
+
+    def watch(self) -> None:
+        """Look at everything that changes without a request, and forget old messages."""
+        self.releasing.watch()
+        state, old = self.node.state, self.node.clock() - ANSWER_SECONDS
+        forget = [
+            name
+            for name, messages in state.messages.items()
+            if name not in state.jobs and max(m.at for m in messages.values()) < old
+        ]
+        if forget:
+            self.node.commit({}, forget=forget)
+
+    async def answer(self, caller: Caller, request: Any) -> Answer:
+        """Return the answer to a request; one that was answered before gets that answer again.
+
+        Raises
+        ------
+        ApplesError
+            The refusal. Nothing has changed.
+        """
+        identity = getattr(request, "request", None)
+        if identity is None:
+            authorise(self.node, caller, request)
+            return self._current(await self._act(caller, request, _unsealed))
+        key = (caller.principal, identity)
+        digest = digest_of(request.model_dump())
+        known = self.node.state.answered(*key, digest)
+        if known is not None:
+            return self._current(known)
+        authorise(self.node, caller, request)
+
+        def seal(it: Answer) -> dict[str, Any]:
+            answered = Answered(digest, it, self.node.clock())
+            return {"answer": answer_document(*key, answered)}
+
+        if key not in self._running:
+            task = asyncio.get_running_loop().create_task(self._act(caller, request, seal))
+            self._running[key] = digest, task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        running, task = self._running[key]
+        if running != digest:
+            raise UsageError(f"request {identity}: this id is in use for another request")
+        return self._current(await asyncio.shield(task))
+
+    async def _act(self, caller: Caller, request: Any, seal: Seal) -> Answer:
+        act = self._acts.get(request.verb)
+        return self._look(request) if act is None else await act(caller, request, seal)
+
+    def _look(self, request: Any) -> Answer:
+        """Answer what changes nothing of the jobs."""
+        match request:
+            case protocol.Read():
+                return self._read(request)
+            case protocol.Satisfies():
+                return self._satisfies(request)
+            case protocol.Jobs():
+                jobs = self.node.state.jobs.values()
+                return {"jobs": [self._told(j) for j in jobs if request.job in {None, j.job}]}
+            case protocol.Rescan():
+                self.watch()
+                return self._status()
+            case protocol.Status():
+                return self._status()
+        raise UsageError(f"{request.verb} is not to be asked here")
+
+    def _current(self, answer: Answer) -> Answer:
+        """Return an answer with what the fence guarantees now."""
+        guarantee = self.node.guarantees.get(str(answer.get("job")))
+        return answer if guarantee is None else {**answer, "guarantee": guarantee.value}
+
+    def _status(self) -> Answer:
+        node = self.node
+        jobs = node.state.jobs.values()
+        return {
+            "schema": "apples.topologyd/1",
+            "fence": node.fence.title,
+            "universe": str(node.universe),
+            "free": str(node.free),
+            "epoch": node.epoch,
+            "version": node.version,
+            "jobs": len(jobs),
+            "foreign": {path: str(cpus) for path, cpus in sorted(node.foreign.items())},
+            "quarantined": {j.job: str(j.taken) for j in jobs if j.state is JobState.QUARANTINED},
+            "problems": list(node.problems),
+        }
+
+    def _told(self, job: Job) -> Answer:
+        """Return what anybody may know of a job."""
+        guarantee = self.node.guarantees.get(job.job)
+        return {
+            "job": job.job,
+            "number": job.number,
+            "principal": job.principal,
+            "state": job.state.value,
+            "cpus": str(job.holds),
+            "owns": str(job.owns),
+            "mems": str(job.mems),
+            "pen": job.name(self.node.mark),
+            "guarantee": None if guarantee is None else guarantee.value,
+        }
+
+    def _satisfies(self, request: protocol.Satisfies) -> Answer:
+        node = self.node
+        requirement = read_requirement(node, request.requirement, request.count)
+        found = fit(node.topology, node.free, requirement)
+        if isinstance(found, Refusal):
+            answer = {"reason": found.reason, "key": found.key}
+            return {"satisfies": found.verdict.value, **answer, "version": node.version}
+        return {
+            "satisfies": Verdict.YES.value,
+            "cpus": str(found.cpus),
+            "radius": found.radius,
+            "centre": found.centre,
+            "total": found.total,
+            "version": node.version,
+        }
+
+    async def _post(self, caller: Caller, request: protocol.Post, seal: Seal) -> Answer:
+        state = self.node.state
+        if request.job not in state.messages and len(state.messages) >= MOST_POSTED:
+            raise LaunchError(f"{MOST_POSTED} jobs have messages already")
+        message = Message(request.number, request.text, caller.principal, self.node.clock())
+        answer: Answer = {"job": request.job, "number": request.number}
+        posts = [message_document(message)]
+        self.node.commit({}, job=request.job, posts=posts, **seal(answer))
+        return answer
+
+    def _read(self, request: protocol.Read) -> Answer:
+        found = self.node.state.messages.get(request.job, {})
+        if request.number is not None and request.number not in found:
+            raise UsageError(f"{request.job}: there is no message {request.number}")
+        wanted = sorted(found) if request.number is None else [request.number]
+        return {"job": request.job, "messages": [message_document(found[n]) for n in wanted]}
+
+
+def authorise(node: Node, caller: Caller, request: Any) -> None:
+    """Let a request pass, or not: the one place where that is decided.
+
+    Anybody who may connect may look. A job is its owner's, and its messages are whoever's who posted first;
+    the operator may act on all.
+
+    Raises
+    ------
+    UsageError
+        It is not for this caller, or there is no such job. Permanent.
+    """
+    if request.verb in READING:
+        return
+    if not caller.writes and request.verb != "read":
+        raise UsageError(f"{request.verb}: {caller.principal} may only look")
+    if request.verb == "rescan":
+        if not caller.operator:
+            raise UsageError(f"rescan: {caller.principal} is not the operator")
+        return
+    job = node.state.jobs.get(request.job)
+    owner = job.principal if job is not None else node.state.posted.get(request.job)
+    if owner is None and request.verb not in {"allocate", "post"}:
+        raise UsageError(f"{request.verb}: there is no job {request.job}")
+    if owner is not None and owner != caller.principal and not caller.operator:
+        raise UsageError(f"{request.verb}: job {request.job} is not {caller.principal}'s")
+    if job is None and request.verb not in {"allocate", "post", "read"}:
+        raise UsageError(f"{request.verb}: there is no job {request.job}")
+
+
+def _unsealed(_: Answer) -> dict[str, Any]:
+    return {}

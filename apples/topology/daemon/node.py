@@ -1,0 +1,206 @@
+"""`Node`: the state with its journal, the machine and the fence; every change goes through `commit`.
+
+The order is always the same: the record is on the disk, then the kernel is made to look like it, then the
+answer goes out. Making the kernel look like the ledger may be repeated, so recovery is doing it for all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from apples.errors import ApplesError
+from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.daemon.job import Job, JobState
+from apples.topology.daemon.journal import Journal
+from apples.topology.daemon.options import Options
+from apples.topology.daemon.state import NodeState, Record, taken
+from apples.topology.fence import Fence, FenceError, Guarantee
+from apples.topology.folder import Folder
+from apples.topology.machine import Topology
+
+MOST_PROBLEMS: Final = 200
+SLACK: Final = 1000
+"""Records beyond those of the state after which the journal is written anew."""
+
+
+class Node:
+    """One host's CPUs: who has which, on disk and in the kernel.
+
+    Parameters
+    ----------
+    topology
+        The machine.
+    fence
+        What keeps jobs on their CPUs.
+    folder
+        Where the journal is; its path makes the mark that this daemon's pens bear.
+    clock
+        Seconds since the epoch, for what is kept and for how long.
+
+    Attributes
+    ----------
+    version
+        Of the free map; grows with every change of it. Begins anew with the daemon, whose `epoch` tells.
+    problems
+        What an operator should know, one line each, newest last.
+    unfitted
+        Jobs whose pens the kernel refused to make as the ledger has them; tried again by the watch.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        fence: Fence,
+        folder: Folder,
+        options: Options | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.topology = topology
+        self.fence = fence
+        self.options = options or Options()
+        self.clock = clock
+        self.state = NodeState()
+        self.journal = Journal(folder)
+        self.mark = sha256(folder.name.encode()).hexdigest()[:8]
+        self.guarantees: dict[str, Guarantee] = {}
+        self.problems: list[str] = []
+        self.unfitted: set[str] = set()
+        self.version = 0
+        self.epoch = time.time_ns()
+        self._universe = NO_CPUS
+        self._mems = NO_CPUS
+        self._foreign: Mapping[str, CpuSet] = {}
+        self.rescan()
+
+    @property
+    def universe(self) -> CpuSet:
+        """CPUs that may be given at all: known, allowed, not reserved."""
+        return (self._universe & self.topology.cpus) - self.options.reserved
+
+    @property
+    def mems(self) -> CpuSet:
+        """Memory nodes that may be used."""
+        return self._mems
+
+    @property
+    def foreign(self) -> Mapping[str, CpuSet]:
+        """Path -> CPUs of the sets of others."""
+        return self._foreign
+
+    @property
+    def free(self) -> CpuSet:
+        """CPUs that nobody has."""
+        found = self.universe - taken(self.state.jobs.values())
+        for held in self._foreign.values():
+            found -= held
+        return found
+
+    def rescan(self) -> None:
+        """Look again at what surrounds us and which sets others have."""
+        universe, mems = self.fence.universe()
+        ours = f"topologyd-{self.mark}-"
+        sets = self.fence.sets()
+        foreign = {
+            path: cpus
+            for path, cpus in sets.items()
+            if not path.rpartition("/")[2].startswith(ours)
+            and not any(fnmatchcase(path, pattern) for pattern in self.options.ignored)
+        }
+        if (universe, foreign) != (self._universe, self._foreign):
+            self.version += 1
+        self._universe, self._mems, self._foreign = universe, mems, foreign
+        for path, held in foreign.items():
+            for job in self.state.jobs.values():
+                if held & job.holds:
+                    self.report(f"CPUs {held & job.holds} of {job.job} are in the set {path} too")
+
+    def commit(self, jobs: Mapping[str, Job | None], **more: Any) -> None:
+        """Record what some jobs are from now on (None: gone), and whatever else goes with it.
+
+        Raises
+        ------
+        JournalError
+            Nothing has changed.
+        """
+        record: Record = {
+            "do": "jobs",
+            "jobs": {n: None if j is None else j.document() for n, j in jobs.items()},
+            **more,
+        }
+        self.record(record)
+        if jobs:
+            self.version += 1
+
+    def record(self, record: Record) -> None:
+        """Write a record and take it in."""
+        if not self.journal.whole:
+            self.journal.rewrite(self.state.records())
+        self.journal.append(record)
+        self.state.apply(record)
+        if self.journal.lines > SLACK + 2 * (len(self.state.jobs) + len(self.state.answers)):
+            try:
+                self.journal.rewrite(self.state.records())
+            except ApplesError as error:
+                self.report(
+                    str(error)
+                )  # what was asked for is on the disk; the next record retries
+
+    def fit(self, names: Iterable[str]) -> None:
+        """Make the pens of some jobs what the ledger says: first all that shrink, then all that grow.
+
+        Raises
+        ------
+        FenceError
+            The kernel refused one of them; the others are done.
+        """
+        found = (self.state.jobs.get(name) for name in names)
+        jobs = [job for job in found if job is not None and job.state is JobState.RUNNING]
+        refused = ""
+        for job in jobs:
+            here = self.fence.cpus(job.name(self.mark))
+            if here and not here <= job.holds and here & job.holds:
+                refused = self._fitted(job.change(holds=here & job.holds)) or refused
+        for job in jobs:
+            why = self._fitted(job)
+            (self.unfitted.add if why else self.unfitted.discard)(job.job)
+            refused = why or refused
+        if refused:
+            raise FenceError(refused)
+
+    def refit(self, names: Iterable[str]) -> None:
+        """Do as `fit` where nobody waits for it: what is refused is reported and tried again."""
+        try:
+            self.fit(names)
+        except FenceError as error:
+            self.report(str(error))
+
+    def _fitted(self, job: Job) -> str:
+        try:
+            self.guarantees[job.job] = self.fence.fit(job.pen(self.mark))
+        except (FenceError, OSError) as error:
+            return str(error)
+        return ""
+
+    def report(self, problem: str) -> None:
+        """Note something an operator should know; once."""
+        if problem not in self.problems:
+            self.problems = [*self.problems[1 - MOST_PROBLEMS :], problem]
+
+    def pens(self) -> frozenset[str]:
+        """Return the names of the pens that bear our mark."""
+        ours = f"topologyd-{self.mark}-"
+        return frozenset(name for name in self.fence.names() if name.startswith(ours))
+
+
+def boot() -> str:
+    """Return what identifies the time since this machine was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"

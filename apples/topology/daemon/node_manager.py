@@ -1,0 +1,190 @@
+"""SD-Policy's node manager: shrink the mates, wait until they have adapted, then start the guest.
+
+A job that follows its resizes is asked first, and has until the deadline to acknowledge; then its CPUs are
+taken by the fence whether it has or not (it is oversubscribed then, not unsafe). One that does not follow
+cannot be asked, and sees its mask change. Nobody starts on CPUs that another still has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from apples.errors import LaunchError
+from apples.topology.cpus import CpuSet
+from apples.topology.daemon.job import Job
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.sharing import arrive
+from apples.topology.requirement import Refusal
+
+MOST_EVENTS: Final = 64
+"""Changes that a follower may be behind; then it is let go and has to ask anew."""
+MOST_FOLLOWERS: Final = 1024
+ATTEMPTS: Final = 3
+
+
+class Heard(StrEnum):
+    """What became of asking a job to give up CPUs."""
+
+    ACKNOWLEDGED = "acknowledged"
+    TIMEOUT = "timeout"
+    NOT_REGISTERED = "not registered"
+
+
+@dataclass(eq=False)
+class Follower:
+    """A connection that is told of a job's resizes.
+
+    Attributes
+    ----------
+    events
+        What it has not been told yet; None ends the connection.
+    """
+
+    job: str
+    events: asyncio.Queue[dict[str, Any] | None] = field(
+        default_factory=lambda: asyncio.Queue(MOST_EVENTS)
+    )
+
+
+class NodeManager:
+    """Asks jobs to shrink and tells them that they may grow.
+
+    Parameters
+    ----------
+    node
+        Whose jobs they are.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._followers: dict[str, list[Follower]] = {}
+        self._waiting: dict[int, tuple[set[Follower], asyncio.Event]] = {}
+        self._serial = 0
+        self.lock = asyncio.Lock()
+        """Held while CPUs change hands, so that two guests do not ask for the same ones."""
+
+    def follow(self, job: str) -> Follower:
+        """Return a new follower of a job.
+
+        Raises
+        ------
+        LaunchError
+            There are too many. Transient.
+        """
+        if sum(map(len, self._followers.values())) >= MOST_FOLLOWERS:
+            raise LaunchError(f"{MOST_FOLLOWERS} connections follow jobs already")
+        follower = Follower(job)
+        self._followers.setdefault(job, []).append(follower)
+        return follower
+
+    def unfollow(self, follower: Follower) -> None:
+        """Forget a follower, if it is not forgotten yet."""
+        rest = [f for f in self._followers.pop(follower.job, ()) if f is not follower]
+        if rest:
+            self._followers[follower.job] = rest
+        for serial in list(self._waiting):
+            self.acknowledge(follower, serial)  # what is gone will not say more
+
+    def acknowledge(self, follower: Follower, serial: int) -> bool:
+        """Take in that a follower has adapted, or is gone; whether anybody still waits for it."""
+        silent, event = self._waiting.get(serial, (set(), None))
+        if event is None or follower not in silent:
+            return False
+        silent.discard(follower)
+        if not silent:
+            event.set()
+        return True
+
+    def tell(self, job: str, event: Mapping[str, Any]) -> None:
+        """Put an event before all followers of a job; those who are too far behind are let go."""
+        for follower in list(self._followers.get(job, ())):
+            try:
+                follower.events.put_nowait(dict(event))
+            except asyncio.QueueFull:
+                self.unfollow(follower)
+                while not follower.events.empty():
+                    follower.events.get_nowait()
+                follower.events.put_nowait(None)
+
+    def told(self, job: Job) -> None:
+        """Tell a job what it has now: nothing to acknowledge."""
+        self.tell(job.job, {"event": "resized", "serial": 0, "cpus": str(job.holds)})
+
+    def ended(self, job: str) -> None:
+        """Let the followers of a job go."""
+        for follower in list(self._followers.get(job, ())):
+            self.unfollow(follower)
+            while not follower.events.empty():
+                follower.events.get_nowait()
+            follower.events.put_nowait(None)
+
+    async def ask(self, targets: Mapping[str, CpuSet], seconds: float) -> dict[str, Heard]:
+        """Ask jobs to adapt to fewer CPUs, all at once; return what each said within `seconds`."""
+        return dict(
+            zip(
+                targets,
+                await asyncio.gather(
+                    *(self._ask(job, cpus, seconds) for job, cpus in targets.items())
+                ),
+                strict=True,
+            )
+        )
+
+    async def _ask(self, job: str, cpus: CpuSet, seconds: float) -> Heard:
+        if job not in self._followers:
+            return Heard.NOT_REGISTERED
+        self._serial += 1
+        serial, event = self._serial, asyncio.Event()
+        self._waiting[serial] = set(self._followers[job]), event
+        try:
+            self.tell(
+                job,
+                {"event": "resize", "serial": serial, "cpus": str(cpus), "seconds": seconds},
+            )
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            return Heard.TIMEOUT
+        finally:
+            del self._waiting[serial]
+        return Heard.ACKNOWLEDGED
+
+    async def welcome(self, guest: Job, seconds: float) -> tuple[dict[str, Job], dict[str, Heard]]:
+        """Return the jobs as they are when a guest runs among them, its mates having been asked.
+
+        Nothing is recorded yet; the caller must do so before it waits for anything.
+
+        Raises
+        ------
+        LaunchError
+            Not now: the mates cannot give enough, or kept coming and going.
+        """
+        heard: dict[str, Heard] = {}
+        asked: dict[str, CpuSet] = {}
+        found = None
+        try:
+            for _ in range(ATTEMPTS):
+                plan = self._plan(guest)
+                mates = {n: job.holds for n, job in plan.items() if n != guest.job}
+                targets = {n: cpus for n, cpus in mates.items() if asked.get(n) != cpus}
+                if not targets:
+                    found = plan
+                    return found, heard
+                heard |= await self.ask(targets, seconds)
+                asked |= targets
+        finally:
+            if found is None:  # those that were asked have made room for nothing
+                for name in asked.keys() & self._node.state.jobs.keys():
+                    self.told(self._node.state.jobs[name])
+        raise LaunchError(f"{guest.job}: not now: the jobs here kept changing; ask again")
+
+    def _plan(self, guest: Job) -> dict[str, Job]:
+        node = self._node
+        factor = node.options.sharing_factor
+        found = arrive(node.topology, node.state.jobs, guest, node.free, factor)
+        if isinstance(found, Refusal):
+            raise LaunchError(f"{guest.job}: {found.verdict}: {found.reason}")
+        return found

@@ -1,0 +1,245 @@
+"""What may be asked of the daemon, line by line: JSON objects, checked, bounded; and who may ask it.
+
+An answer is one line as well: ``{"ok": true, ...}`` or ``{"ok": false, "error": .., "code": ..}`` with the
+exit code that a command ends with: 2 wrong for good, 3 never on this host, 4 not now, 7 too late.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from apples.errors import UsageError
+from apples.topology.daemon.job import Until
+from apples.topology.daemon.lines import LONGEST_LINE
+
+LONGEST_TEXT: Final = 8192
+"""Characters of a message or requirement."""
+MOST_MESSAGES: Final = 128
+"""Messages of one job."""
+MOST_WAIT: Final = 60.0
+JOB: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+JobName = Annotated[str, Field(pattern=JOB)]
+RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_WAIT)]
+Count = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Status(_Request):
+    """Free map with its version, fence and guarantee, problems."""
+
+    verb: Literal["status"]
+
+
+class Jobs(_Request):
+    """All allocations, or one."""
+
+    verb: Literal["jobs"]
+    job: JobName | None = None
+
+
+class Satisfies(_Request):
+    """Whether a requirement can be satisfied: yes, not now or never, and why."""
+
+    verb: Literal["satisfies"]
+    requirement: Text = ""
+    count: Count = 1
+
+
+class Allocate(_Request):
+    """CPUs and a pen for a job.
+
+    Attributes
+    ----------
+    requirement, message
+        ``CPUSET[...]``, or the number of the job's message in which it is found.
+    least
+        The job is malleable and cannot do with less; 0: it is not.
+    share
+        Take CPUs from malleable mates if too few are free.
+    """
+
+    verb: Literal["allocate"]
+    request: RequestId
+    job: JobName
+    count: Count = 1
+    requirement: Text = ""
+    message: int | None = Field(default=None, ge=0)
+    least: int = Field(default=0, ge=0, le=1 << 16)
+    share: bool = False
+    until: Literal["keeper", "empty", "told"] = "keeper"
+    seconds: Seconds = 5.0
+
+    @property
+    def ends(self) -> Until:
+        """What ends the allocation."""
+        return Until(self.until)
+
+
+class Bind(_Request):
+    """Move the process that asks into the job's pen."""
+
+    verb: Literal["bind"]
+    job: JobName
+
+
+class Deallocate(_Request):
+    """Kill what is left of a job and free its CPUs; first politely, for `grace` seconds."""
+
+    verb: Literal["deallocate"]
+    request: RequestId
+    job: JobName
+    grace: Seconds = 0.0
+
+
+class Suspend(_Request):
+    """Stop a job and give its CPUs back."""
+
+    verb: Literal["suspend"]
+    request: RequestId
+    job: JobName
+
+
+class Resume(_Request):
+    """Let a suspended job go on, on its old CPUs if they are free, else on others."""
+
+    verb: Literal["resume"]
+    request: RequestId
+    job: JobName
+
+
+class Resize(_Request):
+    """Give a running job more or fewer CPUs; it has `seconds` to acknowledge that it gave some up."""
+
+    verb: Literal["resize"]
+    request: RequestId
+    job: JobName
+    count: Count
+    seconds: Seconds = 5.0
+
+
+class Post(_Request):
+    """Attach a text to a job, under a number; the job need not be there yet (bpost)."""
+
+    verb: Literal["post"]
+    request: RequestId
+    job: JobName
+    text: Text
+    number: int = Field(default=0, ge=0, lt=MOST_MESSAGES)
+
+
+class Read(_Request):
+    """The texts of a job, or one of them (bread)."""
+
+    verb: Literal["read"]
+    job: JobName
+    number: int | None = Field(default=None, ge=0, lt=MOST_MESSAGES)
+
+
+class Follow(_Request):
+    """Be told of every change of a job's CPUs; the connection stays open for `Acknowledge`."""
+
+    verb: Literal["follow"]
+    job: JobName
+
+
+class Acknowledge(_Request):
+    """The job has adapted to the resize of this number."""
+
+    verb: Literal["acknowledge"]
+    serial: int
+
+
+class Rescan(_Request):
+    """Look at foreign sets, orphans and quarantine now."""
+
+    verb: Literal["rescan"]
+
+
+Request = Annotated[
+    Status
+    | Jobs
+    | Satisfies
+    | Allocate
+    | Bind
+    | Deallocate
+    | Suspend
+    | Resume
+    | Resize
+    | Post
+    | Read
+    | Follow
+    | Acknowledge
+    | Rescan,
+    Field(discriminator="verb"),
+]
+_REQUEST: TypeAdapter[Any] = TypeAdapter(Request)
+
+READING: Final = frozenset({"status", "jobs", "satisfies"})
+"""What anybody may ask who may connect; everything else is for the owner of the job and the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks.
+
+    Attributes
+    ----------
+    principal
+        ``uid:1000`` or ``token:ada``; whose the jobs are.
+    operator
+        May act on everybody's jobs.
+    writes
+        May change anything at all.
+    process, start
+        The process that asks and when it began; 0 for one on another host.
+    """
+
+    principal: str
+    operator: bool = False
+    writes: bool = True
+    process: int = 0
+    start: str = ""
+
+    @property
+    def keeper(self) -> str:
+        """What identifies the process as long as this machine is up; empty for none."""
+        return f"{self.process}:{self.start}" if self.process and self.start else ""
+
+
+def parse_request(line: bytes) -> Any:
+    """Return the request in a line.
+
+    Raises
+    ------
+    UsageError
+        It is none; the message names the field and never repeats its value. Permanent.
+    """
+    if len(line) > LONGEST_LINE:
+        raise UsageError(f"a request of {len(line)} bytes is longer than {LONGEST_LINE}")
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UsageError("a request is one line with a JSON object") from None
+    try:
+        return _REQUEST.validate_python(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"][1:] or ("verb",))[:100]
+        raise UsageError(f"request: {place}: {_plain(first)}") from None
+
+
+def _plain(problem: Any) -> str:
+    kind = str(problem["type"])
+    if kind.startswith("union_tag"):
+        return "one of the verbs of docs/topologyd.md is wanted"
+    return str(problem["msg"])[:200]

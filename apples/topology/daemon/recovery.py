@@ -1,0 +1,119 @@
+"""What a daemon does first: read the journal, and make the kernel look like it.
+
+After a reboot no job is left; after anything else every job keeps its CPUs. A pen that the journal knows
+nothing of is adopted while there are processes in it, and removed if there are none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from apples.errors import ApplesError
+from apples.topology.cpus import NO_CPUS
+from apples.topology.daemon.job import Job, JobState, Until
+from apples.topology.daemon.node import Node, boot
+from apples.topology.daemon.sharing import violations
+from apples.topology.daemon.state import taken
+from apples.topology.fence import FenceError, Pen
+
+DAMAGED: Final = (ValueError, KeyError, TypeError, ApplesError)
+
+
+def recover(node: Node) -> None:
+    """Bring a node to where it was.
+
+    Raises
+    ------
+    JournalError, OSError
+        The journal cannot be read or written at all: the disk.
+    """
+    found = node.journal.recover()
+    for problem in found.problems:
+        node.report(f"journal: {problem}; a copy is beside it")
+    for record in found.records:
+        try:
+            node.state.apply(record)
+        except DAMAGED as error:
+            node.report(f"journal: a record is left out: {type(error).__name__}: {error}")
+    if not node.journal.whole:
+        node.journal.rewrite(node.state.records())
+    if node.state.boot != boot():
+        node.record({"do": "boot", "boot": boot(), "jobs": dict.fromkeys(node.state.jobs)})
+    _put_right(node)
+    adopt_orphans(node)
+    _fit_all(node)
+    node.rescan()
+
+
+def adopt_orphans(node: Node) -> None:
+    """Adopt the pens that the journal does not know, or remove those that are empty."""
+    known = {job.name(node.mark) for job in node.state.jobs.values()}
+    for name in sorted(node.pens() - known):
+        with contextlib.suppress(FenceError):
+            if not node.fence.processes(name):
+                node.fence.remove(name)
+                continue
+        _adopt(node, name)
+
+
+def _adopt(node: Node, name: str) -> None:
+    """Take a pen with processes into the ledger, with what nobody else has of its CPUs."""
+    inner, _, number = name.removeprefix(f"topologyd-{node.mark}-").rpartition("-")
+    others = taken(node.state.jobs.values())
+    cpus = node.fence.cpus(name) - others
+    if inner in node.state.jobs or not cpus:
+        node.report(f"{name} has processes on CPUs of others: nothing is done about it")
+        return
+    job = Job(
+        inner,
+        int(number),
+        "uid:0",
+        owns=cpus,
+        holds=cpus,
+        mems=node.mems,
+        count=len(cpus),
+        until=Until.EMPTY,
+    )
+    node.commit({inner: job})
+    node.report(f"{name} was not in the journal and is adopted")
+
+
+def _put_right(node: Node) -> None:
+    """Give up what records that were lost would have said: nobody has what two claim."""
+    wrong = violations(node.state.jobs, node.topology.cpus)
+    if not wrong:
+        return
+    seen = NO_CPUS
+    changes: dict[str, Job | None] = {}
+    for job in sorted(node.state.jobs.values(), key=lambda job: -job.number):
+        real = node.fence.cpus(job.name(node.mark)) or job.holds
+        holds = (real & node.topology.cpus) - seen
+        if not holds and job.state is JobState.RUNNING:
+            changes[job.job] = job.change(state=JobState.RELEASING, owns=NO_CPUS, holds=NO_CPUS)
+            continue
+        seen |= holds
+        if (holds, holds) != (job.holds, job.owns):
+            changes[job.job] = job.change(holds=holds, owns=holds)
+    for problem in wrong:
+        node.report(f"after damage to the journal: {problem}")
+    if changes:
+        node.commit(changes)
+
+
+def _fit_all(node: Node) -> None:
+    try:
+        node.fit(list(node.state.jobs))
+    except FenceError as error:
+        node.report(str(error))
+    for job in node.state.jobs.values():
+        name = job.name(node.mark)
+        try:
+            if job.state is JobState.RUNNING:
+                node.fence.thaw(name)
+            elif job.state is JobState.SUSPENDED:
+                if not node.fence.cpus(name):
+                    node.fence.fit(Pen(name, job.was, job.mems))
+                node.fence.freeze(name)
+        except FenceError as error:
+            node.report(str(error))

@@ -1,0 +1,240 @@
+"""Ending jobs: the kill loop with its deadline, quarantine, and the watch that finds what was left.
+
+Nothing here goes by process numbers: a pen bears the number of its allocation, which is never used twice,
+and whoever is in it is killed; a job that came later under the same name has another pen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from apples.errors import LaunchError
+from apples.topology.daemon.job import Job, JobState, Until
+from apples.topology.daemon.journal import JournalError
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.node_manager import NodeManager
+from apples.topology.daemon.recovery import adopt_orphans
+from apples.topology.daemon.sharing import leave
+from apples.topology.fence import FenceError
+from apples.topology.fences.affinity import Affinity, started
+from apples.topology.fences.signals import signal_members
+
+FIRST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.05
+
+
+class Releasing:
+    """Ends jobs, at once or when what keeps them has ended.
+
+    Parameters
+    ----------
+    node
+        Whose jobs they are.
+    manager
+        Tells owners that they have their CPUs back.
+    """
+
+    def __init__(self, node: Node, manager: NodeManager) -> None:
+        self._node = node
+        self._manager = manager
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._keepers: dict[str, int] = {}
+        self._claims: dict[str, asyncio.TimerHandle] = {}
+        self._strays: dict[str, frozenset[int]] = {}
+
+    async def release(
+        self, name: str, grace: float = 0.0, sealed: Mapping[str, Any] | None = None
+    ) -> None:
+        """Kill what is left of a job and free its CPUs; whoever asks while it goes on waits too.
+
+        `sealed` is the answer as it goes into the record that says so: what was begun is finished after a
+        crash, and whoever asks again is to hear that it was done.
+
+        Raises
+        ------
+        LaunchError
+            Its processes cannot be killed: its CPUs are in quarantine.
+        JournalError
+            Nothing can be recorded now; it stays as it is.
+        """
+        if name not in self._tasks:
+            release = self._release(name, grace, sealed or {})
+            task = asyncio.get_running_loop().create_task(release)
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        elif sealed:
+            self._node.commit({}, **sealed)
+        await asyncio.shield(self._tasks[name])
+
+    def soon(self, name: str) -> None:
+        """Release a job without anybody waiting for it."""
+        if name in self._tasks or name not in self._node.state.jobs:
+            return
+        task = asyncio.get_running_loop().create_task(self._release(name, 0.0, {}))
+        self._tasks[name] = task
+
+        def done(ended: asyncio.Task[None]) -> None:
+            self._tasks.pop(name, None)
+            if not ended.cancelled() and ended.exception() is not None:
+                self._node.report(f"{name}: {ended.exception()}")
+
+        task.add_done_callback(done)
+
+    async def _release(self, name: str, grace: float, sealed: Mapping[str, Any]) -> None:
+        job = self._node.state.jobs[name]
+        pen = job.name(self._node.mark)
+        if job.state is JobState.RUNNING and grace > 0:
+            signal_members(lambda: self._node.fence.processes(pen), signal.SIGTERM)
+            await self._until(lambda: not self._node.fence.processes(pen), grace)
+            job = self._node.state.jobs[name]
+        ending = job if job.state is JobState.QUARANTINED else job.change(state=JobState.RELEASING)
+        self._node.commit({name: ending}, **sealed)
+        self._manager.ended(name)
+        self.forget(name)
+        if not await self._until(lambda: self._round(pen), self._node.options.kill_seconds):
+            self._quarantine(name, pen, sealed)
+        self.gone(name)
+
+    def gone(self, name: str) -> None:
+        """Record that a job whose pen is gone is no more; its CPUs go where they belong."""
+        node = self._node
+        changes = leave(node.state.jobs, name)
+        node.commit({name: None, **changes})
+        node.guarantees.pop(name, None)
+        node.unfitted.discard(name)
+        node.refit(changes)
+        for changed in changes:
+            self._manager.told(node.state.jobs[changed])
+
+    def _round(self, pen: str) -> bool:
+        """Remove the pen, or kill who is in it; whether it is gone."""
+        fence = self._node.fence
+        if fence.remove(pen):
+            return True
+        with contextlib.suppress(FenceError, OSError):
+            fence.kill(pen)
+        return fence.remove(pen)
+
+    def _quarantine(self, name: str, pen: str, sealed: Mapping[str, Any]) -> None:
+        node = self._node
+        job = node.state.jobs[name]
+        answer = sealed.get("answer")
+        more = {"retract": [answer["by"], answer["id"]]} if answer else {}
+        node.commit({name: job.change(state=JobState.QUARANTINED)}, **more)
+        left = sorted(node.fence.processes(pen))[:5]
+        raise LaunchError(
+            f"{name}: processes {left} cannot be killed; CPUs {job.taken} are in quarantine"
+        )
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        end, pause = loop.time() + seconds, FIRST_PAUSE
+        while not done():
+            if loop.time() > end:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return True
+
+    def guard(self, job: Job) -> None:
+        """Watch for the end of what keeps a job, and that somebody enters it in time."""
+        if job.until is Until.KEEPER:
+            self._guard_keeper(job)
+        if not self._node.fence.processes(job.name(self._node.mark)):
+            loop = asyncio.get_running_loop()
+            seconds = self._node.options.claim_seconds
+            self._claims[job.job] = loop.call_later(seconds, self._unclaimed, job)
+
+    def guard_again(self, job: Job) -> None:
+        """Take in that a job has come back: whether it is watched has not changed, what is watched has."""
+        self.forget(job.job)
+        self.guard(job)
+
+    def _guard_keeper(self, job: Job) -> None:
+        process, _, start = job.keeper.partition(":")
+        try:
+            descriptor = os.pidfd_open(int(process))
+        except (OSError, ValueError):
+            self.soon(job.job)
+            return
+        if started(int(process)) != start:
+            os.close(descriptor)
+            self.soon(job.job)
+            return
+        self._keepers[job.job] = descriptor
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, self._keeper_ended, job)
+
+    def _keeper_ended(self, job: Job) -> None:
+        self.forget(job.job)
+        self.soon(job.job)
+
+    def _unclaimed(self, job: Job) -> None:
+        self._claims.pop(job.job, None)
+        now = self._node.state.jobs.get(job.job)
+        if now is not None and now.number == job.number and now.state is JobState.RUNNING:
+            self._node.report(f"{job.job}: nobody entered it in time: released")
+            self.soon(job.job)
+
+    def claimed(self, name: str) -> None:
+        """Take in that a process has entered."""
+        timer = self._claims.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def forget(self, name: str) -> None:
+        """Watch a job no more."""
+        self.claimed(name)
+        self._strays.pop(name, None)
+        descriptor = self._keepers.pop(name, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    def watch(self) -> None:
+        """Look once at everything that may have changed without anybody saying so."""
+        node = self._node
+        node.rescan()
+        adopt_orphans(node)
+        for name, job in list(node.state.jobs.items()):
+            pen = job.name(node.mark)
+            if name in self._tasks:
+                continue
+            if job.state in {JobState.QUARANTINED, JobState.RELEASING}:
+                if self._round(pen):
+                    with contextlib.suppress(JournalError):
+                        self.gone(name)
+            elif job.state is JobState.RUNNING:
+                self._look_at(job, pen)
+
+    def _look_at(self, job: Job, pen: str) -> None:
+        node = self._node
+        inside = node.fence.processes(pen)
+        if job.until is Until.EMPTY and not inside and job.job not in self._claims:
+            self.soon(job.job)
+            return
+        if job.job in node.unfitted:
+            node.refit([job.job])
+            with contextlib.suppress(FenceError):
+                node.fence.thaw(pen)
+        strays = node.fence.strays(job.pen(node.mark)) if inside else frozenset[int]()
+        if strays & self._strays.get(job.job, frozenset()):  # one on its way in is seen once only
+            node.report(f"{job.job}: {len(strays)} processes were found outside CPUs {job.holds}")
+        self._strays[job.job] = strays
+        if (
+            strays and node.fence.title == Affinity.title
+        ):  # a set that others changed is left to them
+            node.refit([job.job])
+
+    async def close(self) -> None:
+        """Let go of everything that is watched; jobs go on."""
+        for name in list(self._keepers.keys() | self._claims.keys()):
+            self.forget(name)
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)

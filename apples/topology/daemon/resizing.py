@@ -1,0 +1,161 @@
+"""Suspending, resuming and resizing: the verbs that change a job while it lives."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from apples.errors import LaunchError, UsageError
+from apples.topology.allocator import fit
+from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.daemon.allocating import Answer, Seal
+from apples.topology.daemon.job import Job, JobState
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.node_manager import Heard, NodeManager
+from apples.topology.daemon.protocol import Resize, Resume, Suspend
+from apples.topology.daemon.releasing import Releasing
+from apples.topology.daemon.requirements import (
+    cpus_of,
+    job_requirement,
+    memory_nodes,
+    refused,
+)
+from apples.topology.daemon.sharing import grow, leave, shrink
+from apples.topology.fence import FenceError, Pen
+from apples.topology.requirement import Refusal
+
+
+class Resizing:
+    """Changes the CPUs of jobs that run.
+
+    Parameters
+    ----------
+    node, manager, releasing
+        The host, who asks jobs, and who watches over them.
+    """
+
+    def __init__(self, node: Node, manager: NodeManager, releasing: Releasing) -> None:
+        self._node = node
+        self._manager = manager
+        self._releasing = releasing
+
+    async def suspend(self, request: Suspend, seal: Seal) -> Answer:
+        """Stop the job, give its CPUs back: to their owners those it had as a guest."""
+        node, job = self._node, self._in(request.job, JobState.RUNNING)
+        pen = job.name(node.mark)
+        node.fence.freeze(pen)
+        was = job.owns | job.holds
+        asleep = job.change(state=JobState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
+        others = leave(node.state.jobs, job.job)
+        answer: Answer = {"job": job.job, "freed": str(was)}
+        try:
+            node.commit({job.job: asleep, **others}, **seal(answer))
+        except BaseException:
+            node.fence.thaw(pen)
+            raise
+        if job.exclusive:  # it runs nowhere now, and must not stand in the way of others' sets
+            with contextlib.suppress(FenceError):
+                node.fence.fit(Pen(pen, was, job.mems))
+        node.refit(others)
+        self._tell(others)
+        return answer
+
+    async def resume(self, request: Resume, seal: Seal) -> Answer:
+        """Let the job go on: on its old CPUs if they are free, else on the best ones, if it may."""
+        node, job = self._node, self._in(request.job, JobState.SUSPENDED)
+        requirement = job_requirement(node, job, len(job.was))
+        if job.was <= node.free:
+            cpus = job.was
+        elif requirement.same_cpus_on_resume:
+            raise LaunchError(
+                f"{job.job}: not now: CPUs {job.was - node.free} of its own are not free "
+                "[RESUME_OPTION]"
+            )
+        else:
+            cpus = cpus_of(fit(node.topology, node.free, requirement), job.job)
+        awake = job.change(
+            state=JobState.RUNNING,
+            owns=cpus,
+            holds=cpus,
+            was=NO_CPUS,
+            mems=memory_nodes(node, requirement, cpus),
+        )
+        answer: Answer = {"job": job.job, "cpus": str(cpus), "mems": str(awake.mems)}
+        sealed = seal(answer)
+        node.commit({job.job: awake}, **sealed)
+        try:
+            node.fit([job.job])
+        except FenceError:
+            retract = [sealed["answer"]["by"], sealed["answer"]["id"]]
+            node.commit({job.job: job}, retract=retract)
+            raise
+        try:
+            node.fence.thaw(awake.name(node.mark))
+        except FenceError as error:
+            node.unfitted.add(job.job)
+            node.report(str(error))
+        self._releasing.guard_again(awake)
+        self._manager.told(awake)
+        return answer
+
+    async def resize(self, request: Resize, seal: Seal) -> Answer:
+        """Give the job more CPUs, or have it give some up."""
+        async with self._manager.lock:
+            job = self._in(request.job, JobState.RUNNING)
+            if request.count < job.least:
+                raise UsageError(
+                    f"{job.job}: it needs {job.least} CPUs, {request.count} are asked"
+                )
+            if job.owns != job.holds:
+                raise LaunchError(f"{job.job}: not now: it shares CPUs with another job")
+            cpus, heard = await self._changed(job, request)
+            changed = job.change(owns=cpus, holds=cpus, count=request.count)
+            requirement = job_requirement(self._node, job, len(cpus))
+            changed = changed.change(mems=memory_nodes(self._node, requirement, cpus))
+            answer: dict[str, Any] = {
+                "job": job.job,
+                "cpus": str(cpus),
+                "mems": str(changed.mems),
+                "heard": heard,
+            }
+            self._change(job, changed, seal(answer))
+        return answer
+
+    def _change(self, job: Job, changed: Job, sealed: dict[str, Any]) -> None:
+        """Record a job as it is to be and make its pen so; undone where the kernel refuses."""
+        node = self._node
+        node.commit({job.job: changed}, **sealed)
+        try:
+            node.fit([job.job])
+        except FenceError:
+            answer = sealed["answer"]
+            node.commit({job.job: job}, retract=[answer["by"], answer["id"]])
+            node.refit([job.job])
+            self._tell([job.job])
+            raise
+        self._tell([job.job])
+
+    async def _changed(self, job: Job, request: Resize) -> tuple[CpuSet, Heard | None]:
+        """Return the CPUs the job is to have, and what it said to fewer of them."""
+        node = self._node
+        if request.count >= len(job.holds):
+            found = grow(node.topology, job, node.free, request.count)
+            if isinstance(found, Refusal):
+                raise refused(job.job, found)
+            return found, None
+        target = shrink(node.topology, job, request.count)
+        heard = await self._manager.ask({job.job: target}, request.seconds)
+        if node.state.jobs.get(job.job) is not job:
+            raise LaunchError(f"{job.job}: not now: it changed while it was asked")
+        return target, heard[job.job]
+
+    def _in(self, name: str, state: JobState) -> Job:
+        job = self._node.state.jobs[name]
+        if job.state is not state:
+            raise LaunchError(f"{name}: it is {job.state}, not {state}")
+        return job
+
+    def _tell(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._manager.told(self._node.state.jobs[name])

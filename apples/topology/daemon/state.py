@@ -1,0 +1,179 @@
+"""What the daemon knows, as records make it: pure, so that replaying the journal gives the same again.
+
+A record holds the jobs it changes as they are afterwards. A record that is lost is therefore made good by
+the next one about the same job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from apples.errors import UsageError
+from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.daemon.job import Job
+
+MOST_ANSWERS: Final = 10_000
+ANSWER_SECONDS: Final = 86_400.0
+"""How long a request may be repeated and gets its first answer again; the oldest go first."""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One text attached to a job, under its number."""
+
+    number: int
+    text: str
+    by: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a request was answered with."""
+
+    digest: str
+    answer: dict[str, Any]
+    at: float
+
+
+@dataclass
+class NodeState:
+    """Jobs, messages and answers.
+
+    Attributes
+    ----------
+    jobs
+        Name -> `Job`.
+    messages
+        Name of the job -> number -> `Message`.
+    posted
+        Name of the job -> whose messages they are, from the first one on.
+    answers
+        (principal, request id) -> `Answered`, oldest first.
+    number
+        The highest number of an allocation so far.
+    boot
+        Of the machine, when the jobs were started.
+    """
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    messages: dict[str, dict[int, Message]] = field(default_factory=dict)
+    posted: dict[str, str] = field(default_factory=dict)
+    answers: OrderedDict[tuple[str, str], Answered] = field(default_factory=OrderedDict)
+    number: int = 0
+    boot: str = ""
+
+    def apply(self, record: Record) -> None:
+        """Take in a record.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, UsageError
+            It is none of ours; nothing was taken in.
+        """
+        jobs = {name: _job(name, document) for name, document in record.get("jobs", {}).items()}
+        posts = [Message(**entry) for entry in record.get("posts", ())]
+        answer = record.get("answer")
+        answered = (
+            None if answer is None else Answered(answer["digest"], answer["it"], answer["at"])
+        )
+        for name, job in jobs.items():
+            if job is None:
+                self.jobs.pop(name, None)
+                self.messages.pop(name, None)
+                self.posted.pop(name, None)
+            else:
+                self.jobs[name] = job
+                self.number = max(self.number, job.number)
+        self.number = max(self.number, record.get("number", 0))
+        self.boot = str(record.get("boot", self.boot))
+        if "retract" in record:
+            self.answers.pop(tuple(record["retract"]), None)
+        for message in posts:
+            self.messages.setdefault(record["job"], {})[message.number] = message
+            self.posted.setdefault(record["job"], message.by)
+        for name in record.get("forget", ()):
+            self.messages.pop(name, None)
+            self.posted.pop(name, None)
+        if answer is not None and answered is not None:
+            self._remember((answer["by"], answer["id"]), answered)
+
+    def records(self) -> list[Record]:
+        """Return records that make this state from nothing."""
+        found: list[Record] = [{"do": "boot", "boot": self.boot, "number": self.number}]
+        found += [{"do": "jobs", "jobs": {n: j.document()}} for n, j in self.jobs.items()]
+        for job, messages in self.messages.items():
+            posts = [message_document(m) for m in messages.values()]
+            found += [{"do": "post", "job": job, "posts": [post]} for post in posts]
+        for (by, request), answered in self.answers.items():
+            document = answer_document(by, request, answered)
+            found.append({"do": "answer", "answer": document})
+        return found
+
+    def answered(self, principal: str, request: str, digest: str) -> dict[str, Any] | None:
+        """Return what this request was answered with, if it was.
+
+        Raises
+        ------
+        UsageError
+            The id was used for another request. Permanent.
+        """
+        found = self.answers.get((principal, request))
+        if found is None:
+            return None
+        if found.digest != digest:
+            raise UsageError(f"request {request}: this id was used for another request")
+        return found.answer
+
+    def _remember(self, key: tuple[str, str], answered: Answered) -> None:
+        self.answers.pop(key, None)
+        self.answers[key] = answered
+        while len(self.answers) > MOST_ANSWERS or (
+            next(iter(self.answers.values())).at < answered.at - ANSWER_SECONDS
+        ):
+            self.answers.popitem(last=False)
+
+
+def taken(jobs: Iterable[Job]) -> CpuSet:
+    """Return the CPUs that are not free because of some jobs."""
+    found = NO_CPUS
+    for job in jobs:
+        found |= job.taken
+    return found
+
+
+def digest_of(request: Mapping[str, Any]) -> str:
+    """Return by what two requests of the same id are told apart."""
+    return sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def answer_document(by: str, request: str, answered: Answered) -> dict[str, Any]:
+    """Return an answer as it stands in a record."""
+    return {
+        "by": by,
+        "id": request,
+        "digest": answered.digest,
+        "it": answered.answer,
+        "at": answered.at,
+    }
+
+
+def message_document(message: Message) -> dict[str, Any]:
+    """Return a message as JSON."""
+    return {"number": message.number, "text": message.text, "by": message.by, "at": message.at}
+
+
+def _job(name: str, document: dict[str, Any] | None) -> Job | None:
+    if document is None:
+        return None
+    job = Job.parse(document)
+    if job.job != name:
+        raise ValueError(f"a record of {job.job} under the name {name}")
+    return job

@@ -1,0 +1,219 @@
+"""The execution plug-in: allocate, bind, deallocate around one command.
+
+The command's process asks to be bound before it becomes the command, so everything it starts is inside from
+the first instruction on. The allocation ends with the process that asked for it, however that ends: the
+daemon watches it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from apples.errors import LaunchError
+from apples.topology import starter
+from apples.topology.cpus import CpuSet
+from apples.topology.daemon.client import TopologyClient, fresh_id
+from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
+from apples.topology.fence import Fence, Guarantee, Pen
+from apples.topology.fences.affinity import MARK
+
+CPUS_VARIABLE: Final = "APPLES_TOPOLOGY_CPUS"
+ALONE: Final = "topologyd-00000000-"
+"""What the names of pens begin with that no daemon knows."""
+KILL_SECONDS: Final = 2.0
+FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a command runs.
+
+    Attributes
+    ----------
+    job, pen
+        Its name and that of its pen.
+    cpus, mems
+        What it may use.
+    prefer
+        Memory nodes it is to prefer; empty: the kernel's own choice.
+    guarantee
+        What keeps it there.
+    """
+
+    job: str
+    pen: str
+    cpus: CpuSet
+    mems: CpuSet
+    prefer: CpuSet
+    guarantee: str
+
+
+def job_name() -> str:
+    """Return a fresh name for a job."""
+    return f"exec-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Plugin:
+    """The three entry points of the paper, over a daemon.
+
+    Parameters
+    ----------
+    client
+        The connection to it.
+    place
+        The path of its socket, for the process that binds itself.
+    """
+
+    def __init__(self, client: TopologyClient, place: Path) -> None:
+        self._client = client
+        self._place = place
+
+    def allocate(self, job: str, count: int, requirement: str = "", **more: Any) -> Bound:
+        """Have CPUs chosen and a pen made.
+
+        Raises
+        ------
+        ApplesError
+            The daemon's refusal: never (exit code 3) or not now (4), with the reason.
+        """
+        answer = self._client.ask(
+            "allocate",
+            request=fresh_id(),
+            job=job,
+            count=count,
+            requirement=requirement,
+            **more,
+        )
+        return Bound(
+            job,
+            answer["pen"],
+            CpuSet.parse(answer["cpus"]),
+            CpuSet.parse(answer["mems"]),
+            CpuSet.parse(answer["prefer"]),
+            str(answer.get("guarantee", Guarantee.NONE.value)),
+        )
+
+    def command(self, bound: Bound, command: Sequence[str]) -> list[str]:
+        """Return the command that binds itself and then becomes `command`."""
+        return [*_STARTER, str(self._place), bound.job, *command]
+
+    def environment(self, bound: Bound) -> dict[str, str]:
+        """Return what is added to the environment of a command."""
+        return environment(bound, {SOCKET_VARIABLE: str(self._place)})
+
+    def deallocate(self, job: str, grace: float = 0.0) -> None:
+        """Kill what is left of the job and free its CPUs."""
+        self._client.ask("deallocate", request=fresh_id(), job=job, grace=grace)
+
+    def run(self, bound: Bound, command: Sequence[str]) -> int:
+        """Run a command in an allocation and end that; return the command's exit code."""
+        try:
+            return run(self.command(bound, command), self.environment(bound))
+        finally:
+            self.deallocate(bound.job)
+
+
+def run_alone(fence: Fence, pen: Pen, prefer: CpuSet, command: Sequence[str]) -> int:
+    """Run a command in a pen that is made for it here, without a daemon; return its exit code.
+
+    Raises
+    ------
+    FenceError
+        The kernel refuses the pen.
+    LaunchError
+        The pen cannot be emptied afterwards.
+    """
+    for left in fence.names():  # empty pens of commands that were killed together with their guard
+        if left.startswith(ALONE) and not fence.processes(left):
+            fence.remove(left)
+    guarantee = fence.fit(pen)
+    bound = Bound(pen.name, pen.name, pen.cpus, pen.mems, prefer, guarantee.value)
+    reading, writing = os.pipe()
+
+    def admit(process: int) -> None:
+        fence.admit(pen.name, process)
+        os.write(writing, f"{prefer}\n".encode())
+
+    try:
+        words = [*_STARTER, f"-{reading}", pen.name, *command]
+        return run(words, environment(bound, {}), go=reading, admit=admit)
+    finally:
+        os.close(reading)
+        os.close(writing)
+        _empty(fence, pen.name)
+
+
+def run(
+    words: Sequence[str],
+    more: Mapping[str, str],
+    *,
+    go: int | None = None,
+    admit: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Run a starter to its end, signals passed on; return the exit code a shell would."""
+    with _signals_passed_on() as process_is:
+        process = subprocess.Popen(
+            words, env={**os.environ, **more}, pass_fds=() if go is None else (go,)
+        )
+        process_is(process)
+        try:
+            admit(process.pid)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def environment(bound: Bound, more: Mapping[str, str]) -> dict[str, str]:
+    """Return what a job's processes find in their environment; what the user set stays."""
+    found = {
+        JOB_VARIABLE: bound.job,
+        MARK: bound.pen,
+        CPUS_VARIABLE: str(bound.cpus),
+        **more,
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        found["OMP_NUM_THREADS"] = str(len(bound.cpus))
+    return found
+
+
+@contextmanager
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass signals on to a process, from before it starts until it has ended."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        for process in running:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in FORWARDED}
+    try:
+        yield running.append
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _empty(fence: Fence, name: str) -> None:
+    deadline = time.monotonic() + KILL_SECONDS
+    while not fence.remove(name):
+        if time.monotonic() > deadline:
+            left = sorted(fence.processes(name))[:5]
+            raise LaunchError(f"{name}: processes {left} cannot be killed")
+        fence.kill(name)
+        time.sleep(0.002)
+
+
+_STARTER: Final = (sys.executable, "-I", "-S", starter.__file__)

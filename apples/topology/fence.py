@@ -1,0 +1,113 @@
+"""The contract of what keeps a job's processes on its CPUs, and the guarantee that it gives."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from apples.errors import LaunchError
+from apples.topology.cpus import CpuSet
+
+NAME = re.compile(r"topologyd-[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}-[0-9]{1,12}")
+"""Prefix, whose daemon (its state's mark), the job, the number of the allocation."""
+
+
+class Guarantee(StrEnum):
+    """What a user may rely on, strongest first."""
+
+    ISOLATED = "isolated partition"
+    """Nobody else, managed or not, runs on the CPUs."""
+    EXCLUSIVE = "exclusive among managed jobs"
+    """The job cannot leave its CPUs and no other managed job is put there; others may run there."""
+    CONTAINED = "contained"
+    """The job cannot leave its CPUs; a mate that it is shared with may be put there."""
+    ADVISORY = "advisory"
+    """The job is put there and watched; it could leave."""
+    NONE = "none"
+    """Nothing is done: a dry run."""
+
+
+class FenceError(LaunchError):
+    """The kernel or the system manager refused; the message has its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """Where a job's processes may run.
+
+    Attributes
+    ----------
+    name
+        Of the kernel's object: `NAME`.
+    cpus, mems
+        OS indices of the CPUs and of the memory nodes; neither is empty.
+    exclusive
+        Whether the kernel is asked to keep other sets off.
+    """
+
+    name: str
+    cpus: CpuSet
+    mems: CpuSet
+    exclusive: bool = False
+
+
+class Fence(ABC):
+    """Keeps processes where they belong, by one means of the kernel.
+
+    All methods are immediate and may be repeated: after any crash, doing everything again gives the same.
+    Every one of them raises `FenceError` where the kernel refuses. A name is that of a `Pen`.
+    """
+
+    title: ClassVar[str]
+
+    @abstractmethod
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return the CPUs and memory nodes that may be given at all, by what surrounds this process."""
+
+    @abstractmethod
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return path -> CPUs of all sets there are: boot cpusets, those that managers made, and our pens."""
+
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Return the pens that there are, of any daemon."""
+
+    @abstractmethod
+    def fit(self, pen: Pen) -> Guarantee:
+        """Make the pen or change it to this; return what it guarantees."""
+
+    @abstractmethod
+    def cpus(self, name: str) -> CpuSet:
+        """Return the CPUs of a pen as the kernel has them; empty where there is none."""
+
+    @abstractmethod
+    def admit(self, name: str, process: int) -> None:
+        """Move a process with all its threads into the pen; its own mask is reset to the pen's."""
+
+    @abstractmethod
+    def processes(self, name: str) -> frozenset[int]:
+        """Return the processes in the pen, zombies left out."""
+
+    @abstractmethod
+    def freeze(self, name: str) -> None:
+        """Stop all processes of the pen."""
+
+    @abstractmethod
+    def thaw(self, name: str) -> None:
+        """Let them go on."""
+
+    @abstractmethod
+    def kill(self, name: str) -> None:
+        """Kill what is in the pen now: one round; a frozen pen dies as well."""
+
+    @abstractmethod
+    def remove(self, name: str) -> bool:
+        """Remove the pen; False while somebody is in it. Nothing happens where there is none."""
+
+    def strays(self, pen: Pen) -> frozenset[int]:
+        """Return processes of the pen that run elsewhere than they should: what a watch reports."""
+        return frozenset() if self.cpus(pen.name) <= pen.cpus else self.processes(pen.name)

@@ -1,0 +1,198 @@
+"""A directory that is used by descriptor only: no link anywhere below it is ever followed.
+
+Root works in directories that others may be able to reach. Every name is therefore looked up from an open
+directory, by ``openat2`` with links forbidden and nothing above the directory reachable; where the kernel
+or a filter does not have it, component by component with ``O_NOFOLLOW``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+OPENAT2: Final = 437
+NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x02, 0x04, 0x08
+COMPONENT: Final = re.compile(r"[^/\0]{1,255}")
+LONGEST_FILE: Final = 1 << 26
+MODE: Final = 0o600
+DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Folder:
+    """An open directory. Names are relative, ``a/b`` at most a few levels deep, and checked.
+
+    Every method raises OSError as the kernel says it: ELOOP where a link is in the way. Use `Folder.open`.
+    """
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.descriptor = descriptor
+        self.name = name
+
+    @classmethod
+    def open(cls, path: Path, *, links: bool = False) -> Folder:
+        """Open a directory; links on the way to it are refused unless `links`.
+
+        Raises
+        ------
+        OSError
+            It cannot be opened, or a link is on the way (ELOOP).
+        """
+        if links:
+            return cls(os.open(path, DIRECTORY), str(path))
+        root = os.open("/", DIRECTORY)
+        try:
+            relative = str(path.absolute().relative_to("/"))
+            descriptor = _open(root, relative, DIRECTORY, 0) if relative != "." else os.dup(root)
+            return cls(descriptor, str(path))
+        finally:
+            os.close(root)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+    def __enter__(self) -> Folder:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def open_file(self, name: str, flags: int) -> int:
+        """Return a descriptor of a file below; one that is made is its owner's alone."""
+        return _open(self.descriptor, _checked(name), flags | os.O_CLOEXEC | os.O_NONBLOCK, MODE)
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds, at most 64 MiB of it; a pipe or device is refused."""
+        with self._file(name, os.O_RDONLY) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", f"{self.name}/{name}")
+            pieces = []
+            left = LONGEST_FILE
+            while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
+                pieces.append(piece)
+                left -= len(piece)
+            return b"".join(pieces)
+
+    def text(self, name: str) -> str:
+        """Return a small file's text, stripped."""
+        return self.read(name).decode("utf-8", "replace").strip()
+
+    def write(self, name: str, text: str) -> None:
+        """Write into a file that is there, at once, as control files want it."""
+        with self._file(name, os.O_WRONLY | os.O_TRUNC) as descriptor:
+            os.write(descriptor, text.encode())
+
+    def append(self, descriptor: int, data: bytes) -> None:
+        """Write all of `data` to an open file, and return when it is on the disk."""
+        rest = memoryview(data)
+        while rest:
+            written = os.write(descriptor, rest)
+            if written <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+        os.fdatasync(descriptor)
+
+    def truncate(self, name: str, length: int) -> None:
+        """Cut a file, and return when that is on the disk."""
+        with self._file(name, os.O_WRONLY) as descriptor:
+            os.ftruncate(descriptor, length)
+            os.fsync(descriptor)
+
+    def make(self, name: str) -> None:
+        """Make a directory below; FileExistsError where there is anything of that name."""
+        os.mkdir(_component(name), 0o755, dir_fd=self.descriptor)
+
+    def drop(self, name: str) -> None:
+        """Remove an empty directory below; nothing happens where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(_component(name), dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file below; nothing happens where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_component(name), dir_fd=self.descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """Put `source` in the place of `target` at once."""
+        here = self.descriptor
+        os.rename(_component(source), _component(target), src_dir_fd=here, dst_dir_fd=here)
+
+    def sync(self) -> None:
+        """Return when the names in this directory are on the disk."""
+        os.fsync(self.descriptor)
+
+    def below(self, name: str) -> Folder:
+        """Open a directory below."""
+        opened = _open(self.descriptor, _checked(name), DIRECTORY, 0)
+        return Folder(opened, f"{self.name}/{name}")
+
+    def names(self) -> list[str]:
+        """Return the names in the directory, sorted."""
+        return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - of a descriptor, not of a path
+
+    def folders(self) -> list[str]:
+        """Return the names of the directories in the directory, sorted; links are none."""
+        with os.scandir(self.descriptor) as entries:
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+
+    @contextlib.contextmanager
+    def _file(self, name: str, flags: int) -> Iterator[int]:
+        descriptor = self.open_file(name, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _component(name: str) -> str:
+    if not COMPONENT.fullmatch(name) or name in {".", ".."}:
+        raise OSError(errno.EINVAL, "not a plain name", name)
+    return name
+
+
+def _checked(name: str) -> str:
+    for part in name.split("/"):
+        _component(part)
+    return name
+
+
+def _open(directory: int, path: str, flags: int, mode: int) -> int:
+    """Open `path` below a directory without following a link in any of its components."""
+    making = mode if flags & os.O_CREAT else 0
+    how = struct.pack("QQQ", flags, making, NO_MAGICLINKS | NO_SYMLINKS | BENEATH)
+    number: int = _LIBC.syscall(OPENAT2, directory, path.encode(), how, len(how))
+    if number >= 0:
+        return number
+    problem = ctypes.get_errno()
+    if problem in {errno.ENOSYS, errno.EPERM}:
+        return walk(directory, path, flags, mode)
+    raise OSError(problem, os.strerror(problem), path)
+
+
+def walk(directory: int, path: str, flags: int, mode: int) -> int:
+    """Open `path` as `Folder` does where there is no openat2: one component after the other."""
+    *parents, last = path.split("/")
+    here = os.dup(directory)
+    try:
+        for part in parents:
+            there = os.open(part, DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = there
+        return os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=here)
+    finally:
+        os.close(here)

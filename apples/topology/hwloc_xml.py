@@ -1,0 +1,229 @@
+"""Reads what ``lstopo --of xml`` writes, formats 2 and 3, into a `Topology`.
+
+What the file says may not be used is left out as hwloc leaves it out: CPUs, then the parts of which
+nothing remains; a package keeps its place when its memory may be used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+from apples.errors import UsageError
+from apples.topology.cpus import MOST_CPUS, CpuSet, hwloc_bitmap
+from apples.topology.machine import Topology
+from apples.topology.parts import Latencies, MemoryNode, Part
+from apples.topology.reading import Element, TopologyFileError, read_elements
+
+MOST_NODES = 4096
+_MEMORY = ("NUMANode", "MemCache", "MemorySideCache")
+_DEVICES = ("Bridge", "PCIDev", "OSDev")
+_FROM_LATENCY = 4
+"""The bit of a matrix's `kind` that says its values are latencies."""
+
+
+def read_hwloc_xml(data: bytes, name: str) -> Topology:
+    """Return the topology in an hwloc XML document.
+
+    Raises
+    ------
+    TopologyFileError
+        It is not one; with file, line and what would be right.
+    """
+    return _Document(read_elements(data, name), name).topology()
+
+
+class _Document:
+    """One document while it is turned into a topology."""
+
+    def __init__(self, outermost: Element, name: str) -> None:
+        self.name = name
+        self.nodes: dict[int, MemoryNode] = {}
+        self.cpus = 0
+        self.kept_cpus = self.kept_nodes = -1
+        self.outermost = outermost
+        self._check_format(outermost)
+        machines = [e for e in outermost.children if e.tag == "object"]
+        if len(machines) != 1:
+            self.refuse(outermost, f"holds {len(machines)} outermost objects, must be 1 Machine")
+        self.machine = machines[0]
+
+    def topology(self) -> Topology:
+        """Return what the document describes."""
+        machine = self.machine
+        self.kept_cpus = self.bitmap(machine, "allowed_cpuset", -1)
+        self.kept_nodes = self.bitmap(machine, "allowed_nodeset", -1)
+        online = self.bitmap(machine, "cpuset", -1)
+        everything = self.bitmap(machine, "complete_cpuset", online)
+        root = self.part(machine)
+        if root is None or not root.cpus:
+            self.refuse(machine, "holds no PU that may be used")
+        disallowed = online & ~self.kept_cpus if online > 0 else 0
+        return Topology(
+            root,
+            tuple(
+                replace(node, cpus=node.cpus & root.cpus) for _, node in sorted(self.nodes.items())
+            ),
+            self.latencies(),
+            CpuSet(disallowed),
+            CpuSet(everything & ~online if everything > 0 and online > 0 else 0),
+            self.name,
+        )
+
+    def refuse(self, element: Element, what: str) -> NoReturn:
+        """Say what is wrong with an element, and where."""
+        label = element.attributes.get("type", "") or element.tag
+        number = element.attributes.get("os_index")
+        label += f" {number[:20]}" if number else ""
+        raise TopologyFileError(f"{self.name}: line {element.line}: {label[:60]}: {what}")
+
+    def part(self, element: Element) -> Part | None:
+        """Return a part with what is inside, None when nothing of it may be used."""
+        kind = element.attributes.get("type", "")
+        if not kind:
+            self.refuse(element, "an object needs a type")
+        if kind == "PU":
+            return self.unit(element)
+        held = False
+        inside: list[Part] = []
+        for child in element.children:
+            inner = child.attributes.get("type")
+            if child.tag != "object" or inner == "Misc":
+                continue
+            if inner in _MEMORY:
+                held |= self.memory(child)
+            elif inner in _DEVICES:
+                held = True
+            elif (found := self.part(child)) is not None:
+                inside.append(found)
+        if not inside and not held and kind != "Machine":
+            return None
+        inside.sort(key=lambda part: (part.cpus & -part.cpus) or 1 << MOST_CPUS)
+        cpus = 0
+        for each in inside:
+            cpus |= each.cpus
+        text = element.attributes.get("os_index")
+        number = None if text is None else self.integer(element, text)
+        return Part(kind, number, cpus, tuple(inside))
+
+    def unit(self, element: Element) -> Part | None:
+        """Return one CPU, None when it may not be used."""
+        number = self.number(element)
+        bit = 1 << number
+        if not self.bitmap(element, "cpuset", bit) & self.kept_cpus & bit:
+            return None
+        if self.cpus & bit:
+            self.refuse(element, f"there are two PUs of os_index {number}")
+        self.cpus |= bit
+        return Part("PU", number, bit)
+
+    def memory(self, element: Element) -> bool:
+        """Take note of a memory node or of those behind a cache; return whether any may be used."""
+        if element.attributes.get("type") != "NUMANode":
+            behind = [c for c in element.children if c.attributes.get("type") in _MEMORY]
+            return sum(self.memory(child) for child in behind) > 0
+        number = self.number(element)
+        if not self.bitmap(element, "nodeset", 1 << number) & self.kept_nodes & 1 << number:
+            return False
+        if number in self.nodes:
+            self.refuse(element, f"there are two memory nodes of os_index {number}")
+        if len(self.nodes) >= MOST_NODES:
+            self.refuse(element, f"more than {MOST_NODES} memory nodes")
+        cpus = self.bitmap(element, "cpuset", 0)
+        self.nodes[number] = MemoryNode(
+            number, cpus, self.bytes_of(element), element.attributes.get("subtype", "")
+        )
+        return True
+
+    def latencies(self) -> Latencies:
+        """Return the latency matrix between memory nodes, without those that may not be used."""
+        for block in self.outermost.children:
+            says = block.attributes
+            if block.tag != "distances2" or says.get("type") != "NUMANode":
+                continue
+            meaning = self.integer(block, says.get("kind", "0"))
+            named = says.get("name", "")
+            if named == "NUMALatency" or (not named and meaning & _FROM_LATENCY):
+                return self.matrix(block)
+        return Latencies()
+
+    def matrix(self, block: Element) -> Latencies:
+        """Return one block of distances as a matrix."""
+        count = self.integer(block, block.attributes.get("nbobjs", ""))
+        if not 1 <= count <= MOST_NODES:
+            self.refuse(block, f"nbobjs is {count}, must be 1 to {MOST_NODES}")
+        numbers = self.words(block, "indexes", count)
+        values = self.words(block, "u64values", count * count)
+        if len(set(numbers)) < count:
+            self.refuse(block, "indexes name a node twice")
+        if block.attributes.get("indexing", "os") != "os":
+            numbers = self.by_identity(block, numbers)
+        rows = tuple(tuple(values[i * count : (i + 1) * count]) for i in range(count))
+        return Latencies(tuple(numbers), rows).among(self.nodes)
+
+    def by_identity(self, block: Element, identities: list[int]) -> list[int]:
+        """Return the numbers of the memory nodes that a matrix names by gp_index."""
+        known: dict[int, int] = {}
+        waiting = [self.machine]
+        while waiting:
+            element = waiting.pop()
+            if element.attributes.get("type") == "NUMANode":
+                identity = self.integer(element, element.attributes.get("gp_index", "-"))
+                known[identity] = self.number(element)
+            waiting.extend(child for child in element.children if child.tag == "object")
+        unknown = [identity for identity in identities if identity not in known]
+        if unknown:
+            self.refuse(block, f"indexes name gp_index {unknown[0]}, which no memory node has")
+        return [known[identity] for identity in identities]
+
+    def words(self, block: Element, tag: str, count: int) -> list[int]:
+        """Return the numbers in a block's elements of one tag; there must be `count`."""
+        texts = [child.text for child in block.children if child.tag == tag]
+        found = [self.integer(block, word) for text in texts for word in text.split()]
+        if len(found) != count:
+            self.refuse(block, f"{tag} hold {len(found)} numbers, must be {count}")
+        return found
+
+    def number(self, element: Element) -> int:
+        """Return the os_index of a CPU or memory node."""
+        text = element.attributes.get("os_index")
+        if text is None:
+            self.refuse(element, "needs an os_index")
+        number = self.integer(element, text)
+        if number >= MOST_CPUS:
+            self.refuse(element, f"os_index is {number}, must be below {MOST_CPUS}")
+        return number
+
+    def bytes_of(self, element: Element) -> int | None:
+        """Return a memory node's bytes, None where the file does not say."""
+        text = element.attributes.get("local_memory")
+        return None if text is None else self.integer(element, text)
+
+    def integer(self, element: Element, text: str) -> int:
+        """Return a whole number of at most 64 bits."""
+        if not (text.isascii() and text.isdigit() and len(text) <= 20):
+            self.refuse(element, f"'{text[:30]}' is no whole number")
+        return int(text)
+
+    def bitmap(self, element: Element, attribute: str, default: int) -> int:
+        """Return a bitmap; what is not given is the default."""
+        text = element.attributes.get(attribute)
+        if text is None:
+            return default
+        try:
+            return hwloc_bitmap(text)
+        except UsageError as error:
+            self.refuse(element, f"{attribute}: {error}")
+
+    def _check_format(self, outermost: Element) -> None:
+        if outermost.tag != "topology":
+            raise TopologyFileError(
+                f"{self.name}: line {outermost.line}: <{outermost.tag[:40]}> is no hwloc topology: "
+                "expected what 'lstopo --of xml' writes"
+            )
+        version = outermost.attributes.get("version", "1")
+        if version.split(".")[0] not in {"2", "3"}:
+            raise TopologyFileError(
+                f"{self.name}: line {outermost.line}: hwloc format {version[:20]}: formats 2 and 3 are "
+                "read; write the file again with 'lstopo --of xml' of hwloc 2 or later"
+            )

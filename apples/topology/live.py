@@ -1,0 +1,111 @@
+"""This machine, as far as this process may use it: inside a container, taskset or batch job, its share.
+
+Three sources give the same: hwloc's own ``lstopo``, hwloc in this process (the extra ``pyhwloc``), and
+the kernel's ``/sys``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from apples.errors import LaunchError, UsageError
+from apples.topology.cpus import CpuSet
+from apples.topology.hwloc_xml import read_hwloc_xml
+from apples.topology.machine import Topology
+from apples.topology.restricting import restricted
+from apples.topology.sysfs import read_sysfs
+
+DEADLINE = 20.0
+"""Seconds ``lstopo`` may take: it asks every CPU in turn."""
+_LSTOPO = ("lstopo-no-graphics", "lstopo")
+
+
+def live_topology(source: str = "") -> Topology:
+    """Return this machine with the CPUs and memory nodes that this process may use.
+
+    Parameters
+    ----------
+    source
+        `lstopo`, `pyhwloc` or `sys`; empty: the first of them that is there.
+
+    Raises
+    ------
+    LaunchError
+        The source that was asked for is not there, or failed.
+    UsageError
+        There is no such source.
+    """
+    if source and source not in SOURCES:
+        raise UsageError(f"source '{source}': known are {', '.join(SOURCES)}")
+    if not source:
+        hwloc = importlib.util.find_spec("pyhwloc") is not None
+        source = "lstopo" if _lstopo() else "pyhwloc" if hwloc else "sys"
+    return restricted(SOURCES[source](), own_cpus(), own_memory())
+
+
+def own_cpus() -> CpuSet:
+    """Return the CPUs this process may run on: its affinity, within its cgroup."""
+    return CpuSet.of(os.sched_getaffinity(0))
+
+
+def own_memory() -> CpuSet | None:
+    """Return the memory nodes this process may use; None where the kernel does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    lists = [
+        line.split(":")[1] for line in status.splitlines() if line.startswith("Mems_allowed_list")
+    ]
+    return CpuSet.parse(lists[0]) if lists else None
+
+
+def _lstopo() -> str | None:
+    return next((found for name in _LSTOPO if (found := shutil.which(name))), None)
+
+
+def _from_lstopo() -> Topology:
+    program = _lstopo()
+    if program is None:
+        raise LaunchError("no lstopo: install hwloc, or read /sys (--source sys)")
+    words = [program, "--no-io", "--of", "xml", "-"]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("HWLOC_")}
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+            env=clean,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{program} did not answer within {DEADLINE:.0f} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+        raise LaunchError(f"{program} ended with {done.returncode} and said: {said[0][:200]}")
+    return read_hwloc_xml(done.stdout, "this machine")
+
+
+def _from_pyhwloc() -> Topology:
+    try:
+        pyhwloc = importlib.import_module("pyhwloc")
+    except ImportError as error:
+        raise LaunchError(
+            f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)"
+        ) from error
+    with pyhwloc.from_this_system() as machine:
+        return read_hwloc_xml(machine.export_xml_buffer().encode(), "this machine")
+
+
+SOURCES: Mapping[str, Callable[[], Topology]] = {
+    "lstopo": _from_lstopo,
+    "pyhwloc": _from_pyhwloc,
+    "sys": read_sysfs,
+}

@@ -1,0 +1,121 @@
+"""`Topology`: one machine's parts, memory nodes and distances, whatever they were read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.hops import Hops
+from apples.topology.parts import (
+    NO_LATENCIES,
+    Branch,
+    Latencies,
+    MemoryNode,
+    Part,
+    branch_of,
+    homes,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """One machine. Compared by identity; what is computed from it is computed once.
+
+    Attributes
+    ----------
+    root
+        The machine, with the parts inside; only CPUs that may be used.
+    nodes
+        Memory nodes by number, those without CPUs included.
+    latencies
+        The matrix between nodes; empty where nobody says.
+    disallowed, offline
+        CPUs the machine has but that are not to be used: kept from us, or switched off (or unknown).
+    name
+        What it was read from.
+
+    Examples
+    --------
+    >>> from apples.topology import synthetic
+    >>> machine = synthetic("package:2 core:4 pu:2")
+    >>> len(machine.cpus), len(machine.cores), machine.hops(0, 1), machine.hops(0, 15)
+    (16, 8, 1.0, 3.0)
+    """
+
+    root: Part
+    nodes: tuple[MemoryNode, ...] = ()
+    latencies: Latencies = NO_LATENCIES
+    disallowed: CpuSet = NO_CPUS
+    offline: CpuSet = NO_CPUS
+    name: str = ""
+
+    @cached_property
+    def cpus(self) -> CpuSet:
+        """The CPUs that may be used."""
+        return CpuSet(self.root.cpus)
+
+    @cached_property
+    def cores(self) -> tuple[CpuSet, ...]:
+        """The CPUs of each core; a CPU in no core is one of its own, as far as sharing goes."""
+        return self._sets("Core")
+
+    @cached_property
+    def packages(self) -> tuple[CpuSet, ...]:
+        """The CPUs of each package; empty for one whose CPUs may not be used."""
+        return self._sets("Package")
+
+    @cached_property
+    def hops(self) -> Hops:
+        """The distance between two CPUs: ``hops(a, b)``."""
+        return Hops(self.root, self.nodes, self.latencies)
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """Masks of the smallest things that share no core: the cores, and each CPU that is in none."""
+        cores = [core.mask for core in self.cores if core]
+        loose = CpuSet(self.root.cpus & ~sum(cores))
+        return tuple(sorted([*cores, *(1 << cpu for cpu in loose)], key=lambda mask: mask & -mask))
+
+    @cached_property
+    def lone_cpus(self) -> int:
+        """Mask of the CPUs that share their core with none."""
+        return sum(unit for unit in self.units if unit.bit_count() == 1)
+
+    @cached_property
+    def core_radius(self) -> float:
+        """The most hops from one CPU of a core to another of it."""
+        return max(self.hops.centre(unit)[0] for unit in self.units)
+
+    @cached_property
+    def node_cpus(self) -> tuple[int, ...]:
+        """Masks of the CPUs that belong to each memory node; all together where there is no node."""
+        masks: dict[int, int] = {}
+        for cpu, node in homes(self.root.cpus, self.nodes).items():
+            masks[node] = masks.get(node, 0) | 1 << cpu
+        return tuple(masks.values()) or (self.root.cpus,)
+
+    @cached_property
+    def branch(self) -> Branch:
+        """The machine as a tree of what differs in its CPUs."""
+        return branch_of(self.root, self.root.cpus)
+
+    def memory_of(self, cpus: CpuSet) -> CpuSet:
+        """Return the memory nodes local to some CPUs; the nearest that has memory where none is."""
+        near = {n.number for n in self.nodes if n.cpus & cpus.mask and n.memory != 0}
+        for domain in self.hops.domains:
+            served = any(n.number in near and n.cpus & domain.cpus for n in self.nodes)
+            if domain.cpus & cpus.mask and not served:
+                near |= self._nearest_memory(domain.node)
+        return CpuSet.of(near)
+
+    def _nearest_memory(self, node: int | None) -> set[int]:
+        having = [n.number for n in self.nodes if n.memory != 0]
+        if node in self.latencies.nodes:
+            row = self.latencies.values[self.latencies.nodes.index(node)]
+            far = dict(zip(self.latencies.nodes, row, strict=True))
+            having.sort(key=lambda number: (far.get(number, float("inf")), number))
+        return set(having[:1])
+
+    def _sets(self, kind: str) -> tuple[CpuSet, ...]:
+        return tuple(CpuSet(part.cpus) for part in self.root.walk() if part.kind == kind)

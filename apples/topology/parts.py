@@ -1,0 +1,146 @@
+"""What a machine is made of: nested `Part`s down to its CPUs, and `MemoryNode`s beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A machine, package, cache, core or CPU: everything that holds CPUs, one inside the other.
+
+    Attributes
+    ----------
+    kind
+        hwloc's word: ``Machine``, ``Package``, ``Group``, ``L3Cache``, ``Core``, ``PU``.
+    number
+        The operating system's number, None where it has none.
+    cpus
+        Mask of the usable CPUs in it; 0 for a package without any.
+    children
+        Parts inside, by lowest CPU.
+    height
+        0 for a CPU, else one more than the highest child that has CPUs.
+    """
+
+    kind: str
+    number: int | None
+    cpus: int
+    children: tuple[Part, ...] = ()
+    height: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        heights = [child.height for child in self.children if child.cpus]
+        object.__setattr__(self, "height", 1 + max(heights) if heights else 0)
+
+    def walk(self) -> Iterator[Part]:
+        """Yield this part and all inside, outer before inner."""
+        waiting = [self]
+        while waiting:
+            part = waiting.pop()
+            yield part
+            waiting.extend(reversed(part.children))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNode:
+    """A NUMA node.
+
+    Attributes
+    ----------
+    number
+        The operating system's number.
+    cpus
+        Mask of the usable CPUs it is local to; 0 for a node of memory alone.
+    memory
+        Bytes; None where nobody says.
+    kind
+        ``DRAM``, ``HBM`` and the like, or empty.
+    """
+
+    number: int
+    cpus: int
+    memory: int | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The matrix of relative latencies between memory nodes, as firmware states it (the SLIT).
+
+    Attributes
+    ----------
+    nodes
+        Numbers of the nodes, in the order of rows and columns.
+    values
+        Row by row.
+    """
+
+    nodes: tuple[int, ...] = ()
+    values: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def distinct(self) -> tuple[int, ...]:
+        """The different values, ascending."""
+        return tuple(sorted({value for row in self.values for value in row}))
+
+    def among(self, nodes: Collection[int]) -> Latencies:
+        """Return the part of the matrix that is about some nodes, by their numbers."""
+        keep = sorted(
+            (i for i, n in enumerate(self.nodes) if n in nodes), key=self.nodes.__getitem__
+        )
+        rows = tuple(tuple(self.values[i][j] for j in keep) for i in keep)
+        return Latencies(tuple(self.nodes[i] for i in keep), rows)
+
+
+NO_LATENCIES = Latencies()
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A part as far as it matters for distances: parts that hold the same CPUs are one, the lowest.
+
+    Attributes
+    ----------
+    cpus
+        Mask.
+    height
+        Of the lowest part that holds them.
+    children
+        What it divides into; none for a single CPU.
+    """
+
+    cpus: int
+    height: int
+    children: tuple[Branch, ...] = ()
+
+    def walk(self) -> Iterator[Branch]:
+        """Yield this branch and all inside, outer before inner."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def branch_of(part: Part, cpus: int) -> Branch:
+    """Return the branch of a part, of some of its CPUs (at least one)."""
+    mask = part.cpus & cpus
+    inside = [child for child in part.children if child.cpus & mask]
+    if len(inside) == 1:
+        return branch_of(inside[0], cpus)
+    return Branch(mask, part.height, tuple(branch_of(child, cpus) for child in inside))
+
+
+def homes(cpus: int, nodes: Sequence[MemoryNode]) -> dict[int, int]:
+    """Return which node each CPU of a mask belongs to: the narrowest that is local, then the lowest.
+
+    A CPU with no local node is left out.
+    """
+    home: dict[int, int] = {}
+    for node in sorted(nodes, key=lambda node: (-node.cpus.bit_count(), -node.number)):
+        mask = node.cpus & cpus
+        while mask:
+            low = mask & -mask
+            home[low.bit_length() - 1] = node.number
+            mask ^= low
+    return home

@@ -1,0 +1,104 @@
+"""Becomes a job's command: in the job's pen first, then by exec, so that it never runs anywhere else.
+
+Run by path as ``python -I -S starter.py SOCKET JOB COMMAND...``; standard library only. It asks the daemon
+to move this very process (the kernel tells it which one asks); with ``-N`` for the socket it waits on
+its descriptor N until whoever started it has moved it, and dies with that. Which memory nodes to prefer is the
+daemon's answer; the preference outlives the exec.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+CANNOT_START = 127
+CANNOT_BIND = 4
+PR_SET_PDEATHSIG = 1
+SECONDS = 60.0
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "ppc64le": 261, "s390x": 270, "riscv64": 237}
+PREFERRED, PREFERRED_MANY = 1, 5
+
+
+def main() -> NoReturn:
+    """Enter the pen and become the command."""
+    place, job, *command = sys.argv[1:]
+    try:
+        prefer_memory(_told(int(place[1:])) if place.startswith("-") else _bound(place, job))
+    except (OSError, ValueError) as error:
+        _end(CANNOT_BIND, f"{job}: {error}")
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores them, a command would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - an argument list, no shell
+    except OSError as error:
+        _end(CANNOT_START, f"{command[0]}: {error.strerror}")
+
+
+def _bound(place: str, job: str) -> str:
+    """Have the daemon move this process; return the memory nodes to prefer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(SECONDS)
+        asking.connect(place)
+        asking.sendall(json.dumps({"verb": "bind", "job": job}).encode() + b"\n")
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = asking.recv(1 << 16)
+            if not piece:
+                raise OSError("the topology daemon went away")
+            line += piece
+    answer = json.loads(line)
+    if not answer.get("ok"):
+        raise OSError(answer.get("error", "refused"))
+    return str(answer["prefer"])
+
+
+def _told(go: int) -> str:
+    """Wait until this process was moved; return the memory nodes to prefer."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    with os.fdopen(go, "rb") as pipe:
+        line = pipe.readline()
+    if not line:
+        raise OSError("whoever started this went away")
+    return line.decode().strip()
+
+
+def prefer_memory(nodes: str) -> bool:
+    """Have this process and all it starts take memory from some nodes while they have any (mbind(2)).
+
+    Whether the kernel agreed; a machine without NUMA has nothing to prefer. `nodes` is a list as ``0-1,4``.
+    """
+    mask = 0
+    for part in filter(None, nodes.split(",")):
+        first, _, last = part.partition("-")
+        for node in range(int(first), int(last or first) + 1):
+            mask |= 1 << node
+    number = SET_MEMPOLICY.get(platform.machine())
+    if not mask or number is None:
+        return False
+    words = (ctypes.c_ulong * 16)()
+    width = ctypes.sizeof(ctypes.c_ulong) * 8
+    for index in range(len(words)):
+        words[index] = mask >> index * width & ((1 << width) - 1)
+    libc = ctypes.CDLL(None, use_errno=True)
+    kinds = (PREFERRED_MANY, PREFERRED) if mask & mask - 1 else (PREFERRED,)
+    bits = len(words) * width
+    return any(libc.syscall(number, kind, words, bits) == 0 for kind in kinds)
+
+
+def _end(code: int, why: str) -> NoReturn:
+    sys.stderr.write(f"apples exec: {why}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

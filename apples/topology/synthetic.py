@@ -1,0 +1,123 @@
+"""Machines that nobody owns, from a string such as ``package:2 numa:2 core:8 pu:2``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from apples.errors import UsageError
+from apples.topology.cpus import MOST_CPUS
+from apples.topology.machine import Topology
+from apples.topology.parts import MemoryNode, Part
+
+_LEVEL = re.compile(
+    r"\[(?P<attached>numa\w*)\]|(?P<kind>[a-z]\w*)(?::(?P<count>\d{1,6}))?", re.IGNORECASE
+)
+_KINDS = (
+    ("pu", "PU"),
+    ("core", "Core"),
+    ("die", "Die"),
+    ("pack", "Package"),
+    ("socket", "Package"),
+    ("group", "Group"),
+    ("numa", "NUMANode"),
+    ("node", "NUMANode"),
+)
+MOST_LEVELS = 32
+_FORM = "it must be levels such as 'package:2 numa:2 l3:1 core:8 pu:2', outermost first, CPUs last"
+
+
+@dataclass(slots=True)
+class _Level:
+    kind: str
+    count: int
+    attached: int = 0
+    text: str = ""
+
+
+@dataclass(slots=True)
+class _Builder:
+    levels: list[_Level]
+    next_cpu: int = 0
+    nodes: list[MemoryNode] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def build(self, depth: int) -> Part:
+        level = self.levels[depth]
+        number = self.numbers.get(level.kind, 0)
+        self.numbers[level.kind] = number + 1
+        if level.kind == "PU":
+            self.next_cpu += 1
+            return Part("PU", self.next_cpu - 1, 1 << self.next_cpu - 1)
+        below = self.levels[depth + 1]
+        inside = tuple(self.build(depth + 1) for _ in range(below.count))
+        cpus = sum(part.cpus for part in inside)
+        for _ in range(level.attached):
+            self.nodes.append(MemoryNode(len(self.nodes), cpus))
+        return Part(level.kind, number, cpus, inside)
+
+
+def synthetic(description: str) -> Topology:
+    """Return the machine a string describes, in the words of hwloc's synthetic topologies.
+
+    A ``numa`` level is a group with a memory node; ``[numa]`` attaches one to each part of the level
+    before. There is no latency matrix: distances are heights in the tree.
+
+    Raises
+    ------
+    UsageError
+        No such string; says which word. Permanent.
+
+    Examples
+    --------
+    >>> machine = synthetic("pack:2 [numa] l3:2 core:4 pu:2")
+    >>> len(machine.cpus), len(machine.cores), len(machine.nodes), machine.hops(0, 8)
+    (32, 16, 2, 3.0)
+    """
+    levels = _levels(description)
+    if levels[-1].kind != "PU":
+        raise UsageError(f"topology '{description[:60]}': the last level is not pu: {_FORM}")
+    cpus, parts = 1, 0
+    for level in levels:
+        cpus *= level.count
+        parts += cpus
+    if not 1 <= cpus <= MOST_CPUS or parts > 4 * MOST_CPUS:
+        raise UsageError(
+            f"topology '{description[:60]}': {cpus} CPUs in {parts} parts, at most {MOST_CPUS} in "
+            f"{4 * MOST_CPUS}"
+        )
+    if not any(level.attached for level in levels):
+        levels[0].attached = 1
+    builder = _Builder(levels)
+    root = builder.build(0)
+    return Topology(root, tuple(builder.nodes), name=description)
+
+
+def _levels(description: str) -> list[_Level]:
+    """Return the levels a description names, the machine first."""
+    if len(description) > 4096:
+        raise UsageError(f"topology of {len(description)} characters: at most 4096 are read")
+    levels = [_Level("Machine", 1)]
+    for word in description.split():
+        found = _LEVEL.fullmatch(word)
+        kind = _kind(found["kind"] or "numa") if found else ""
+        count = int(found["count"] or 1) if found else 0
+        if not kind or count < 1 or len(levels) > MOST_LEVELS or levels[-1].kind == "PU":
+            raise UsageError(f"topology '{description[:60]}': '{word[:30]}' is no level: {_FORM}")
+        if found and found["attached"]:
+            levels[-1].attached += 1
+        elif kind == "NUMANode":
+            levels.append(_Level("Group", count, attached=1))
+        elif kind != "Machine":
+            levels.append(_Level(kind, count))
+    return levels
+
+
+def _kind(name: str) -> str:
+    word = name.lower()
+    if word.startswith("machine"):
+        return "Machine"
+    cache = re.fullmatch(r"l([1-5])([di]?)(cache)?", word)
+    if cache:
+        return f"L{cache[1]}{cache[2]}Cache"
+    return next((kind for start, kind in _KINDS if word.startswith(start)), "")

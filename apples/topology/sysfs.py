@@ -1,0 +1,169 @@
+"""A topology from what the Linux kernel says in ``/sys/devices/system``, without any tool or library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from apples.errors import LaunchError, UsageError
+from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.machine import Topology
+from apples.topology.parts import NO_LATENCIES, Latencies, MemoryNode, Part
+
+SYSTEM = Path("/sys/devices/system")
+_SHARED = (  # the names of Linux 5.3 and later, then the older ones
+    ("Package", ("package_cpus", "core_siblings"), "physical_package_id"),
+    ("Die", ("die_cpus",), "die_id"),
+    ("Core", ("core_cpus", "thread_siblings"), "core_id"),
+)
+_CACHES = tuple(f"L{level}{i}Cache" for level in (4, 3, 2, 1) for i in ("", "i"))
+_ORDER = ("Package", "Group", "Die", *_CACHES, "Core")
+_MOST_CACHES = 16
+
+
+def read_sysfs(system: Path = SYSTEM) -> Topology:
+    """Return the machine the kernel describes: all its CPUs that are online.
+
+    Parameters
+    ----------
+    system
+        The folder with ``cpu`` and ``node``.
+
+    Raises
+    ------
+    LaunchError
+        There is no such description. Permanent on this machine.
+    """
+    online = _numbered(system / "cpu", "cpu")
+    if not online:
+        raise LaunchError(f"{system}/cpu names no CPU: this is no Linux with /sys")
+    everything = _list(system / "cpu/present") | online
+    groups: dict[tuple[str, int], int] = {}
+    for cpu in online:
+        for kind, number, shared in _groups(system / f"cpu/cpu{cpu}"):
+            if kind != "Die" or (
+                number >= 0 and ("Package", (shared & online).mask) not in groups
+            ):
+                groups.setdefault((kind, (shared & online).mask), number)
+    nodes = tuple(_nodes(system / "node", online)) or (MemoryNode(0, online.mask),)
+    for node in nodes:
+        if node.cpus and node.cpus != online.mask:
+            groups.setdefault(("Group", node.cpus), node.number)
+    root = _nested(online.mask, groups)
+    latencies = _latencies(system / "node", nodes)
+    return Topology(root, nodes, latencies, offline=everything - online, name=str(system))
+
+
+def _groups(folder: Path) -> Iterator[tuple[str, int, CpuSet]]:
+    """Yield what one CPU shares with others: kind, number, CPUs."""
+    for kind, names, number in _SHARED:
+        lists = [cpus for name in names if (cpus := _cpus(folder / "topology" / name))]
+        if lists:
+            yield kind, _number(folder / "topology" / number), lists[0]
+    for index in range(_MOST_CACHES):
+        cache = folder / f"cache/index{index}"
+        if not cache.is_dir():
+            return
+        instruction = "i" if _text(cache / "type") == "Instruction" else ""
+        kind = f"L{_number(cache / 'level')}{instruction}Cache"
+        if kind in _CACHES:
+            yield kind, index, _cpus(cache / "shared_cpu")
+
+
+def _nested(online: int, groups: Mapping[tuple[str, int], int]) -> Part:
+    """Return the tree of groups that lie within each other; one that cuts across another is left out."""
+    inside: list[tuple[int, str, int]] = []
+    trusted = ("Package", "Core", "Group")  # where descriptions contradict each other
+    for (kind, mask), number in sorted(
+        groups.items(), key=lambda group: group[0][0] not in trusted
+    ):
+        cut = any(mask & m and mask & ~m and m & ~mask for m, _, _ in inside)
+        if mask and not cut:
+            inside.append((mask, kind, number))
+    inside.sort(key=lambda group: (-group[0].bit_count(), _ORDER.index(group[1])))
+    return _part("Machine", None, online, inside)
+
+
+def _part(kind: str, number: int | None, mask: int, groups: list[tuple[int, str, int]]) -> Part:
+    children: list[Part] = []
+    left = mask
+    for i, (inner, name, its) in enumerate(groups):
+        if inner & left == inner:
+            below = [group for group in groups[i + 1 :] if not group[0] & ~inner]
+            children.append(_part(name, its, inner, below))
+            left &= ~inner
+    if kind == "Core" or not children:
+        children = [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(mask)]
+    else:
+        children += [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(left)]
+    children.sort(key=lambda part: part.cpus & -part.cpus)
+    return Part(kind, number, mask, tuple(children))
+
+
+def _nodes(folder: Path, online: CpuSet) -> Iterator[MemoryNode]:
+    for number in _numbered(folder, "node"):
+        place = folder / f"node{number}"
+        kib = [
+            line.split() for line in _text(place / "meminfo").splitlines() if "MemTotal" in line
+        ]
+        size = int(kib[0][-2]) * 1024 if kib and kib[0][-2:-1] and kib[0][-2].isdigit() else None
+        yield MemoryNode(number, (_cpus(place / "cpu") & online).mask, size)
+
+
+def _latencies(folder: Path, nodes: tuple[MemoryNode, ...]) -> Latencies:
+    if len(nodes) < 2:
+        return NO_LATENCIES
+    rows = [_text(folder / f"node{node.number}/distance").split() for node in nodes]
+    if any(len(row) != len(nodes) or not all(w.isdigit() for w in row) for row in rows):
+        return NO_LATENCIES
+    return Latencies(
+        tuple(node.number for node in nodes), tuple(tuple(int(w) for w in row) for row in rows)
+    )
+
+
+def _numbered(folder: Path, name: str) -> CpuSet:
+    """Return the numbers of the CPUs or nodes that are online; from the folders on an old kernel."""
+    online = _list(folder / "online")
+    if online:
+        return online
+    numbers = [p.name.removeprefix(name) for p in folder.glob(f"{name}[0-9]*")]
+    there = [int(n) for n in numbers if n.isdigit() and _text(folder / f"{name}{n}/online") != "0"]
+    return CpuSet.of(n for n in there if name != "cpu" or (folder / f"cpu{n}/topology").is_dir())
+
+
+def _cpus(path: Path) -> CpuSet:
+    """Return a set the kernel writes as a list, or on an old one as a map."""
+    for name in (f"{path.name}_list", f"{path.name}list"):
+        if found := _list(path.with_name(name)):
+            return found
+    words = (
+        _text(path).split(",")
+        if path.is_file()
+        else _text(path.with_name(f"{path.name}_map")).split(",")
+    )
+    if words == [""]:
+        words = _text(path.with_name(f"{path.name}map")).split(",")
+    try:
+        return CpuSet(int("".join(word.rjust(8, "0") for word in words) or "0", 16))
+    except (ValueError, UsageError):
+        return NO_CPUS
+
+
+def _list(path: Path) -> CpuSet:
+    try:
+        return CpuSet.parse(_text(path))
+    except UsageError:
+        return NO_CPUS
+
+
+def _number(path: Path) -> int:
+    text = _text(path)
+    return int(text) if text.isdigit() else -1
+
+
+def _text(path: Path) -> str:
+    """Return a file of the kernel's; empty where it has none."""
+    try:
+        return path.read_text(encoding="ascii").strip(" \t\r\n\0")
+    except (OSError, UnicodeDecodeError):
+        return ""

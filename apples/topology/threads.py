@@ -1,0 +1,216 @@
+"""A job's own side of a resize: notice it at a safe point, set the numbers of threads, acknowledge.
+
+    threads = Threads()              # once
+    ...
+    while working:
+        threads.adapt()              # at every safe point; costs microseconds while nothing happens
+        step()
+
+Under `apples exec` it hears of a resize before its mask changes and acknowledges when it has adapted, as
+DROM's malleability points do; anywhere else it sees its mask change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from apples.errors import LaunchError
+from apples.topology.cpus import CpuSet
+from apples.topology.daemon.lines import JOB_VARIABLE, LONGEST_LINE, SOCKET_VARIABLE
+
+OPENING_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a safe point found.
+
+    Attributes
+    ----------
+    before, after
+        The CPUs.
+    threads
+        Threads from now on.
+    pools
+        Library -> threads it was set to; what is not loaded is not in it.
+    """
+
+    before: CpuSet
+    after: CpuSet
+    threads: int
+    pools: Mapping[str, int] = field(default_factory=dict)
+
+
+def set_threads(count: int) -> dict[str, int]:
+    """Set the threads of every pool this process has loaded: OpenMP, BLAS, numba; return what was set.
+
+    Numba cannot go beyond the number it started with (NUMBA_NUM_THREADS). What the process starts later
+    finds the number in its environment.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    found: dict[str, int] = {}
+    numba = sys.modules.get("numba")
+    if numba is not None:  # first: it may load a pool of OpenMP for it
+        possible = min(count, int(numba.config.NUMBA_NUM_THREADS))
+        numba.set_num_threads(possible)
+        found["numba"] = possible
+    try:
+        import threadpoolctl  # noqa: PLC0415 - a job without it has no pools that it could set
+    except ImportError:
+        return found
+    controller = threadpoolctl.ThreadpoolController()
+    controller.limit(limits=count)
+    for pool in controller.info():
+        found[str(pool["internal_api"])] = count
+    return found
+
+
+class JobLink:
+    """A job's connection to the daemon, over which resizes come and acknowledgements go.
+
+    Parameters
+    ----------
+    place, job
+        The daemon's socket, and the job that this process belongs to.
+
+    Raises
+    ------
+    LaunchError
+        The daemon is not there or does not know the job.
+    """
+
+    def __init__(self, place: str, job: str) -> None:
+        self._buffer = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(OPENING_SECONDS)
+        try:
+            self._socket.connect(place)
+            self._send({"verb": "follow", "job": job})
+            while b"\n" not in self._buffer:
+                self._receive()
+            line, _, self._buffer = self._buffer.partition(b"\n")
+            answer = json.loads(line)
+        except (OSError, ValueError) as error:
+            self._socket.close()
+            raise LaunchError(f"{place}: {error}") from None
+        if not answer.get("ok"):
+            self._socket.close()
+            raise LaunchError(str(answer.get("error")))
+        self._socket.setblocking(False)
+
+    @staticmethod
+    def from_environment() -> JobLink | None:
+        """Return the connection that `apples exec` names, None outside of it or if it cannot be had."""
+        place, job = os.environ.get(SOCKET_VARIABLE), os.environ.get(JOB_VARIABLE)
+        if not place or not job:
+            return None
+        try:
+            return JobLink(place, job)
+        except LaunchError:
+            return None  # the mask is watched all the same
+
+    @property
+    def open(self) -> bool:
+        """Whether the daemon is still there."""
+        return self._socket.fileno() >= 0
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what has come since; never waits."""
+        while self.open:
+            try:
+                self._receive()
+            except BlockingIOError:
+                break
+            except OSError:
+                self.close()
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def acknowledge(self, serial: int) -> None:
+        """Say that this process has adapted to a resize."""
+        try:
+            self._send({"verb": "acknowledge", "serial": serial})
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor, for who waits on several."""
+        return self._socket.fileno()
+
+    def _send(self, document: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(document).encode() + b"\n")
+
+    def _receive(self) -> None:
+        piece = self._socket.recv(LONGEST_LINE)
+        if not piece or len(self._buffer) > 16 * LONGEST_LINE:
+            raise OSError("the topology daemon went away")
+        self._buffer += piece
+
+
+class Threads:
+    """Keeps this process's threads to its CPUs.
+
+    Parameters
+    ----------
+    ranks
+        Processes of the job on this host: each has its part of the CPUs.
+    link
+        The connection to the daemon; that of the environment by default.
+    setting
+        What sets the threads: count -> pool -> threads.
+    """
+
+    def __init__(
+        self,
+        ranks: int = 1,
+        *,
+        link: JobLink | None = None,
+        setting: Callable[[int], Mapping[str, int]] = set_threads,
+    ) -> None:
+        self._ranks = max(1, ranks)
+        self._link = JobLink.from_environment() if link is None else link
+        self._setting = setting
+        self._mask = CpuSet.of(os.sched_getaffinity(0))
+        self._cpus = self._mask
+        self.pools = dict(setting(self.threads))
+
+    @property
+    def threads(self) -> int:
+        """How many threads this process is to have."""
+        return max(1, len(self._cpus) // self._ranks)
+
+    def adapt(self) -> Change | None:
+        """Take in every resize since the last call; the last one counts. None if there was none."""
+        wanted = self._cpus
+        serials = []
+        for event in self._link.events() if self._link is not None else ():
+            if event.get("event") in {"resize", "resized"}:
+                wanted = CpuSet.parse(event["cpus"])
+                serials.append(int(event["serial"]))
+        mask = CpuSet.of(os.sched_getaffinity(0))
+        if mask != self._mask:
+            self._mask = mask
+            if not serials:
+                wanted = mask
+        change = self._changed(wanted)
+        for serial in filter(None, serials):
+            assert self._link is not None  # noqa: S101 - for the type checker
+            self._link.acknowledge(serial)
+        return change
+
+    def _changed(self, wanted: CpuSet) -> Change | None:
+        if wanted == self._cpus:
+            return None
+        before, self._cpus = self._cpus, wanted
+        self.pools = dict(self._setting(self.threads))
+        return Change(before, wanted, self.threads, self.pools)

@@ -1,0 +1,243 @@
+"""What the figures share: a lab up and down, plans under one sky, runs of ten seconds, medians, files.
+
+Every program plans and runs through the same parts as `apples run --actuator ssh`: sensors over ssh, the
+calibrated model, what runs taught. The result is not sent to the first rank (`digest=0`): over slow links it
+takes longer than the run. With ``--first`` the lab's processes run before all others of a busy
+machine: a CPU quota means nothing where others take the CPU. Caches and memory are shared all the same.
+"""
+
+import argparse
+import fcntl
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from apples import Coordinator, lab
+from apples.actuators import RecordingActuator, SshActuator
+from apples.errors import ApplesError
+from apples.feedback import check, remember
+from apples.information import load_information
+from apples.lab import commands
+from apples.launch.calibrate import calibrate
+from apples.model import SpeedFunction
+from apples.models import store_speeds
+from apples.reports.sim_charts import Series, lines
+from apples.resources import Host
+from apples.sample import example_folder
+from apples.schedule import NoFeasiblePlanError
+
+HERE = Path(__file__).parent
+LEAST_SECONDS = 10.0
+AIM = 1.2
+"""Runs are planned so many times longer than they must be at least."""
+
+
+def options(summary, sizes, quick_sizes):
+    """Return what the user wants: sizes, repeats, seconds a run, where to write."""
+    parser = argparse.ArgumentParser(description=summary)
+    parser.add_argument("--quick", action="store_true", help="a try: few, short runs; no verdict")
+    parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--first", action="store_true", help="the lab has the CPU before others")
+    parser.add_argument("--lock", type=Path, help="held during each run: measurers take turns")
+    parser.add_argument("--out", type=Path, default=Path("runs/figures"))
+    asked = parser.parse_args()
+    asked.sizes = quick_sizes if asked.quick else sizes
+    asked.repeats = asked.repeats or (1 if asked.quick else 3)
+    asked.seconds = 2.0 if asked.quick else LEAST_SECONDS
+    asked.out.mkdir(parents=True, exist_ok=True)
+    return asked
+
+
+@contextmanager
+def world(name, asked):
+    """Yield the world of a lab file, up while inside; what is learned in it is forgotten with it."""
+    with tempfile.TemporaryDirectory(prefix="figure-") as folder:
+        before = dict(os.environ)
+        os.environ |= {"XDG_STATE_HOME": folder, "UCX_TLS": "tcp,self"}
+        made = lab.up(HERE / f"{name}.toml", talk=say)
+        try:
+            if asked.first:
+                put_first(made)
+            yield World(made, asked)
+        finally:
+            lab.down(Path(made.folder))
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def put_first(made):
+    """Give the lab's cgroup the largest weight there is; it goes with the group."""
+    files = {Path(file).parents[1] for machine in made.machines for file in machine.cgroups}
+    for folder in files:
+        for name, most in (("cpu.shares", "262144"), ("cpu.weight", "10000")):
+            if (folder / name).exists():
+                (folder / name).write_text(most)
+
+
+class World:
+    """One lab, and the application in it."""
+
+    def __init__(self, made, asked):
+        self.lab, self.asked = made, asked
+        folder = example_folder()
+        self.files = (made.hosts, folder / "template.toml", folder / "user.toml")
+        self.records = []
+        self._calibrate(max(asked.sizes))
+
+    def _calibrate(self, grid):
+        """Measure the kernel once, outside all quotas: the hosts are parts of one machine."""
+        information = load_information(*self.files, settings={"grid": grid})
+        rows = sorted({max(1, int(grid * share)) for share in (0.02, 0.1, 0.3, 0.6, 1.0)})
+        template, known = information.template, {}
+        for one in template.implementations:
+            try:
+                points = calibrate(
+                    Host("here"),
+                    information.program(one.name),
+                    one.name,
+                    information.application.parameters,
+                    rows,
+                    talk=say,
+                )
+            except ApplesError as error:
+                say(f"{one.name}: {error}")
+                continue
+            known[one.name] = SpeedFunction.measured(
+                [(p.rows, p.seconds_per_point, p.error) for p in points]
+            )
+        for host in information.hosts:
+            store_speeds(template.name, template.version, host.identity, known)
+
+    def sky(self, grid, weather="live"):
+        """Return the pool at this moment: sensors asked, what was learned remembered."""
+        begun = time.monotonic()
+        pool = load_information(
+            *self.files,
+            settings={"grid": grid, "iterations": 1, "digest": 0},
+            weather=weather,
+            talk=say,
+        )
+        say(f"  sky of {time.strftime('%X')} in {time.monotonic() - begun:.1f} s")
+        return pool
+
+    def choose(self, pool, blueprint):
+        """Return what a method chooses, or the reason why it has no plan."""
+        coordinator = Coordinator(pool, RecordingActuator())
+        try:
+            coordinator.execute(blueprint)
+        except NoFeasiblePlanError as error:
+            return str(error)
+        return coordinator.deliberation.chosen
+
+    def run(self, pool, chosen, method, learn=True, **more):
+        """Run a choice for at least as long as asked; record predicted and measured, and learn."""
+        seconds = self.asked.seconds * AIM / chosen.iteration_seconds
+        while True:
+            record = self._run(pool, chosen, method, max(2, math.ceil(seconds)), learn, more)
+            if record["seconds"] >= self.asked.seconds or self.asked.quick:
+                self.records.append(record)
+                return record
+            say(f"  only {record['seconds']:.1f} s: again, longer")
+            seconds = self.asked.seconds * AIM / record["measured"]
+
+    def _run(self, pool, chosen, method, iterations, learn, more):
+        parameters = {"grid": pool.application.rows, "iterations": iterations, "digest": 0}
+        pool = replace(pool, application=pool.template.bind(parameters))
+        coordinator = Coordinator(pool, SshActuator(talk=say))
+        estimate = coordinator.best([coordinator.estimate(chosen.schedule)])
+        with self._turn():
+            before, load = self.crossed(), os.getloadavg()[0]
+            outcome = coordinator.actuator.actuate(estimate.schedule, pool).outcome()
+        result = check(estimate, outcome)
+        if learn:
+            remember(result, pool)
+        record = {
+            "method": method,
+            "grid": pool.application.rows,
+            "hosts": list(estimate.names),
+            "rows": [int(r) for r in estimate.schedule.rows],
+            "iterations": outcome.iterations,
+            "predicted": estimate.iteration_seconds,
+            "measured": outcome.iteration_seconds,
+            "seconds": outcome.seconds,
+            "startup_seconds": outcome.startup_seconds,
+            "crossed_bytes": self.crossed() - before,
+            "load_average": load,
+            "time": time.time(),
+            **more,
+        }
+        say(
+            f"  {method:24} {record['grid']:6} {' '.join(record['hosts']):40} "
+            f"predicted {record['predicted'] * 1e3:7.2f} measured {record['measured'] * 1e3:7.2f} ms"
+            f"  {record['seconds']:5.1f} s  load {load:.1f}"
+        )
+        self._assert_the_links_were_used(record, estimate)
+        return record
+
+    @contextmanager
+    def _turn(self):
+        """Hold the lock that other measuring programs of this machine wait for."""
+        if self.asked.lock is None:
+            yield
+            return
+        with self.asked.lock.open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def crossed(self):
+        """Return the bytes that went through the shaped links of sites so far."""
+        text = commands.in_network(self.lab.switch.pid, ["tc", "-s", "-j", "qdisc", "show"], "")
+        shaped = [q for q in json.loads(text) if q["kind"] == "tbf" and q["dev"].startswith("up")]
+        return sum(q["bytes"] for q in shaped)
+
+    def _assert_the_links_were_used(self, record, estimate):
+        """Refuse a run whose borders did not cross the emulated links: they went by shared memory."""
+        sites = [host.site for host in estimate.schedule.resources]
+        crossings = sum(a != b for a, b in pairwise(sites))
+        least = 0.9 * crossings * record["iterations"] * record["grid"] * 8
+        assert record["crossed_bytes"] >= least, (record, least)
+
+
+def medians(records, *keys):
+    """Return the median measured time by the values of some keys."""
+    groups = {}
+    for record in records:
+        groups.setdefault(tuple(record[key] for key in keys), []).append(record["measured"])
+    return {key: median(values) for key, values in groups.items()}
+
+
+def prediction_errors(records):
+    """Return median and 95th percentile of the relative error of the predicted iteration time."""
+    errors = sorted(abs(r["predicted"] / r["measured"] - 1) for r in records)
+    return median(errors), errors[min(len(errors) - 1, math.ceil(0.95 * len(errors)) - 1)]
+
+
+def write(asked, name, document, x_name, y_name, curves):
+    """Write the JSON and the plot of a figure; `curves` by name: (x, y)."""
+    document = {"quick": asked.quick, "first": asked.first, **document}
+    (asked.out / f"{name}.json").write_text(json.dumps(document, indent=1))
+    series = [Series(label, x, y) for label, (x, y) in curves.items()]
+    (asked.out / f"{name}.svg").write_text(lines(name, x_name, y_name, series))
+    print(f"written: {asked.out / name}.json, .svg")
+
+
+def verdict(asked, *bars):
+    """Print each bar (what, measured, demanded, whether it holds); exit 1 when one is missed."""
+    missed = False
+    for what, measured, demanded, holds in bars:
+        print(f"{'ok  ' if holds else 'MISS'}  {what}: {measured} (demanded: {demanded})")
+        missed |= not holds
+    sys.exit(1 if missed and not asked.quick else 0)
+
+
+def say(line):
+    """Talk: what happens meanwhile."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,300 @@
+"""How long a resize takes: the form of Tables 1 to 5 of Kale, Kumar and DeSouza 2002, and this project's bars.
+
+    python benchmarks/resize.py [--repeats N] [tables|bars|interference|safepoint]..
+
+Every rank is a host of its own on this machine. Times count from the safe point; the wait for it is apart.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.launch.rehearsal import Rehearsal, rehearse
+from apples.malleable.command import Done, Share
+
+HERE = Path(__file__).resolve()
+MEGABYTE = 1_000_000
+COLUMNS = 1250  # a row is 10 kB
+REPEATS = 20
+
+
+# ------------------------------------------------------------------------------ the job measured
+
+
+def job_main(rows: int, stop: Path, pause: float) -> None:
+    """Hold rows until told to stop; after each change say what a copy of the moved rows costs."""
+    from apples import malleable  # noqa: PLC0415 - a rank's part of this file
+
+    def fill(first: int, block: NDArray[np.float64]) -> None:
+        block[...] = first
+
+    with malleable.Job() as job:
+        array = job.array("array", (rows, COLUMNS), fill=fill)
+        state = job.state(iteration=0, stop=0.0)
+        while not state.stop:
+            if job.safepoint():
+                job.comm.Barrier()
+                seconds = copy_seconds(array.own)
+                slowest = job.allreduce(seconds, malleable_max())
+                if job.rank == 0:
+                    os.write(1, f"copy {slowest} {array.own.nbytes}\n".encode())
+            time.sleep(pause)
+            state.iteration += 1
+            state.stop = job.allreduce(float(job.rank == 0 and stop.exists()), malleable_max())
+
+
+def malleable_max():  # type: ignore[no-untyped-def]
+    """Return MPI.MAX."""
+    from mpi4py import MPI  # noqa: PLC0415 - likewise
+
+    return MPI.MAX
+
+
+def copy_seconds(rows: NDArray[np.float64]) -> float:
+    """Return seconds to copy the rows, into memory that is there, median of 5."""
+    into = np.empty_like(rows)
+    into[...] = 0.0
+    samples = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        np.copyto(into, rows)
+        samples.append(time.perf_counter() - begin)
+    return statistics.median(samples)
+
+
+# ------------------------------------------------------------------------------ the measurements
+
+
+def measured(rows: int, first: list[str], maps: list[list[str]], warm: bool = False) -> Rehearsal:
+    """Run the job above through maps of hosts with equal weights."""
+    hosts = sorted({*first, *(host for one in maps for host in one)})
+    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
+        stop = Path(folder) / "stop"
+        program = (sys.executable, str(HERE), "job", str(rows), str(stop), "0.001")
+
+        def commands():  # type: ignore[no-untyped-def]
+            yield from ([Share(host) for host in one] for one in maps)
+            stop.touch()
+
+        return rehearse(
+            program, dict.fromkeys(hosts, 1), [Share(host) for host in first], commands(),
+            warm=hosts if warm else (), pause=1.0 if warm else 0.05,
+        )  # fmt: skip
+
+
+def done(run: Rehearsal) -> list[Done]:
+    """Return the answers, or end with what went wrong."""
+    found = [notice for notice in run.notices if isinstance(notice, Done)]
+    if run.ended.state != "finished" or len(found) != len(run.notices) - 1:
+        sys.exit(f"the job did not get through its maps: {run.notices}")
+    return found
+
+
+def middle(values: list[float]) -> float:
+    """Return the median in milliseconds."""
+    return 1e3 * statistics.median(values)
+
+
+def tables(repeats: int) -> None:
+    """Tables 1 to 4: shrink and expand times against processors, for 1 and 10 MB each, and Figure 2."""
+    for megabytes in (1, 10):
+        print(
+            f"\n{megabytes} MB a processor: time to shrink and to expand, ms (medians of {repeats})"
+        )
+        print(
+            f"{'processors':>12} {'shrink to':>10} {'shrink':>9} {'expand':>9} {'host empty':>11}"
+        )
+        for ranks in (2, 4, 8):
+            rows = ranks * megabytes * MEGABYTE // (8 * COLUMNS)
+            figures(rows, ranks, repeats)
+    print(f"\n4 processors to 2 and back: time against MB a processor, ms (medians of {repeats})")
+    print(f"{'MB':>12} {'shrink to':>10} {'shrink':>9} {'expand':>9} {'host empty':>11}")
+    for megabytes in (1, 5, 10, 20, 40):
+        figures(4 * megabytes * MEGABYTE // (8 * COLUMNS), 4, repeats, label=megabytes)
+
+
+def figures(rows: int, ranks: int, repeats: int, label: int = 0) -> None:
+    """Print one row: half of the processors given up and taken again."""
+    hosts = [f"h{index}" for index in range(ranks)]
+    maps = [hosts[: ranks // 2], hosts] * repeats
+    answers = done(measured(rows, hosts, maps))
+    shrinks, growths = answers[::2], answers[1::2]
+
+    def stalled(one: Done) -> float:
+        return sum(one.phases[name] for name in ("join", "redistribute", "rebuild"))
+
+    print(
+        f"{label or ranks:>12} {ranks // 2:>10} {middle([stalled(d) for d in shrinks]):9.1f}"
+        f" {middle([stalled(d) for d in growths]):9.1f} {middle([d.seconds for d in shrinks]):11.1f}"
+    )
+
+
+def bars(repeats: int) -> None:
+    """Print the project's own bars, each beside its limit."""
+    rows = 128 * MEGABYTE // (8 * COLUMNS)
+    four, two = ["h0", "h1", "h2", "h3"], ["h0", "h1"]
+    run = measured(rows, four, [two, four] * repeats)
+    answers = done(run)
+    shrinks = answers[::2]
+    lines = [line.split() for line in run.lines if line.startswith("copy")]
+    # The copy after the growth before is of the four ranks at once, of a quarter each.
+    copies = [float(line[1]) / int(line[2]) for line in lines[0::2]]
+    a_byte = statistics.median(copies) / len(four)
+    moved = statistics.median(one.moved_bytes for one in shrinks)
+    redistribute = statistics.median(one.phases["redistribute"] for one in shrinks)
+    show("redistribution, 128 MB, 4 ranks to 2, against memcpy of the moved bytes by 4 ranks at once",
+         redistribute / (moved * a_byte), 3.0, "x")  # fmt: skip
+    print(
+        f"    {moved / 1e6:.0f} MB in {1e3 * redistribute:.1f} ms; memcpy {1e-9 / a_byte:.1f} GB/s"
+    )
+    leave = [one.seconds - one.phases["redistribute"] for one in shrinks]
+    show("shrink, from the safe point to empty hosts, without the data", middle(leave), 300, "ms")
+    run = measured(rows, two, [[*two, "h2"], two] * repeats)
+    cold = [
+        one.phases["start"] + one.phases["join"] + one.phases["rebuild"] for one in done(run)[::2]
+    ]
+    show("cold growth by one host, its start included, without the data", middle(cold), 600, "ms")
+    stall = [one.phases["join"] + one.phases["rebuild"] for one in done(run)[::2]]
+    print(f"    of which the job itself stands still {middle(stall):.1f} ms")
+    more = [f"h{index}" for index in range(2, 8)]
+    growths = [[*two, *more[: index + 1]] for index in range(len(more))]
+    warm: list[float] = []
+    while len(warm) < repeats:
+        answers = done(measured(rows // 8, two, growths, warm=True))
+        warm += [sum(one.phases[name] for name in ("start", "join", "rebuild")) for one in answers]
+    show("warm growth by one host, without the data", middle(warm), 100, "ms")
+
+
+def interference(repeats: int) -> None:
+    """Table 5: two adaptive jobs at once against two rigid jobs at once."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
+
+    def pair(adaptive: bool) -> float:
+        with ThreadPoolExecutor(2) as pool:
+            return max(pool.map(lambda _: sweeps(adaptive), range(2)))
+
+    ratios = []
+    for _ in range(max(3, repeats // 4)):
+        rigid, adaptive = pair(False), pair(True)
+        ratios.append(adaptive / rigid)
+    print("\nTwo adaptive jobs at once against two rigid jobs at once")
+    show("increase of the execution time", 100 * (statistics.median(ratios) - 1), 2.0, "%")
+
+
+def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 300) -> float:
+    """Return the loop's seconds of Jacobi2D on one rank."""
+    import json  # noqa: PLC0415 - only here
+    import subprocess  # noqa: PLC0415
+
+    from apples.launch import hydra  # noqa: PLC0415
+
+    solver = HERE.parents[1] / "examples" / "jacobi2d" / "solver.py"
+    strip = {"host": "h0", "address": "127.0.0.1", "ranks": 1, "first_row": 0, "rows": grid}
+    task = {"schema": "apples.task/1", "mode": "run", "progress_seconds": 0, "partition": [strip],
+            "parameters": {"grid": grid, "iterations": iterations, "residual_every": 0},
+            "implementations": {"h0": "numpy"}, "output": None, "save": False}  # fmt: skip
+    if adaptive:
+        run = rehearse((sys.executable, str(solver)), {"h0": 1}, [Share("h0")], task=task)
+        return float(run.events("result")[0]["seconds"])
+    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
+        path = Path(folder) / "task.json"
+        path.write_text(json.dumps(task))
+        argv = [hydra.mpiexec(), *hydra.OPTIONS, "-n", "1", sys.executable, str(solver)]
+        variables = {"APPLES_TASK": str(path), **hydra.LOOPBACK, **hydra.ONE_THREAD}
+        text = subprocess.run(
+            argv, env=hydra.environment(variables), capture_output=True, text=True, check=True
+        ).stdout
+    return float(next(json.loads(t)["seconds"] for t in text.splitlines() if '"result"' in t))
+
+
+def safepoint(repeats: int) -> None:
+    """Print the cost of a safe point at which nothing is asked, among sweeps and borders."""
+    program = (sys.executable, str(HERE), "safepoints", str(10 * max(1, repeats)))
+    run = rehearse(program, {"h0": 1, "h1": 1}, [Share("h0"), Share("h1")])
+    alone, carried, sweep = (float(word) for word in run.lines[0].split())
+    print("\nA safe point at which nothing is asked, two ranks, 2000 x 2000, numpy kernel")
+    show(f"of a sweep ({1e3 * sweep:.1f} ms a rank), by itself", 100 * alone / sweep, 0.5, "%")
+    show("of a sweep, carried by the program's own reduction", 100 * carried / sweep, 0.5, "%")
+    print(f"    {1e6 * alone:.1f} us and {1e6 * carried:.1f} us")
+
+
+def safepoint_main(count: int) -> None:
+    """Measure the calls between sweeps and border exchanges, as a program makes them."""
+    from mpi4py import MPI  # noqa: PLC0415 - a rank's part of this file
+
+    from apples import malleable  # noqa: PLC0415
+
+    sys.path.insert(0, str(HERE.parents[1] / "examples" / "jacobi2d"))
+    from kernels import allocate, load_kernel  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    kernel, a, b = load_kernel("numpy", 2000), allocate(1000, 2000), allocate(1000, 2000)
+
+    def iterate(between) -> tuple[float, float]:  # type: ignore[no-untyped-def]
+        """Return seconds of the sweep, and of what is done until the next one can begin: lower quartiles."""
+        sweeps, calls = [], []
+        for _ in range(count):
+            other = 1 - job.rank
+            begin = time.perf_counter()
+            between()
+            job.comm.Sendrecv(a[1], other, recvbuf=a[0], source=other)
+            ready = time.perf_counter()
+            kernel.sweep(a, b, None, 1, 1001)
+            sweeps.append(time.perf_counter() - ready)
+            calls.append(ready - begin)
+        return float(np.quantile(sweeps, 0.25)), float(np.quantile(calls, 0.25))
+
+    def carried() -> None:
+        job.allreduce(1.0, MPI.MAX)
+        job.safepoint()
+
+    with malleable.Job() as job:
+        state = job.state(iteration=0)
+        while state.iteration < 1:
+            job.safepoint()
+            one, every = np.ones(1), np.empty(1)
+            nothing, alone, plain, both = [], [], [], []
+            for _ in range(5):  # in turns, so that what else the machine does meets all alike
+                sweep, found = iterate(lambda: None)
+                nothing.append(found)
+                alone.append(iterate(job.safepoint)[1])
+                plain.append(iterate(lambda: job.comm.Allreduce(one, every, MPI.MAX))[1])  # noqa: B023
+                both.append(iterate(carried)[1])
+            state.iteration += 1
+        if job.rank == 0:
+            middles = [statistics.median(one) for one in (nothing, alone, plain, both)]
+            text = f"{middles[1] - middles[0]} {middles[3] - middles[2]} {sweep}\n"
+            os.write(1, text.encode())
+
+
+def show(what: str, value: float, limit: float, unit: str) -> None:
+    """Print a figure beside its limit."""
+    print(f"{'ok ' if value <= limit else 'OVER'} {what}: {value:.2f} {unit} (at most {limit:g})")
+
+
+def main(words: list[str]) -> None:
+    """Measure what the words name, everything without any."""
+    repeats = REPEATS
+    if "--repeats" in words:
+        at = words.index("--repeats")
+        repeats = int(words[at + 1])
+        del words[at : at + 2]
+    parts = {"tables": tables, "bars": bars, "interference": interference, "safepoint": safepoint}
+    for name in words or parts:
+        parts[name](repeats)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["job"]:
+        job_main(int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
+    elif sys.argv[1:2] == ["safepoints"]:
+        safepoint_main(int(sys.argv[2]))
+    else:
+        main(sys.argv[1:])

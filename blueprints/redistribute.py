@@ -1,0 +1,38 @@
+"""Run-time AppLeS that goes on deciding: while the application runs, it is moved whenever that pays."""
+
+from apples import Coordinator, Execution, Tended
+
+MINIMUM_DWELL = 4.0
+"""Seconds the application stays where it is, whatever happens."""
+LOOK_AROUND = 15.0
+"""Seconds after which one looks though nobody breaks the contract: others may have become free."""
+HYSTERESIS = 0.12
+"""By what part an iteration must become shorter: less is within the errors of the forecasts."""
+ERRORS = 3.0
+"""And by so many standard errors of what was measured."""
+TIMES_THE_COST = 2.0
+"""How many times its cost a move must bring in the iterations that are left."""
+
+
+def redistribute(coordinator: Coordinator) -> Execution:
+    """Try every viable resource set; run on the one predicted best, and hold it to the contract."""
+
+    def keep_to_the_contract(coordinator: Coordinator, run: Tended) -> None:
+        """Plan anew by what was measured; move if that pays, twice in a row."""
+        patience = run.watched.window if coordinator.breach(run) else LOOK_AROUND
+        if not run.measured or run.dwell < MINIMUM_DWELL or run.rested < patience:
+            return
+        now = coordinator.now(run)
+        move = now.weigh(run, now.best(now.candidates()))
+        if move is None:
+            return
+        enough = max(HYSTERESIS, ERRORS * move.error)
+        if move.improvement <= enough or move.gain <= TIMES_THE_COST * move.cost:
+            coordinator.stay(run, move)
+        elif run.proposed:
+            coordinator.go(run, move)
+        else:
+            run.proposed = True  # said once; done when it is said again
+
+    execution = coordinator.actuate(coordinator.best(coordinator.candidates()))
+    return coordinator.tend(execution, keep_to_the_contract)

@@ -1,0 +1,119 @@
+"""What probing may cost: a share of a CPU, bytes, and when."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+DAY: Final = 86400.0
+_WINDOW: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of every day, in minutes of local time; it may go over midnight.
+
+    Examples
+    --------
+    >>> night = Window.parse("22:00-06:00")
+    >>> night.holds(23 * 60), night.holds(12 * 60)
+    (True, False)
+    """
+
+    start: int
+    stop: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Window":
+        """Return the window in ``HH:MM-HH:MM``; ValueError if it is none."""
+        found = _WINDOW.fullmatch(text)
+        if found is None:
+            raise ValueError(f"a window of time is HH:MM-HH:MM, not {text!r}")
+        hours = [int(part) for part in found.groups()]
+        return cls(60 * hours[0] + hours[1], 60 * hours[2] + hours[3])
+
+    def holds(self, minute: int) -> bool:
+        """Return whether a minute of the day is in it."""
+        if self.start <= self.stop:
+            return self.start <= minute < self.stop
+        return minute >= self.start or minute < self.stop
+
+
+class Budget:
+    """Lets probes go on as long as they have cost less than they may.
+
+    A bucket for each limit fills at the allowed rate and holds what an hour, or a day of bytes,
+    gives; a probe takes out what it did cost, even into the red, and the next waits until the
+    bucket is not empty. So the average keeps to the limit whatever a single probe costs.
+
+    Parameters
+    ----------
+    cpu_share
+        CPU seconds a second that CPU probes may spin.
+    bytes_per_day
+        What bandwidth probes may send.
+    windows
+        When bandwidth probes may be made; none: always.
+
+    Examples
+    --------
+    >>> budget = Budget(cpu_share=0.005, bytes_per_day=1e9)
+    >>> budget.may_send(now=0.0)
+    True
+    >>> budget.sent(5e9, now=0.0)
+    >>> budget.may_send(now=86400.0), budget.may_send(now=5 * 86400.0)
+    (False, True)
+    """
+
+    def __init__(
+        self,
+        cpu_share: float = 0.005,
+        bytes_per_day: float = 4e9,
+        windows: Sequence[Window] = (),
+    ) -> None:
+        if not (0 <= cpu_share <= 1 and bytes_per_day >= 0):
+            raise ValueError(f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day")
+        self._spinning = _Bucket(cpu_share, cpu_share * 3600)
+        self._sending = _Bucket(bytes_per_day / DAY, bytes_per_day)
+        self._windows = tuple(windows)
+
+    def may_spin(self, now: float) -> bool:
+        """Return whether a CPU may be probed now."""
+        return self._spinning.level(now) > 0
+
+    def may_send(self, now: float) -> bool:
+        """Return whether bandwidth may be probed now, as far as bytes go."""
+        return self._sending.level(now) > 0
+
+    def is_time(self, when: float) -> bool:
+        """Return whether `when` (seconds since the epoch) is in a window, by local time."""
+        local = datetime.fromtimestamp(when).astimezone()
+        minute = 60 * local.hour + local.minute
+        return not self._windows or any(window.holds(minute) for window in self._windows)
+
+    def spun(self, seconds: float, now: float) -> None:
+        """Take in what a CPU probe did cost."""
+        self._spinning.take(seconds, now)
+
+    def sent(self, count: float, now: float) -> None:
+        """Take in what a bandwidth probe did send."""
+        self._sending.take(count, now)
+
+
+class _Bucket:
+    def __init__(self, rate: float, most: float) -> None:
+        self._rate = rate
+        self._most = most
+        self._level = most
+        self._at: float | None = None
+
+    def level(self, now: float) -> float:
+        if self._at is not None:
+            filled = self._level + self._rate * max(0.0, now - self._at)
+            self._level = min(self._most, filled)
+        self._at = now
+        return self._level
+
+    def take(self, amount: float, now: float) -> None:
+        self._level = self.level(now) - amount

@@ -1,0 +1,226 @@
+"""The service from Python: a client on `requests`."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import requests
+
+from nws.batches import batch
+from nws.measurement import Measurement
+from nws.weather import Weather
+
+DEADLINE: Final = 10.0
+MOST_AT_ONCE: Final = 5000
+
+Document = dict[str, Any]
+
+
+class ServiceError(Exception):
+    """The service did not do what it was asked.
+
+    Attributes
+    ----------
+    transient
+        Whether the same request may succeed later (nothing answers, the disk is full).
+    status
+        The HTTP status; None if nothing answered.
+    """
+
+    def __init__(self, message: str, *, transient: bool, status: int | None = None) -> None:
+        super().__init__(message)
+        self.transient = transient
+        self.status = status
+
+
+class Client:
+    """Asks a service. One connection, kept open; no redirect is ever followed with the token.
+
+    Every method raises `ServiceError`.
+
+    Parameters
+    ----------
+    url
+        Where the service answers, such as ``http://127.0.0.1:8123``.
+    token
+        The bearer token.
+    certificate
+        A file of the authorities to trust besides the system's.
+    deadline
+        Seconds to wait for a connection, and between two pieces of an answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        certificate: Path | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._deadline = deadline
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy and no .netrc between us and our service
+        self._session.headers["Authorization"] = f"Bearer {token}"
+        if certificate is not None:
+            self._session.verify = str(certificate)
+
+    def store(self, measurements: Iterable[Measurement]) -> Document:
+        """Store measurements and return {stored, duplicates, refused, refused_total}.
+
+        All but the refused ones are on the service's disk then. After an error it is safe to send
+        them again.
+        """
+        sent = list(measurements)
+        total: Document = {"stored": 0, "duplicates": 0, "refused": [], "refused_total": 0}
+        for start in range(0, len(sent), MOST_AT_ONCE):
+            piece = batch(sent[start : start + MOST_AT_ONCE])
+            receipt = self._ask("POST", "/v1/measurements", body=piece)
+            for refused in receipt["refused"]:
+                refused["index"] += start
+            total = {key: total[key] + receipt[key] for key in total}
+        return total
+
+    def forecasts(self, series: Sequence[str], **question: Any) -> list[Document]:
+        """Return the forecasts of `series` at one instant; ``over=300.0``, ``level=0.9``, ``criterion=..``."""
+        asked = {key: value for key, value in question.items() if value is not None}
+        answer = self._ask("POST", "/v1/forecasts", body={"series": list(series), **asked})
+        found: list[Document] = answer["forecasts"]
+        return found
+
+    def weather(self, over: float | None = None, level: float | None = None) -> Weather:
+        """Return all current forecasts as one `nws.weather.Weather`."""
+        query = {"over": over, "level": level}
+        return Weather.from_json(json.dumps(self._ask("GET", "/v1/weather", query)))
+
+    def range(
+        self,
+        series: str,
+        start: float | None = None,
+        stop: float | None = None,
+        count: int = 1000,
+        step: float | None = None,
+    ) -> Document:
+        """Return the times and values of a series; with `step` on a grid, None for gaps."""
+        query = {"series": series, "start": start, "stop": stop, "count": count, "step": step}
+        return self._ask("GET", "/v1/range", query)
+
+    def series(self, match: str = "*", limit: int = 1000) -> Document:
+        """Return {total, series}: which there are and what is kept of each."""
+        return self._ask("GET", "/v1/series", {"match": match, "limit": limit})
+
+    def status(self) -> Document:
+        """Return how the service is."""
+        return self._ask("GET", "/v1/status")
+
+    def register(self, name: str, **registration: Any) -> Document:
+        """Register, or renew, for some seconds."""
+        return self._ask("PUT", f"/v1/sensors/{name}", body=registration)
+
+    def leave(self, name: str) -> None:
+        """End a registration."""
+        self._ask("DELETE", f"/v1/sensors/{name}")
+
+    def sensors(self) -> list[Document]:
+        """Return everyone who is there."""
+        found: list[Document] = self._ask("GET", "/v1/sensors")["registrations"]
+        return found
+
+    def cliques(self) -> list[str]:
+        """Return the names of the cliques."""
+        names: list[str] = self._ask("GET", "/v1/cliques")["cliques"]
+        return names
+
+    def clique(self, name: str) -> Document:
+        """Return a clique: its period and its members."""
+        return self._ask("GET", f"/v1/cliques/{name}")
+
+    def probing_secret(self) -> str:
+        """Return what the endpoints of probing hosts ask of each other; needs scope ``probe``."""
+        return str(self._ask("GET", "/v1/probing")["secret"])
+
+    def events(self, match: str = "*") -> Iterator[Document]:
+        """Yield what is stored from now on, until the service ends it.
+
+        The last may be ``{"lost": n}``: we were too slow, ask for the range.
+        """
+        with self._send("GET", "/v1/events", {"match": match}, None, stream=True) as answer:
+            try:
+                for line in answer.iter_lines(chunk_size=1):
+                    if line.startswith(b"data: "):
+                        yield json.loads(line[6:])
+            except requests.RequestException as error:
+                raise ServiceError(f"{self.url}: {error}", transient=True) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Document:
+        with self._send(method, path, query, body) as answer:
+            try:
+                document: Document = answer.json()
+            except ValueError as error:
+                reason = f"{self.url}{path}: the answer is not JSON"
+                raise ServiceError(reason, transient=False, status=answer.status_code) from error
+        return document
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+        *,
+        stream: bool = False,
+    ) -> requests.Response:
+        try:
+            answer = self._session.request(
+                method,
+                self.url + path,
+                params=query,
+                json=body,
+                timeout=self._deadline,
+                allow_redirects=False,
+                stream=stream,
+            )
+        except requests.Timeout as error:
+            reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
+            raise ServiceError(reason, transient=True) from error
+        except requests.ConnectionError as error:
+            raise ServiceError(f"{self.url} does not answer", transient=True) from error
+        except (requests.RequestException, ValueError) as error:
+            raise ServiceError(f"{self.url}: {error}", transient=False) from error
+        if answer.status_code != 200:
+            raise _refusal(answer, f"{self.url}{path}")
+        return answer
+
+
+def _refusal(answer: requests.Response, where: str) -> ServiceError:
+    try:
+        document = answer.json()
+        reason, transient = str(document["reason"]), bool(document["transient"])
+    except (ValueError, KeyError, TypeError):
+        reason, transient = answer.reason, answer.status_code >= 500
+    answer.close()
+    return ServiceError(f"{where}: {reason}", transient=transient, status=answer.status_code)

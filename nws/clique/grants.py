@@ -1,0 +1,92 @@
+"""The right to probe: a majority's grant for a bounded time. Two state machines, both pure.
+
+The token says whose turn it is, but after a partition there may be two tokens. So a holder also
+asks all members and probes only with the grants of more than half of them, itself counted, and
+only until `seconds` after it asked, by its own clock. A member grants one at a time, and holds to
+it for `seconds` after it heard the question, which is later. Two probes at once would need two
+majorities, hence one member that granted both at once: it never does, whatever is lost, delayed,
+doubled or cut off. It holds as long as clock rates differ by less than 1 %; a member that was
+restarted grants nothing for one turn, since it may have forgotten a grant.
+"""
+
+from collections.abc import Collection
+
+from nws.clique.messages import Ask, Grant, Release
+from nws.clique.timing import DRIFT
+
+
+class Granter:
+    """What a member has promised.
+
+    Parameters
+    ----------
+    roster
+        Which list of members this one goes by; others' questions are not answered.
+    turn
+        The longest grant.
+    now
+        When this member came to life; it is silent for one turn from then.
+    """
+
+    def __init__(self, roster: str, turn: float, now: float) -> None:
+        self._roster = roster
+        self._turn = turn
+        self._until = now + turn * (1 + DRIFT)
+        self._held: tuple[str, str, int] | None = None
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def ask(self, question: Ask, now: float) -> bool:
+        """Grant, or be silent; return which."""
+        asker = (question.sender, question.life)
+        if self._held == (*asker, question.number):
+            return now < self._until  # our answer was lost
+        fits = question.roster == self._roster and 0 < question.seconds <= self._turn
+        if not fits or question.number <= self._numbers.get(asker, -1):
+            return False  # another list, too long, or heard before
+        free = now >= self._until or (self._held is not None and self._held[:2] == asker)
+        if not free:
+            return False
+        self._numbers[asker] = question.number
+        self._held = (*asker, question.number)
+        self._until = now + question.seconds * (1 + DRIFT)
+        return True
+
+    def release(self, message: Release) -> None:
+        """Be free again, if it was this grant that was held."""
+        if self._held == (message.sender, message.life, message.number):
+            self._held = None
+            self._until = float("-inf")
+
+
+class Asker:
+    """What a holder has asked for.
+
+    Parameters
+    ----------
+    members
+        All of the clique, itself included.
+    """
+
+    def __init__(self, members: Collection[str]) -> None:
+        self._members = frozenset(members)
+        self.question = Ask("", "", 0, 0.0, "")
+        self.granters: set[str] = set()
+        self.until = float("-inf")
+
+    def begin(self, sender: str, life: str, roster: str, seconds: float, now: float) -> None:
+        """Make a new question; what it gets holds for `seconds` from now."""
+        self.question = Ask(sender, life, self.question.number + 1, seconds, roster)
+        self.granters = set()
+        self.until = now + seconds * (1 - DRIFT)
+
+    def granted(self, grant: Grant) -> bool:
+        """Take in a grant; return whether these are now more than half."""
+        if grant.number == self.question.number and grant.sender in self._members:
+            self.granters.add(grant.sender)
+        return 2 * len(self.granters) > len(self._members)
+
+    def release(self) -> Release:
+        """Return the message that gives all grants back."""
+        self.granters = set()
+        self.until = float("-inf")
+        return Release(self.question.sender, self.question.life, self.question.number)

@@ -1,0 +1,124 @@
+"""What the members of a clique say to each other, and its text on the wire."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+
+class Epoch(NamedTuple):
+    """Who leads: the higher counter wins, the later name breaks a tie."""
+
+    counter: int
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The right to have a turn in cycle `cycle` of `epoch`.
+
+    `visited` had theirs, or could not be reached; `home` is on its way back to the leader.
+    """
+
+    sender: str
+    epoch: Epoch
+    cycle: int
+    visited: tuple[str, ...]
+    home: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The token of `cycle` of `epoch` has arrived."""
+
+    sender: str
+    epoch: Epoch
+    cycle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Your token is of an old epoch; this is the newest known."""
+
+    sender: str
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """May I probe for `seconds` from when I sent this? `number` counts the sender's questions."""
+
+    sender: str
+    life: str
+    number: int
+    seconds: float
+    roster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Yes: I shall grant nobody else that long."""
+
+    sender: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """I am done."""
+
+    sender: str
+    life: str
+    number: int
+
+
+Message = Token | Received | Stale | Ask | Grant | Release
+KINDS: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind for kind in (Token, Received, Stale, Ask, Grant, Release)
+}
+
+
+def encode(clique: str, message: Message) -> bytes:
+    """Return a message of a clique as text."""
+    return json.dumps(
+        {"clique": clique, "kind": type(message).__name__, **asdict(message)}
+    ).encode()
+
+
+def decode(data: bytes) -> tuple[str, Message]:
+    """Return the clique and the message in a text; ValueError if it is none.
+
+    Examples
+    --------
+    >>> decode(encode("lab", Grant("ada", 3)))
+    ('lab', Grant(sender='ada', number=3))
+    """
+    try:
+        fields = json.loads(data)
+        clique, kind = str(fields.pop("clique")), KINDS[fields.pop("kind")]
+        if "epoch" in fields:
+            counter, leader = fields["epoch"]
+            fields["epoch"] = Epoch(int(counter), str(leader))
+        if "visited" in fields:
+            fields["visited"] = tuple(map(str, fields["visited"]))
+        for name, value in fields.items():
+            _check(name, value)
+        message: Message = kind(**fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"this is no message of a clique: {error}") from error
+    return clique, message
+
+
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "sender": str,
+    "life": str,
+    "roster": str,
+    "cycle": int,
+    "number": int,
+    "seconds": (int, float),
+    "home": bool,
+}
+
+
+def _check(name: str, value: object) -> None:
+    if name in _TYPES and not isinstance(value, _TYPES[name]):
+        raise TypeError(f"{name} is {value!r:.40}")

@@ -1,0 +1,106 @@
+"""The name service: who is there, as long as they keep saying so. A pure state machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MOST_LEASES: Final = 10_000
+LONGEST: Final = 3600.0
+SHORTEST: Final = 1.0
+
+
+class LeaseError(ValueError):
+    """A lease is refused: too long, too many, or someone else's. The message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a process says of itself.
+
+    Attributes
+    ----------
+    name
+        Its name, unique in the service.
+    kind
+        What it is: ``sensor`` or anything else.
+    host, site
+        Where it runs.
+    address
+        Where its endpoint listens, ``host:port``; empty if nowhere.
+    resources
+        What it measures.
+    owner
+        The token it came with: only that may renew or end it before it runs out.
+    """
+
+    name: str
+    kind: str
+    host: str
+    site: str
+    address: str
+    resources: tuple[str, ...]
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A registration and until when it holds, in seconds of the monotonic clock."""
+
+    registration: Registration
+    expires: float
+    since: float
+
+
+class Leases:
+    """Registrations that run out unless renewed. Time is an argument, never the wall clock's.
+
+    Examples
+    --------
+    >>> leases = Leases()
+    >>> ada = Registration("ada", "sensor", "ada", "local", "", ("availableCpu",), "operator")
+    >>> leases.renew(ada, seconds=30.0, now=0.0).expires
+    30.0
+    >>> sorted(leases.alive(now=29.0)), sorted(leases.alive(now=31.0))
+    (['ada'], [])
+    """
+
+    def __init__(self, most: int = MOST_LEASES) -> None:
+        self._most = most
+        self._leases: dict[str, Lease] = {}
+
+    def renew(self, registration: Registration, seconds: float, now: float) -> Lease:
+        """Register or renew for `seconds` from `now`.
+
+        Raises
+        ------
+        LeaseError
+            Permanent: `seconds` is out of range. Transient: the name is another owner's, or there
+            are too many.
+        """
+        if not SHORTEST <= seconds <= LONGEST:
+            raise LeaseError(f"a lease lasts {SHORTEST:.0f} to {LONGEST:.0f} s, not {seconds}")
+        alive = self.alive(now)
+        held = alive.get(registration.name)
+        if held is not None and held.registration.owner != registration.owner:
+            raise LeaseError(f"{registration.name} is registered by another")
+        if held is None and len(alive) >= self._most:
+            raise LeaseError(f"there are {self._most} registrations already")
+        since = now if held is None else held.since
+        lease = self._leases[registration.name] = Lease(registration, now + seconds, since)
+        return lease
+
+    def end(self, name: str, owner: str, now: float) -> bool:
+        """End a lease; return whether there was one. LeaseError if it is another's."""
+        held = self.alive(now).get(name)
+        if held is None:
+            return False
+        if held.registration.owner != owner:
+            raise LeaseError(f"{name} is registered by another")
+        del self._leases[name]
+        return True
+
+    def alive(self, now: float) -> Mapping[str, Lease]:
+        """Return the leases that hold, by name; those that ran out are forgotten."""
+        for name in [name for name, lease in self._leases.items() if lease.expires <= now]:
+            del self._leases[name]
+        return dict(self._leases)

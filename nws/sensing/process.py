@@ -1,0 +1,221 @@
+"""The sensor process: measures, reports, keeps its lease, takes part in cliques. One loop."""
+
+import contextlib
+import gc
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from nws.budget import Budget
+from nws.client import Client, ServiceError
+from nws.clique.messages import decode
+from nws.linux.probe import probe_share
+from nws.measurement import Measurement
+from nws.prometheus import PrometheusReader
+from nws.sensing.courier import Courier
+from nws.sensing.options import Options
+from nws.sensing.party import Party
+from nws.sensing.printer import Printer
+from nws.sensing.roster import FETCH_EVERY, Member
+from nws.sensing.schedule import Schedule
+from nws.sensor import Sensor, SensorError
+from nws.sensors.cpu import CpuSensor
+from nws.sensors.free_disk import FreeDiskSensor
+from nws.sensors.free_memory import FreeMemorySensor
+from nws.tcp import Endpoint
+
+BEATS: Final = 3
+"""Heartbeats a lease: two may be lost."""
+LONGEST_WAIT: Final = 1.0
+PROBE_SECONDS: Final = 0.1
+
+_log = logging.getLogger("nws.sense")
+
+
+class SensorProcess:
+    """One host's sensors and its part in the cliques.
+
+    Parameters
+    ----------
+    options
+        What it was told.
+    client
+        The service, or a printer in its place.
+    clock
+        Seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        client: Client | Printer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.courier = Courier(client)
+        self.rounds = 0
+        self._options = options
+        self._client = client if isinstance(client, Client) else None
+        self._clock = clock
+        self._budget = Budget(options.cpu_share, options.bytes_per_day, options.windows)
+        self._sensors = [] if options.prometheus else self._own_sensors()
+        self._reader = PrometheusReader(options.prometheus) if options.prometheus else None
+        self._inbox: queue.Queue[Callable[[], object]] = queue.Queue(1000)
+        self._parties: dict[str, Party] = {}
+        self._endpoint: Endpoint | None = None
+        self._secret = ""
+        self._said: dict[str, str] = {}
+        self._lease = max(30.0, BEATS * options.every)
+        self._schedule = Schedule(clock())
+        self._schedule.add(options.every, self._measure)
+        if self._client is not None:
+            service = self._client
+            self._schedule.add(self._lease / BEATS, lambda: self._beat(service))
+        if options.listen is not None and self._client is not None:
+            listen, service = options.listen, self._client
+            self._schedule.add(FETCH_EVERY, lambda: self._fetch_cliques(service, listen))
+        gc.freeze()  # what is here stays: the collector need not look at it again
+
+    def run(self) -> None:
+        """Go on until interrupted, or for as many rounds as were asked for."""
+        try:
+            while not self._options.rounds or self.rounds < self._options.rounds:
+                self.step()
+        finally:
+            self.close()
+
+    def step(self) -> None:
+        """Do what is due, then wait for what comes, at most for a second."""
+        now = self._clock()
+        self._schedule.run(now)
+        for party in self._parties.values():
+            party.tick(now)
+        wakes = [self._schedule.wake_at, *(party.wake_at for party in self._parties.values())]
+        wait = min(max(0.0, min(wakes) - self._clock()), LONGEST_WAIT)
+        with contextlib.suppress(queue.Empty):
+            self._inbox.get(timeout=wait)()
+            while True:
+                self._inbox.get_nowait()()
+
+    def close(self) -> None:
+        """End the lease, the endpoint and the parties."""
+        for party in self._parties.values():
+            party.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
+        with contextlib.suppress(ServiceError):
+            self.courier.deliver()
+            if self._client is not None:
+                self._client.leave(self._options.host)
+
+    def _measure(self) -> None:
+        self.rounds += 1
+        for sensor in self._sensors:
+            self._take(str(sensor.series[0]), sensor.measure)
+        if self._reader is not None:
+            self._take("Prometheus", self._reader.read)
+        self._deliver()
+
+    def _own_sensors(self) -> list[Sensor]:
+        options = self._options
+        return [
+            CpuSensor(options.host, probe=self._spin, probe_every=options.probe_every, readings=4),
+            FreeMemorySensor(options.host),
+            FreeDiskSensor(options.host, options.disk),
+        ]
+
+    def _take(self, what: str, measure: Callable[[], Iterable[Measurement]]) -> None:
+        try:
+            self.courier.take(measure())
+            self._say(what, "is measured")
+        except SensorError as error:
+            self._say(what, str(error))
+
+    def _deliver(self) -> None:
+        try:
+            self.courier.deliver()
+            self._say("service", "answers")
+        except ServiceError as error:
+            self._say("service", str(error))
+
+    def _beat(self, client: Client) -> None:
+        """Register, or renew the lease."""
+        options = self._options
+        address = ""
+        if options.listen is not None and self._endpoint is not None:
+            host, port = self._endpoint.address
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        names = [name.resource for sensor in self._sensors for name in sensor.series]
+        with contextlib.suppress(ServiceError):  # what goes wrong is said when delivering
+            client.register(
+                options.host,
+                host=options.host,
+                site=options.site,
+                address=address,
+                resources=names,
+                seconds=self._lease,
+            )
+
+    def _fetch_cliques(self, client: Client, listen: tuple[str, int]) -> None:
+        """Ask the service who is in the cliques now; without an answer the lists run out."""
+        with contextlib.suppress(ServiceError, OSError):
+            names = client.cliques()
+            if self._endpoint is None:
+                self._open_endpoint(client, listen)
+            for name in names:
+                self._join(client, name)
+
+    def _open_endpoint(self, client: Client, listen: tuple[str, int]) -> None:
+        """Listen for the probes of others, now that we know what they must prove."""
+        self._secret = client.probing_secret()
+        self._endpoint = Endpoint(self._secret, listen, told=self._heard)
+        self._beat(client)
+
+    def _join(self, client: Client, name: str) -> None:
+        told = client.clique(name)
+        members = tuple(_member(entry) for entry in told["members"])
+        if self._options.host not in {member.name for member in members}:
+            return
+        if name not in self._parties:
+            self._parties[name] = Party(
+                name,
+                self._options.host,
+                told["period"],
+                self._secret,
+                self._budget,
+                self._inbox.put,
+                self._took,
+            )
+        self._parties[name].told(members, self._clock())
+
+    def _took(self, measurements: list[Measurement]) -> None:
+        self.courier.take(measurements)
+        self._deliver()
+
+    def _heard(self, data: bytes) -> None:
+        """Pass a message on to the main thread; what is no message is nothing."""
+        with contextlib.suppress(ValueError, queue.Full):
+            clique, message = decode(data)
+            party = self._parties.get(clique)
+            if party is not None:
+                self._inbox.put_nowait(lambda: party.receive(message, self._clock()))
+
+    def _spin(self, cpus: frozenset[int]) -> float:
+        now = self._clock()
+        if not self._budget.may_spin(now):
+            raise SensorError("the budget of CPU probes is spent", transient=True)
+        share = probe_share(cpus, PROBE_SECONDS)
+        self._budget.spun(PROBE_SECONDS * share, now)
+        return share
+
+    def _say(self, what: str, state: str) -> None:
+        """Log a state when it changes, not every time."""
+        if self._said.get(what) != state:
+            self._said[what] = state
+            _log.info("%s: %s", what, state)
+
+
+def _member(entry: dict[str, str]) -> Member:
+    host, _, port = entry["address"].rpartition(":")
+    return Member(entry["name"], (host.strip("[]"), int(port)))

@@ -1,0 +1,133 @@
+"""``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.wire`).
+
+It ends with its standard input. It listens for the probes of others only when told to, with a secret, and
+probes only whom it is told: whoever asks is the one who sees to it that probes do not meet.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Final
+
+from nws.linux.probe import probe_share
+from nws.measurement import Measurement
+from nws.sensing.wire import LONGEST_LINE, answer, question
+from nws.sensor import Sensor, SensorError
+from nws.sensors.bandwidth import BandwidthSensor
+from nws.sensors.connect_time import ConnectTimeSensor
+from nws.sensors.cpu import CpuSensor
+from nws.sensors.free_memory import FreeMemorySensor
+from nws.sensors.latency import LatencySensor
+from nws.tcp import Endpoint
+
+READINGS: Final = 5
+SPACING: Final = 0.01
+PROBE_SECONDS: Final = 0.05
+MOST_ROUNDS: Final = 100
+MOST_SECONDS: Final = 30.0
+
+
+class StdioSensor:
+    """Answers questions, one after the other.
+
+    Parameters
+    ----------
+    source, sink
+        Where questions come from and answers go.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self, source: BinaryIO, sink: BinaryIO, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._clock = clock
+        self._own: dict[str, list[Sensor]] = {}
+        self._endpoint: Endpoint | None = None
+
+    def run(self) -> None:
+        """Answer until there are no more questions, or one that is too long."""
+        self._say(answer(0, self._clock()))
+        verbs = {"sense": self._sense, "listen": self._listen, "probe": self._probe}
+        try:
+            while (line := self._source.readline(LONGEST_LINE)).endswith(b"\n"):
+                number = 0
+                try:
+                    told = question(line)
+                    number = told["id"]
+                    self._say(verbs[told["do"]](number, told))
+                except (KeyError, TypeError, ValueError, OSError, SensorError) as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    self._say(answer(number, self._clock(), failures=[reason]))
+        finally:
+            if self._endpoint is not None:
+                self._endpoint.close()
+
+    def _say(self, line: bytes) -> None:
+        self._sink.write(line)
+        self._sink.flush()
+
+    def _sense(self, number: int, told: dict[str, Any]) -> bytes:
+        """Measure this host so many times."""
+        host, rounds = str(told["host"]), min(int(told["rounds"]), MOST_ROUNDS)
+        if host not in self._own:
+            self._own[host] = [
+                CpuSensor(
+                    host,
+                    readings=READINGS,
+                    spacing=SPACING,
+                    probe=_spin,
+                    probe_every=0.0,
+                ),
+                FreeMemorySensor(host),
+            ]
+        sensors = [sensor for _ in range(rounds) for sensor in self._own[host]]
+        return self._measured(number, sensors)
+
+    def _listen(self, number: int, told: dict[str, Any]) -> bytes:
+        """Let others probe this host who know the secret."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+        self._endpoint = Endpoint(str(told["secret"]), (str(told["address"]), 0))
+        return answer(number, self._clock(), listening=self._endpoint.address)
+
+    def _probe(self, number: int, told: dict[str, Any]) -> bytes:
+        """Measure the link to a peer: connect time, latency and, where asked, bandwidth."""
+        host, peer, secret = str(told["host"]), str(told["peer"]), str(told["secret"])
+        place = (str(told["address"][0]), int(told["address"][1]))
+        seconds = min(float(told["seconds"]), MOST_SECONDS)
+        sensors: list[Sensor] = [
+            ConnectTimeSensor(host, peer, place, deadline=seconds),
+            LatencySensor(host, peer, place, secret, deadline=seconds),
+        ]
+        if told["wide"]:
+            sensors.append(BandwidthSensor(host, peer, place, secret, deadline=seconds))
+        return self._measured(number, sensors)
+
+    def _measured(self, number: int, sensors: Iterable[Sensor]) -> bytes:
+        found: list[Measurement] = []
+        failures: list[str] = []
+        for sensor in sensors:
+            try:
+                found += sensor.measure()
+            except SensorError as error:
+                failures.append(f"{sensor.series[0]}: {error}")
+        return answer(number, self._clock(), found, failures)
+
+
+def _spin(cpus: frozenset[int]) -> float:
+    return probe_share(cpus, PROBE_SECONDS)
+
+
+def main() -> int:
+    """Answer what is asked until nobody asks any more."""
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        StdioSensor(sys.stdin.buffer, sys.stdout.buffer).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What a sensor process and its asker say over standard streams: one JSON object a line, version 1.
+
+    asker:   {"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "ada", "rounds": 5}
+             {.., "do": "listen", "address": "10.0.0.1", "secret": ".."}
+             {.., "do": "probe", "host": "ada", "peer": "bob", "address": ["10.0.0.2", 4711],
+              "secret": "..", "seconds": 5.0, "wide": true}
+    sensor:  {"schema": "nws.stdio/1", "id": 1, "now": 1700000000.0, "measurements":
+              [{"series": "availableCpu/ada", "time": .., "value": ..}, ..],
+              "failures": ["availableCpu/ada: the run queue cannot be read", ..], "listening": null}
+
+``measurements`` is what the service's ``POST /v1/measurements`` takes, as it stands. Standard library
+only. What comes from the other side is checked field by field.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nws.measurement import Measurement, SeriesName, checked_value
+
+SCHEMA: Final = "nws.stdio/1"
+LONGEST_LINE: Final = 1 << 18
+MOST_MEASUREMENTS: Final = 1000
+SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a sensor process answered.
+
+    Attributes
+    ----------
+    id
+        Of the question; 0 is its greeting.
+    now
+        Its clock when it answered, in seconds since the epoch.
+    measurements
+        What it measured.
+    failures
+        What it could not, one line each.
+    listening
+        Where its endpoint listens, where that was asked.
+    """
+
+    id: int
+    now: float
+    measurements: tuple[Measurement, ...] = ()
+    failures: tuple[str, ...] = ()
+    listening: tuple[str, int] | None = None
+
+
+def ask(number: int, do: str, /, **what: Any) -> bytes:
+    """Return a question as a line."""
+    return _line({"schema": SCHEMA, "id": number, "do": do, **what})
+
+
+def answer(
+    number: int,
+    now: float,
+    measurements: Sequence[Measurement] = (),
+    failures: Sequence[str] = (),
+    listening: tuple[str, int] | None = None,
+) -> bytes:
+    """Return a reply as a line.
+
+    Examples
+    --------
+    >>> decode(answer(3, 5.0, failures=["too late"]))
+    Reply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None)
+    """
+    samples = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
+    return _line(
+        {
+            "schema": SCHEMA,
+            "id": number,
+            "now": now,
+            "measurements": samples,
+            "failures": list(failures),
+            "listening": listening,
+        }
+    )
+
+
+def question(line: bytes) -> dict[str, Any]:
+    """Return the question in a line; ValueError if it is none of this version."""
+    return _document(line)
+
+
+def decode(line: bytes) -> Reply:
+    """Return the reply in a line.
+
+    Raises
+    ------
+    ValueError
+        Permanent: it is no reply of this version; the message names the field.
+    """
+    told = _document(line)
+    samples = told.get("measurements")
+    if not isinstance(samples, list) or len(samples) > MOST_MEASUREMENTS:
+        raise ValueError("measurements is no list, or too long")
+    failures = told.get("failures")
+    if not isinstance(failures, list) or len(failures) > MOST_MEASUREMENTS:
+        raise ValueError("failures is no list, or too long")
+    return Reply(
+        told["id"],
+        _number("now", told.get("now")),
+        tuple(_measurement(sample) for sample in samples),
+        tuple(_text(each) for each in failures),
+        _place(told.get("listening")),
+    )
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"a line of {len(line)} bytes")
+    try:
+        told = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        raise ValueError(f"schema is not {SCHEMA}")
+    number = told.get("id")
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError("id is no number")
+    return told
+
+
+def _measurement(sample: object) -> Measurement:
+    if not isinstance(sample, dict) or set(sample) != {"series", "time", "value"}:
+        raise ValueError("a measurement has series, time and value")
+    series = SeriesName.parse(str(sample["series"]))
+    value = checked_value(_number("value", sample["value"]))
+    if value < 0:
+        raise ValueError(f"{series}: {value} is below 0")
+    return Measurement(series, checked_value(_number("time", sample["time"])), value)
+
+
+def _place(place: object) -> tuple[str, int] | None:
+    if place is None:
+        return None
+    if isinstance(place, list) and len(place) == 2:
+        host, port = place
+        if isinstance(host, str) and type(port) is int and 0 < port < 1 << 16:
+            return host, port
+    raise ValueError("listening is no [address, port]")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is no finite number")
+    return float(value)
+
+
+def _text(value: object) -> str:
+    line = " ".join(str(value)[: 4 * SHOWN].split())
+    return "".join(c if c.isprintable() else "?" for c in line)[:SHOWN]
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, allow_nan=False).encode() + b"\n"

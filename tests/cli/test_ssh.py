@@ -1,0 +1,155 @@
+"""The commands with hosts that are other machines: real ssh to loopback addresses of an sshd of ours."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import command
+
+from apples.information import elsewhere
+from apples.resources import read_host_list
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "jacobi2d"
+FILES = ["--template", str(EXAMPLE / "template.toml"), "--user", str(EXAMPLE / "user.toml")]
+SMALL = [*FILES, "--set", "grid=200", "--set", "iterations=20"]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def apples(*words):
+    """Exit code, what was printed, and the talk."""
+    done = command("apples", *words)
+    return done.code, done.out, done.err
+
+
+@pytest.fixture
+def hosts(sshd, tmp_path):
+    """Writes a host list of so many hosts, and dead ones."""
+
+    def write(count=2, dead=0, extra=""):
+        path = tmp_path / "hosts.toml"
+        path.write_text(sshd.host_list(count, dead=dead, extra=extra))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.ssh
+def test_other_machines_need_an_actuator_that_is_said(hosts):
+    code, _, talk = apples("run", "--hosts", hosts(2), *SMALL)
+    assert code == 2
+    assert talk.startswith(f"apples: {hosts(2)}: h1, h2 are other machines: say --actuator ssh")
+    assert talk.count("\n") == 1
+
+
+def test_the_examples_stay_on_this_machine():
+    assert elsewhere(read_host_list(EXAMPLE / "hosts.toml")) == ()
+
+
+@pytest.mark.ssh
+@pytest.mark.mpi
+def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
+    words = ("--weather", "static", "--actuator", "ssh", "--json")
+    code, out, talk = apples("run", "--hosts", hosts(2, dead=1), *SMALL, *words)
+    assert code == 0, talk
+    document = json.loads(out)
+    assert set(document["plan"]["chosen"]["hosts"]) <= {"h1", "h2"}
+    (rejection,) = [r for r in document["plan"]["rejected"] if r["filter"] == "fitness"]
+    assert rejection["hosts"] == ["dead1"]
+    assert rejection["reason"].startswith("dead1 cannot be used: ssh: connect to host 127.0.0.9")
+    assert talk.startswith("warning: dead1 cannot be used: ssh: connect to host 127.0.0.9")
+    assert document["verified"] is True
+
+
+@pytest.mark.ssh
+def test_where_all_hosts_are_unfit_there_is_no_plan_and_every_reason(hosts):
+    words = ("--weather", "static", "--actuator", "ssh")
+    code, _, talk = apples("run", "--hosts", hosts(0, dead=2), *SMALL, *words)
+    assert code == 3
+    assert "no feasible plan: dead1 cannot be used: ssh: " in talk
+
+
+@pytest.mark.ssh
+@pytest.mark.mpi
+def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
+    code, out, talk = apples("plan", "--hosts", hosts(2, dead=1), *SMALL, "--explain", "--json")
+    assert code == 0, talk
+    plan = json.loads(out)
+    assert plan["weather"]["kind"] == "measured"
+    strips = {one["host"]: one for one in plan["chosen"]["strips"]}
+    assert all(one["cpu_samples"] >= 5 for one in strips.values())
+    remembered = json.loads((tmp_path / "state/apples/measurements.json").read_text())
+    kinds = {(e["resource"], e["host"], e["peer"]) for e in remembered["series"]}
+    assert ("bandwidthTcp", "h1@127.0.0.2", "h2@127.0.0.3") in kinds
+    assert ("latencyTcp", "h2@127.0.0.3", "h1@127.0.0.2") in kinds
+    assert ("availableCpu", "h1@127.0.0.2", None) in kinds
+    assert "dead1 cannot be used" in talk
+
+
+@pytest.mark.ssh
+def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
+    code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1))
+    assert code == 4
+    first, _, header, well, dead, *rest = out.splitlines()
+    assert first == "1 of 2 hosts can be used over ssh; not dead1"
+    checks = "host ssh python mpi apples program directory disk name back clock"
+    assert header.split() == checks.split()
+    assert well.startswith("h1 ")
+    assert dead.split() == ["dead1", "fail", *["-"] * 9]
+    assert any(line.startswith("fail  dead1 ssh: connect to host 127.0.0.9") for line in rest)
+    assert "listen on these hosts without asking who is there" in out
+    code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1), "--json")
+    document = json.loads(out)
+    assert document["schema"] == "apples.doctor/1"
+    assert [(h["host"], h["fit"]) for h in document["hosts"]] == [("h1", True), ("dead1", False)]
+
+
+@pytest.mark.ssh
+def test_a_dry_run_shows_machine_file_and_command_lines_and_connects_to_nobody(hosts):
+    words = ("--actuator", "ssh", "--weather", "static", "--dry-run")
+    path = hosts(0, dead=2)
+    code, _, talk = apples("run", "--hosts", path, *SMALL, *words)
+    assert code == 4
+    assert "two hosts at address 127.0.0.9: MPI cannot tell them apart" in talk
+    Path(path).write_text(Path(path).read_text().replace("127.0.0.9", "127.0.0.8", 1))
+    code, out, talk = apples("run", "--hosts", path, *SMALL, *words, "--json")
+    assert code == 0, talk
+    command = json.loads(out)["command"]
+    assert command["files"]["machines"].split() == ["127.0.0.8:1", "127.0.0.9:1"]
+    assert command["argv"][command["argv"].index("-f") + 1] == "machines"
+    launch = json.loads(command["files"]["launch.json"])
+    assert launch["remote"]["127.0.0.9"]["ssh"][0] == "ssh"
+    code, out, _ = apples("run", "--hosts", path, *SMALL, *words)
+    assert out.startswith("# machines\n127.0.0.8:1\n127.0.0.9:1\n")
+
+
+TOY = """
+import json, os
+task = json.load(open(os.environ["APPLES_TASK"]))
+server = os.environ["SSH_CONNECTION"].split()[2]
+print(json.dumps({"event": "ready", "protocol": 1, "program": "toy", "version": "1", "ranks": 1}))
+for rows in task["sizes"]:
+    seconds = 1e-9 * int(server.rpartition(".")[2])
+    told = {"rows": rows, "seconds_per_point": seconds, "error": 0.0, "repeats": 3}
+    print(json.dumps({"event": "calibration", **told}))
+print(json.dumps({"event": "done"}))
+"""
+
+
+@pytest.mark.ssh
+def test_calibration_measures_on_the_host_itself(hosts, tmp_path):
+    (tmp_path / "toy.py").write_text(TOY)
+    template = tmp_path / "toy.toml"
+    program = 'name = "toy"\nprogram = ["{python}", "-S", "toy.py"]\n'
+    parameters = "[parameters.grid]\ndefault = 60\n[parameters.iterations]\ndefault = 1\n"
+    template.write_text(program + parameters)
+    words = ("--template", str(template), *FILES[2:], "--rows", "30", "--json")
+    code, out, talk = apples("calibrate", "--hosts", hosts(2, dead=1), *words)
+    assert code == 0, talk
+    speeds = json.loads(out)["hosts"]
+    measured = {host: speed["default"]["seconds_per_point"] for host, speed in speeds.items()}
+    assert measured == {"h1": [pytest.approx(2e-9)], "h2": [pytest.approx(3e-9)]}
+    assert "warning: dead1 cannot be used: ssh: " in talk

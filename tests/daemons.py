@@ -1,0 +1,162 @@
+"""Topology daemons under test: on a fence that only remembers, on directories that act as control groups."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from apples.topology import CpuSet, synthetic
+from apples.topology.daemon.client import TopologyClient
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.options import Options
+from apples.topology.daemon.server import Server
+from apples.topology.faulty_folder import Faults, FaultyFolder
+from apples.topology.fences.cpuset_v1 import CpusetV1
+from apples.topology.fences.dry_run import DryRun
+from apples.topology.folder import Folder
+
+QUICK = Options(kill_seconds=20.0, claim_seconds=60.0, watch_seconds=0.05, ignored=("*",))
+CONTROL_FILES = (
+    "cpuset.cpus",
+    "cpuset.mems",
+    "cpuset.cpu_exclusive",
+    "cpuset.memory_migrate",
+    "cgroup.procs",
+)
+CPUSETS = Path("/sys/fs/cgroup/cpuset")
+
+
+def needs_cpusets():
+    """Skip where no version 1 cpuset can be made, with the reason."""
+    if os.geteuid() != 0 or not os.access(CPUSETS / "cgroup.procs", os.W_OK):
+        pytest.skip("needs root and a writable cpuset tree of version 1")
+
+
+def quick_folder():
+    """Return a private directory, in memory where the machine has such a place."""
+    memory = Path("/dev/shm")  # noqa: S108 - a test's own directory
+    return Path(tempfile.mkdtemp(prefix="topologyd-", dir=memory if memory.is_dir() else None))
+
+
+class FakeCpusets(FaultyFolder):
+    """A plain directory whose folders have the files of a cpuset; they stay when the process is killed."""
+
+    def make(self, name):
+        super().make(name)
+        for file in CONTROL_FILES:
+            os.close(self.open_file(f"{name}/{file}", os.O_WRONLY | os.O_CREAT))
+
+    def drop(self, name):
+        for file in CONTROL_FILES:
+            Path(self.name, name, file).unlink(missing_ok=True)
+        super().drop(name)
+
+    def below(self, name):
+        return FakeCpusets(Folder.below(self, name), self.faults)
+
+
+def fake_fence(directory, cpus, faults=None):
+    """Return a cpuset fence on a plain directory that has `cpus`."""
+    directory.mkdir(exist_ok=True)
+    for file, text in {
+        "cpuset.cpus": cpus,
+        "cpuset.effective_cpus": cpus,
+        "cpuset.effective_mems": "0",
+        "cgroup.procs": "",
+    }.items():
+        (directory / file).write_text(str(text))
+    faults = faults or Faults()
+    tree = FakeCpusets(Folder.open(directory), faults)
+    own = FakeCpusets(Folder.open(directory), faults)
+    return CpusetV1(tree, own, mine=CpuSet.of(range(1024)))
+
+
+class Daemon:
+    """A daemon in a thread of its own, on a machine that need not exist.
+
+    Parameters
+    ----------
+    machine
+        Synthetic topology.
+    """
+
+    def __init__(
+        self, machine="package:2 core:4 pu:1", fence=None, options=QUICK, tls=None, home=None
+    ):
+        self.home = home or quick_folder()
+        for name in ("state", "run"):
+            (self.home / name).mkdir(mode=0o700, exist_ok=True)
+        topology = synthetic(machine) if isinstance(machine, str) else machine
+        self.fence = fence or DryRun(topology.cpus)
+        self.state = Folder.open(self.home / "state")
+        self.node = Node(topology, self.fence, self.state, options)
+        self.socket = self.home / "run/topologyd.sock"
+        self._tls = tls
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.problem = None
+
+    def _run(self):
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - shown by the test that waits
+            self.problem = error
+        self._started.set()
+
+    async def _serve(self):
+        self.loop = asyncio.get_running_loop()
+        self.server = Server(self.node, Folder.open(self.home / "run"), self.state, self._tls)
+        serving = asyncio.create_task(self.server.serve())
+        ready = asyncio.create_task(self.server.ready.wait())
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        self._started.set()
+        await serving
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._started.wait(20)
+        if self.problem:
+            raise self.problem
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def stop(self):
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.server.stop)
+            self._thread.join(20)
+        assert not self._thread.is_alive()
+        if self.problem:
+            raise self.problem
+
+    def client(self, seconds=20.0):
+        return TopologyClient(self.socket, seconds=seconds)
+
+    def ask(self, verb, **fields):
+        with self.client() as client:
+            return client.ask(verb, **fields)
+
+    @property
+    def jobs(self):
+        """Name -> what anybody may know of each job."""
+        return {job["job"]: job for job in self.ask("jobs")["jobs"]}
+
+    def until(self, true, seconds=20.0):
+        """Return when `true()` is, having waited for it."""
+        deadline = threading.Event()
+        timer = threading.Timer(seconds, deadline.set)
+        timer.start()
+        try:
+            while not true():
+                assert not deadline.wait(0.01), "it did not come true in time"
+        finally:
+            timer.cancel()

@@ -1,0 +1,231 @@
+"""Particles: energy and particles are conserved, and no bit depends on where cells are or move to."""
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apples.launch import hydra
+from apples.launch.leftovers import leftovers
+from apples.launch.rehearsal import rehearse
+from apples.malleable.command import Done, RolledBack, Share
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
+SOLVER = (sys.executable, str(EXAMPLE / "solver.py"))
+SLOTS = {"ada": 1, "bob": 1, "eve": 1}
+SMALL = {"cells": 3, "cell_side": 6.0, "drift": 1.5, "drop_radius": 0.4}
+ENERGY = 1e-3
+"""Relative error of the energy that velocity Verlet is allowed at this step."""
+
+
+@pytest.fixture(scope="module")
+def physics():
+    sys.path.insert(0, str(EXAMPLE))
+    names = ("box", "cell", "population", "task")
+    others = {
+        name: sys.modules.pop(name) for name in names if name in sys.modules
+    }  # of other examples
+    try:
+        yield {name: __import__(name) for name in names}
+    finally:
+        sys.path.remove(str(EXAMPLE))
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(others)
+
+
+def alone(*settings, ranks=1):
+    """Return the events of a rigid run."""
+    argv = [hydra.mpiexec(), *hydra.OPTIONS, "-n", str(ranks), *SOLVER, *settings]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+
+
+def settings(**more):
+    return [f"{name}={value}" for name, value in {**SMALL, **more}.items()]
+
+
+def task(**more):
+    strip = {"host": "ada", "address": "127.0.0.1", "ranks": 1, "first_row": 0, "rows": 3}
+    return {
+        "schema": "apples.task/1", "mode": "run", "parameters": {**SMALL, **more},
+        "implementations": {}, "partition": [strip], "output": None, "save": False,
+    }  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_a_run_is_the_same_bit_for_bit_on_one_and_on_two_ranks_and_conserves_energy():
+    one, two = (alone(*settings(steps=40, balance_every=7), ranks=n)[0][-2] for n in (1, 2))
+    assert (one["event"], one["iterations"]) == ("result", 40)
+    assert one["sha256"] == two["sha256"]
+    assert 0 < one["residual"] == two["residual"] < ENERGY
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_energy_and_every_bit_survive_random_resizes():
+    """Up to six resizes of a job, four at least; the run is made longer where they did not fit."""
+    draw = random.Random(3)
+
+    def maps():
+        for _ in range(6):
+            hosts = draw.sample(list(SLOTS), draw.randint(1, 3))
+            yield [Share(host, draw.choice([0.5, 1.0, 3.0])) for host in hosts]
+
+    for steps in (300, 1500, 6000):
+        run = rehearse(
+            SOLVER, SLOTS, [Share("ada"), Share("bob")], maps(),
+            task=task(steps=steps, balance_every=9, strategy="greedy"), warm=list(SLOTS),
+        )  # fmt: skip
+        assert run.ended.state == "finished", run.ended
+        done = [notice for notice in run.notices if isinstance(notice, Done)]
+        if len(done) >= 4:
+            break
+    assert len(done) >= 4
+    assert sum(notice.moved_bytes for notice in done) > 0
+    (result,) = run.events("result")
+    assert 0 < result["residual"] < ENERGY
+    rigid = alone(*settings(steps=steps, balance_every=9, strategy="greedy"))[0][-2]
+    assert result["sha256"] == rigid["sha256"]
+
+
+class Killer(threading.Thread):
+    """Kills the rank on a host once the job has committed."""
+
+    def __init__(self, anchor, host, folder):
+        super().__init__(daemon=True)
+        self.job, self.host, self.folder = anchor.engine.job.job, host, folder
+
+    def run(self):
+        until = time.monotonic() + 60
+        while len(list(self.folder.glob("*.json"))) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        for pid in leftovers(self.job):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if (
+                    SOLVER[1].encode() in words
+                    and f"APPLES_HOST={self.host}".encode() in variables
+                ):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_another(tmp_path):
+    """Commits and computes again what came after the last."""
+    steps = 200
+    killers = []
+
+    def watch(anchor):
+        killers.append(Killer(anchor, "bob", tmp_path))
+        killers[0].start()
+
+    run = rehearse(
+        SOLVER, SLOTS, [Share("ada"), Share("bob")], task=task(steps=steps, balance_every=9),
+        commits=tmp_path, commit_seconds=0.05, watch=watch,
+    )  # fmt: skip
+    killers[0].join(60)
+    assert run.ended.state == "finished", run.ended
+    (lost,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert lost.lost == ("bob",)
+    assert lost.iteration > 0
+    result = run.events("result")[-1]
+    assert 0 < result["residual"] < ENERGY
+    assert result["sha256"] == alone(*settings(steps=steps, balance_every=9))[0][-2]["sha256"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("time_step=0", "time_step is 0.0, not above 0"),
+        ("colour=red", "unknown parameter 'colour'"),
+        ("strategy=gready", "did you mean 'greedy'"),
+        ("time_step=1", "flew further than a cell"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_line(setting, said):
+    events, code = alone(*settings(steps=50, cells=5), setting)
+    assert code != 0
+    assert events[-1]["event"] == "error"
+    assert said in events[-1]["message"]
+
+
+def whole(physics, **more):
+    """Return a box and all its first cells, with their forces."""
+    parameters = physics["task"].Parameters(**{**SMALL, **more})
+    box = physics["box"].Box(parameters.cells, parameters.cell_side)
+    make = physics["population"].first_cell
+    cells = [make(parameters, box, number) for number in range(box.cells**2)]
+    step(cells, box, 0.0)
+    return parameters, box, cells
+
+
+def step(cells, box, length):
+    for cell in cells:
+        cell.drift(length, box)
+    mail = {cell.number: cell.mail(box) for cell in cells}
+    for cell in cells:
+        cell.receive([sent[cell.number] for sent in mail.values() if cell.number in sent], box)
+        cell.kick(length)
+
+
+def test_forces_and_potential_are_those_of_all_pairs(physics):
+    _, box, cells = whole(physics)
+    rows = np.concatenate([cell.rows for cell in cells])
+    points, potential = rows[:, 1:3], 0.0
+    force = np.zeros_like(points)
+    for a, b in itertools.combinations(range(len(points)), 2):
+        way = points[a] - points[b]
+        way -= box.length * np.round(way / box.length)
+        r = np.hypot(*way)
+        if r < 2.5:
+            slope = -24 * (2 * r**-13 - r**-7) + 24 * (2 * 2.5**-13 - 2.5**-7)
+            v = 4 * (r**-12 - r**-6) - 4 * (2.5**-12 - 2.5**-6)
+            potential += v + (r - 2.5) * 24 * (2 * 2.5**-13 - 2.5**-7)
+            force[a] -= slope * way / r
+            force[b] += slope * way / r
+    assert np.allclose(rows[:, 5:7], force, rtol=1e-9, atol=1e-9)
+    assert sum(cell.potential for cell in cells) == pytest.approx(potential, rel=1e-9)
+
+
+def test_the_error_of_the_energy_falls_with_the_square_of_the_step(physics):
+    errors = []
+    for length in (0.008, 0.004):
+        _, box, cells = whole(physics, drift=0.0)
+        first = sum(cell.kinetic + cell.potential for cell in cells)
+        worst = 0.0
+        for _ in range(round(0.4 / length)):
+            step(cells, box, length)
+            energy = sum(cell.kinetic + cell.potential for cell in cells)
+            worst = max(worst, abs(energy - first))
+        errors.append(worst)
+    assert 2.5 < errors[0] / errors[1] < 6.5
+
+
+def test_no_particle_is_lost_and_momentum_is_conserved_when_the_drop_moves(physics):
+    parameters, box, cells = whole(physics, drift=4.0)
+    before = np.concatenate([cell.rows for cell in cells])
+    for _ in range(100):
+        step(cells, box, parameters.time_step)
+    after = np.concatenate([cell.rows for cell in cells])
+    assert sorted(before[:, 0]) == sorted(after[:, 0])
+    assert np.allclose(before[:, 3:5].sum(axis=0), after[:, 3:5].sum(axis=0), atol=1e-6)
+    assert [cell.number for cell in cells for _ in cell.rows] == list(box.home(after[:, 1:3]))
+
+
+def test_cells_differ_in_particles_by_almost_an_order_of_magnitude(physics):
+    sizes = [len(cell.rows) for cell in whole(physics)[2]]
+    assert max(sizes) > 8 * min(sizes)

@@ -1,0 +1,213 @@
+"""The lab's parts that change nothing: the file, addresses, what is written where, what is run."""
+
+import getpass
+import ipaddress
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hat
+from apples.errors import LaunchError, UsageError
+from apples.lab import LabDocument, cgroups, host_list, network, record, secure_shell, tools
+from apples.lab.cgroups import Group, Hierarchy
+from apples.lab.document import HostEntry
+from apples.lab.journal import Journal
+from apples.lab.record import Machine, identity
+from apples.lab.slurm import configuration
+from apples.resources import HostListDocument
+
+HOST = '[[host]]\nname = "ada"\n'
+ADA = Machine("ada", "local", "10.64.0.1", 7, 7)
+
+
+def lab(text):
+    return hat.parse(f'name = "x"\n{text}', LabDocument, source="lab.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "host"),
+        (HOST + HOST, 3, "must be unique"),
+        (HOST + '[[host]]\nname = "ADA"\n', 3, "must be unique"),
+        ('[[host]]\nname = "localhost"\n', 3, "localhost"),
+        ('[[host]]\nname = "; rm -rf"\n', 3, "name"),
+        ('[[host]]\nname = "-x"\n', 3, "name"),
+        ('[[host]]\nname = "../x"\n', 3, "name"),
+        (HOST + "cpu = 0\n", 4, "cpu"),
+        (HOST + "cpu = nan\n", 4, "cpu"),
+        (HOST + "memory = 5\n", 4, "memory"),
+        (HOST + "cpus = [0, 0]\n", 4, "cpus"),
+        (HOST + "bandwidth = -1.0\n", 4, "bandwidth"),
+        (HOST + "colour = 1\n", 4, "colour"),
+        (HOST + 'site = "hree"\n[[site]]\nname = "here"\n', 4, "did you mean"),
+        (HOST + '[[load]]\nhost = "bob"\n', 5, "no [[host]]"),
+        (HOST + '[[load]]\nhost = "ada"\nstart = 3.0\nstop = 3.0\n', 7, "after start"),
+        (HOST + '[[load]]\nhost = "ada"\nprocesses = 1000\n', 6, "processes"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text, line, words):
+    with pytest.raises(hat.DocumentError) as refusal:
+        lab(text)
+    assert any(p.line == line and words in str(p) for p in refusal.value.problems), refusal.value
+
+
+def test_what_is_missing_is_said_all_at_once(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(tools, "SBIN", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UsageError) as refusal:
+        tools.require(lab("slurm = true\n" + HOST + "cpus = [4095]\n"))
+    for word in (
+        "root (this is user 1000)",
+        "no sshd (Debian: openssh-server)",
+        "no ip ",
+        "CPU 4095",
+    ):
+        assert word in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@given(st.lists(st.integers(0, 1 << 14), max_size=40), st.integers(0, 1 << 32))
+def test_a_network_overlaps_none_that_is_routed(taken, seed):
+    routes = [
+        str(ipaddress.IPv4Network((int(network.POOL[0]) + (k % (1 << 14) << 8), 24)))
+        for k in taken
+    ]
+    free = network.free_network(f"{seed:08x}", routes)
+    assert not any(free.network.overlaps(ipaddress.ip_network(route)) for route in routes)
+    addresses = {free.agent, free.head, *(free.host(i) for i in range(200))}
+    assert len(addresses) == 202
+    assert all(ipaddress.ip_address(a) in free.network for a in addresses)
+
+
+def test_every_route_and_address_of_the_machine_counts():
+    addresses = [{"addr_info": [{"local": "192.0.2.2", "prefixlen": 24}, {}]}, {}]
+    routes = [{"dst": "default"}, {"dst": "10.64.0.0/16"}, {"dst": "10.9.9.9", "type": "local"}]
+    found = network.routed(json.dumps(addresses), json.dumps(routes))
+    assert found == ["192.0.2.2/24", "10.64.0.0/16"]
+
+
+def test_labs_of_one_name_in_two_places_have_nothing_in_common():
+    one, other = identity(Path("/a/labs/x")), identity(Path("/b/labs/x"))
+    assert one != other
+    assert network.free_network(one, []) != network.free_network(other, [])
+
+
+def test_limits_in_version_two_stand_in_one_group_of_a_host():
+    host = HostEntry(name="ada", cpu=1.5, cpus=(0, 2), memory=1 << 28)
+    here = dict.fromkeys(("cpu", "memory", "cpuset"), Hierarchy(Path("/cg"), 2))
+    above, own = cgroups.groups(host, "7f", here, hosts=3)
+    assert above == Group(
+        Path("/cg/apples-lab-7f"),
+        (("cgroup.subtree_control", "+cpu +memory +cpuset"), ("cpu.weight", "300")),
+    )
+    assert own.path == Path("/cg/apples-lab-7f/ada")
+    assert dict(own.writes) == {
+        "cpu.max": "15000 10000",
+        "memory.max": str(1 << 28),
+        "memory.swap.max": "0",
+        "cpuset.cpus": "0,2",
+    }
+    assert own.optional == ("memory.swap.max",)
+
+
+def test_what_version_two_lacks_is_switched_on_and_recorded_before(tmp_path):
+    (tmp_path / "cgroup.subtree_control").write_text("cpu pids\n")
+    here = dict.fromkeys(("cpu", "memory"), Hierarchy(tmp_path, 2))
+    assert cgroups.delegations(iter(["cpu", "memory", "cpu"]), here) == [
+        (tmp_path / "cgroup.subtree_control", "memory")
+    ]
+
+
+def test_both_versions_are_found_where_they_are_mounted(tmp_path):
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "cgroup.controllers").write_text("memory io\n")
+    lines = [
+        f"1 2 0:1 / {tmp_path}/one rw - cgroup cgroup rw,cpu,cpuacct",
+        f"1 2 0:1 / {tmp_path}/two rw - cgroup2 cgroup2 rw",
+        "1 2 0:1 / /proc rw - proc proc rw",
+    ]
+    (tmp_path / "mountinfo").write_text("\n".join(lines))
+    assert cgroups.hierarchies(tmp_path) == {
+        "cpu": Hierarchy(tmp_path / "one", 1),
+        "memory": Hierarchy(tmp_path / "two", 2),
+    }
+
+
+def test_a_group_is_recorded_before_it_is_made_and_a_refusal_names_its_file(tmp_path):
+    seen = []
+    group = Group(tmp_path / "g", (("a/b", "1"),))
+    with pytest.raises(LaunchError, match="a/b"):
+        cgroups.make([group], lambda *step: seen.append((step, group.path.exists())))
+    assert seen == [(("cgroup", str(group.path)), False)]
+
+
+def test_a_torn_line_of_the_journal_is_passed_over(tmp_path):
+    journal = Journal(tmp_path)
+    journal.record("link", "al0")
+    journal.record("cgroup", "/cg/x")
+    with journal.path.open("a") as stream:
+        stream.write('["directory", "/etc')
+    assert list(journal.steps()) == [("cgroup", "/cg/x"), ("link", "al0")]
+
+
+def test_slow_links_are_what_the_host_list_says():
+    document = lab(
+        '[[site]]\nname = "a"\nbandwidth = 5e6\nlatency = 0.01\n[[site]]\nname = "b"\nbandwidth = 2e6\n'
+        '[[host]]\nname = "x"\nsite = "a"\nbandwidth = 1e6\n[[host]]\nname = "y"\nsite = "b"\n'
+        '[[host]]\nname = "z"\nsite = "a"\ncpu = 0.5\nmemory = "1 GiB"\n'
+    )
+    machines = [Machine(h.name, h.site, f"10.64.0.{i}", 7, 7) for i, h in enumerate(document.host)]
+    text = host_list.host_list(document, machines, {"x": 1e-9}, "/s", delayed=True)
+    hosts = hat.parse(text, HostListDocument, source="hosts.toml")
+    links = {frozenset(link.between): link for link in hosts.link}
+    assert links[frozenset("ab")].bandwidth == 2e6
+    assert links[frozenset("ab")].latency == pytest.approx(0.01, abs=1e-3)
+    assert links[frozenset("xa")].bandwidth == links[frozenset("xb")].bandwidth == 1e6
+    x, y, z = hosts.host
+    assert (x.seconds_per_point, y.seconds_per_point, z.cpu) == (1e-9, None, 0.5)
+    assert 0 < z.free_memory < 1 << 30
+    assert {host.user for host in hosts.host} == {getpass.getuser()}
+
+
+def test_shaping_lets_no_border_pass_at_once():
+    line = network.shaped("up0", 1e6)
+    assert "rate 1000000bps" in line
+    assert int(line.split("burst ")[1].split()[0]) < 4000
+    assert network.shaped("up0", None) == ""
+    assert "netem delay 5000us" in network.shaped("up0", 1e6, 0.005)
+
+
+def test_sshd_knows_only_the_labs_own_keys_and_takes_no_password():
+    text = secure_shell.server_config(ADA, Path("/lab of mine"))
+    assert 'AuthorizedKeysFile "/lab of mine/user.key.pub"' in text
+    assert "PasswordAuthentication no" in text
+    assert "ListenAddress 10.64.0.1" in text
+    with pytest.raises(LaunchError, match="cannot name"):
+        secure_shell.server_config(ADA, Path('/a"b'))
+
+
+def test_slurm_counts_a_core_for_each_slot():
+    ada = Machine("ada", "s", "10.64.0.1", 7, 7, cpu=1.5, memory=1 << 30, host_name="ada")
+    head = Machine("switch", "", "10.64.0.253", 7, 7, host_name="head")
+    text = configuration("x", head, [ada], Path("/run/x"), Path("/spool"))
+    assert "NodeName=ada NodeAddr=10.64.0.1 CPUs=2 RealMemory=1024 Feature=s" in text
+    assert "SlurmctldHost=head(10.64.0.253)" in text
+
+
+def test_a_lab_that_is_only_half_way_up_is_no_lab(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="no lab is up"):
+        record.find(None)
+    folder = record.labs() / "x"
+    folder.mkdir(parents=True)
+    Journal(folder).record("link", "al0")
+    with pytest.raises(UsageError, match="half-way up: apples lab down x"):
+        record.find(None)
+    with pytest.raises(UsageError, match="no lab 'y'"):
+        record.find("y")

@@ -1,0 +1,156 @@
+"""Ranks on the allocator's CPUs: what each gets, on machines drawn here and on this one."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.errors import LaunchError
+from apples.launch.binding import bound, bound_apart, rank_cpus
+from apples.launch.hydra import Segment
+from apples.topology import CpuSet, probe, synthetic
+from apples.topology.live import live_topology
+from apples.topology.probed import MOST_BYTES, read_packed, read_probe
+from apples.topology.restricting import restricted
+
+MACHINE = synthetic("package:2 l3:2 core:2 pu:2")
+
+
+def segment(host, ranks, cpus=()):
+    return Segment(host, ranks, ("program",), tuple(cpus))
+
+
+def places(segments, machine=MACHINE):
+    return [one.rank_cpus for one in bound(segments, machine)]
+
+
+SEGMENTS = st.lists(
+    st.builds(segment, st.just("h"), st.integers(1, 5), st.sets(st.integers(0, 15), max_size=6)),
+    max_size=5,
+)
+
+
+@given(SEGMENTS)
+def test_no_two_ranks_share_a_cpu_and_every_rank_stays_where_its_host_is(segments):
+    found = places(segments)
+    held = [cpu for ranks in found for rank in ranks for cpu in rank]
+    assert len(held) == len(set(held))
+    for one, ranks in zip(segments, found, strict=True):
+        assert len(ranks) in {0, one.ranks}
+        assert {cpu for rank in ranks for cpu in rank} <= set(one.cpus or range(16))
+    assert all(found) or not any(found)
+
+
+@given(SEGMENTS.filter(lambda s: not any(one.cpus for one in s)))
+def test_ranks_are_bound_whenever_there_is_a_cpu_for_each(segments):
+    enough = sum(one.ranks for one in segments) <= 16
+    assert all(bool(found) == enough for found in places(segments))
+
+
+def test_a_hosts_ranks_are_neighbours_and_its_listed_cpus_are_divided():
+    assert places([segment("a", 4), segment("b", 4)]) == [
+        ((0,), (1,), (2,), (3,)), ((4,), (5,), (6,), (7,)),
+    ]  # fmt: skip
+    assert places([segment("a", 2, (0, 1, 2, 3)), segment("b", 2)]) == [
+        ((0, 1), (2, 3)), ((4,), (5,)),
+    ]  # fmt: skip
+
+
+def test_what_two_hosts_list_is_not_taken_by_the_first():
+    assert places([segment("a", 1, (0, 1)), segment("b", 1, (0, 1))]) == [((0,),), ((1,),)]
+    assert places([segment("a", 2, (0, 1)), segment("b", 1, (0, 1))]) == [(), ()]
+
+
+def test_only_the_cpus_that_were_given_are_ever_named():
+    ours = restricted(MACHINE, CpuSet.parse("5-7"))
+    assert places([segment("a", 3)], ours) == [((5,), (6,), (7,))]
+    with pytest.raises(LaunchError, match=r"a: CPUs 4 of the host list are not ours .* 5-7 are"):
+        bound([segment("a", 1, (4, 5))], ours)
+    assert rank_cpus("a", 4, (), ours) == ()
+
+
+@pytest.mark.hardware
+def test_another_machine_says_what_it_is_and_is_read_as_this_one_is():
+    words = [sys.executable, "-I", "-S", probe.__file__]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    there, here = read_probe(done.stdout, "there"), live_topology("sys")
+    assert there.cpus == here.cpus
+    assert set(there.cores) == set(here.cores)
+    assert there.nodes == here.nodes
+    assert probe.describe()["cpus"] == sorted(os.sched_getaffinity(0))
+
+
+GOOD = {"schema": probe.SCHEMA, "cpus": [0], "memory": "", "files": {"cpu/online": "0"}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": "x"}, {"cpus": [-1]}, {"cpus": "0"}, {"memory": "x"}, {"files": []},
+        {"files": {"../../etc/passwd": "x"}}, {"files": {"cpu/online": "x" * 2**17}},
+        {"files": {"/abs": ""}}, {"files": {}}, {"cpus": [7]},
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_refused_and_nothing_is_written(wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert len(read_probe(json.dumps(GOOD), "far").cpus) == 1
+    with pytest.raises(LaunchError):
+        read_probe(json.dumps({**GOOD, **wrong}), "far")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nothing", "[" * 10_000])
+def test_no_document_is_refused(text):
+    with pytest.raises(LaunchError, match="far"):
+        read_probe(text, "far")
+
+
+def apart(*parties):
+    return [one.rank_cpus for one in bound_apart(parties)]
+
+
+def test_hosts_of_several_machines_each_have_their_own_numbers():
+    small = synthetic("core:2 pu:1")
+    parties = ((segment("a", 2), "x", small), (segment("b", 2), "y", MACHINE))
+    assert apart(*parties) == [((0,), (1,)), ((0,), (1,))]
+
+
+def test_hosts_that_are_parts_of_one_machine_are_not_bound_onto_each_other():
+    assert apart(
+        (segment("a", 2), "x", MACHINE), (segment("c", 1), "y", MACHINE), (segment("b", 2), "x", MACHINE)
+    ) == [((0,), (1,)), ((0,),), ((2,), (3,))]  # fmt: skip
+    given = restricted(MACHINE, CpuSet.parse("0-1"))
+    assert apart((segment("a", 2), "x", MACHINE), (segment("b", 2), "x", given)) == [
+        ((2,), (3,)), ((0,), (1,)),
+    ]  # fmt: skip
+
+
+def test_ranks_that_must_share_on_one_machine_leave_all_unbound():
+    small = synthetic("core:2 pu:1")
+    parties = ((segment("a", 2), "x", MACHINE), (segment("b", 3), "y", small))
+    assert apart(*parties) == [(), ()]
+    assert apart((segment("a", 1), "x", small), (segment("b", 2), "x", small)) == [(), ()]
+
+
+def test_a_packed_answer_is_the_answer():
+    assert read_packed(probe.packed(), "here").cpus == live_topology("sys").cpus
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("not base64!", "no answer"),
+        ("AAAA", "no answer"),
+        (base64.b64encode(zlib.compress(b"[]")).decode(), "no answer"),
+        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), "at most"),
+    ],
+)
+def test_a_packed_answer_that_is_none_names_the_host(word, why):
+    with pytest.raises(LaunchError, match=f"ada: .*{why}"):
+        read_packed(word, "ada")

@@ -1,0 +1,165 @@
+"""What Slurm prints, read as recorded: 22.05 from our own cluster, 24.11 as its documents show it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.errors import LaunchError
+from apples.launch.slurm import replies
+from apples.launch.slurm.hosts import entries, host_list, left_out
+from apples.launch.slurm.names import MOST_NAMES, expand
+from apples.launch.slurm.nodes import nodes
+
+RECORDED = Path(__file__).with_name("slurm_outputs")
+
+
+def recorded(name):
+    return (RECORDED / name).read_text()
+
+
+def test_the_nodes_of_a_cluster_of_2022():
+    found = nodes(recorded("sinfo-22.05.json"))
+    assert [(n.name, n.address, n.cpus, n.cores) for n in found] == [
+        ("h1", "10.94.143.1", 2, 2),
+        ("h2", "10.94.143.2", 1, 1),
+        ("h3", "10.94.143.3", 1, 1),
+    ]
+    assert {n.platform for n in found} == {"x86_64"}
+    assert found[0].memory == 1024 << 20
+    assert [n.features for n in found] == [("here",), ("here",), ("there",)]
+    assert not any(n.refusal for n in found)
+
+
+def test_the_nodes_of_a_cluster_of_2024_stand_once_with_all_their_partitions():
+    found = {n.name: n for n in nodes(recorded("sinfo-24.11.json"))}
+    assert list(found) == ["n01", "n02", "login", "n07"]
+    assert found["n01"].partitions == ("cpu", "debug")
+    assert (found["n01"].address, found["login"].address) == ("10.0.0.1", "10.0.0.3")
+    assert (found["n01"].cores, found["n01"].cpus) == (4, 8)
+    assert found["n07"].refusal == "Slurm says it is drain (fan is broken)"
+
+
+def test_a_host_list_has_the_nodes_that_take_jobs_at_their_sites():
+    found = nodes(recorded("sinfo-24.11.json"))
+    assert list(left_out(found)) == ["node n07 left out: Slurm says it is drain (fan is broken)"]
+    assert [(e["name"], e["slots"], e["site"]) for e in entries(found, ["west", "east"])] == [
+        ("n01", 4, "east"),
+        ("n02", 4, "east"),
+        ("login", 4, "east"),
+    ]
+    assert "free_memory = 16777216000" in host_list(found)
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "waiting", "running"),
+    [
+        (15, "RUNNING", False, True),
+        (16, "PENDING", True, False),
+        (8, "CANCELLED", False, False),
+        (99, "", False, False),
+    ],
+)
+def test_the_state_of_a_job_in_the_queue_of_2022(job, state, waiting, running):
+    found = replies.job_state(recorded("squeue-22.05.json"), job)
+    assert (found.state, found.waiting, found.running) == (state, waiting, running)
+
+
+def test_the_state_of_a_job_in_the_queue_of_2024():
+    text = recorded("squeue-24.11.json")
+    assert replies.job_state(text, 16) == replies.JobState(
+        "PENDING", "Resources", None, 1755290999.0
+    )
+    assert replies.job_state(text, 17).running  # it is being ended: its processes may be alive
+
+
+def test_how_jobs_ended_as_the_controller_remembers_it():
+    failed, done, cancelled, pending = map(
+        replies.job_end, recorded("scontrol-22.05.txt").splitlines()
+    )
+    assert (failed.state, failed.reason, failed.code) == ("FAILED", "NonZeroExitCode", 1)
+    assert (done.state, done.code) == ("COMPLETED", 0)
+    assert (cancelled.state, cancelled.code) == ("CANCELLED", 128 + 15)
+    assert pending.reason == "Resources"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"jobs": 3}', '{"nodes": {}}', "[" * 5000])
+def test_what_is_no_answer_is_refused_in_one_line(text):
+    for read in (nodes, lambda t: replies.job_state(t, 1)):
+        with pytest.raises(LaunchError, match="JSON") as refusal:
+            read(text)
+        assert "\n" not in str(refusal.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "nodes",
+                    "cpus",
+                    "number",
+                    "set",
+                    "state",
+                    "memory",
+                    "name",
+                    "job_state",
+                    "features",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, JSON)
+def test_no_answer_is_more_than_a_list_of_nodes_or_an_error(one, other):
+    import json
+
+    for document in ({"nodes": [one, other]}, {"sinfo": [one, other]}, {"jobs": [one, other]}):
+        text = json.dumps(document)
+        for read in (lambda t: entries(nodes(t)), lambda t: replies.job_state(t, 1)):
+            try:
+                read(text)
+            except LaunchError:
+                continue
+
+
+@given(st.lists(st.integers(0, 9999), min_size=1, max_size=20, unique=True), st.integers(0, 5))
+def test_a_list_of_names_is_what_it_was_folded_from(numbers, width):
+    texts = [str(number).zfill(width) for number in numbers]
+    assert expand(f"n[{','.join(texts)}]x,last") == [*(f"n{t}x" for t in texts), "last"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a[1-2]b[3-4]", ["a1b3", "a1b4", "a2b3", "a2b4"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("x,y", ["x", "y"]),
+    ],
+)
+def test_lists_of_names_as_slurm_folds_them(text, names):
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[a-b]", f"n[1-{10 * MOST_NAMES}]", "[[1]]"])
+def test_what_is_no_list_of_names_is_refused(text):
+    with pytest.raises(ValueError, match=r"list|range|more than"):
+        expand(text)
+
+
+@pytest.mark.parametrize("text", ["", "Submitted batch job", "12a", "-1", "9" * 40])
+def test_sbatch_that_names_no_job_is_an_error(text):
+    with pytest.raises(LaunchError, match="named no job"):
+        replies.submitted(text)
+
+
+def test_sbatch_may_say_other_things_first():
+    assert replies.submitted("sbatch: welcome\n4711;cluster\n") == 4711

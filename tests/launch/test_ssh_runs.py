@@ -1,0 +1,239 @@
+"""Real runs over real ssh: four hosts that are loopback addresses of one sshd.
+
+agent --> watchdog --> mpiexec --> ssh ==> sshd --> guard --> proxy --> rank
+                                        (its end ends the guard, that all below it)
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sshd as own
+
+from apples.errors import ApplicationError, LaunchError
+from apples.launch import leftovers, ssh
+from apples.launch.hydra import Segment
+from apples.launch.run import Run
+from apples.remote.ssh import Reach
+
+pytestmark = pytest.mark.ssh
+FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"))
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **parameters):
+    """A run of the test program, two ranks on the first host and one on each other."""
+    segments = [Segment(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
+    seats = [
+        ssh.Seat(
+            one,
+            own.ADDRESSES[i],
+            Reach(one.host, own.ADDRESSES[i], python, "", str(config)),
+            directory,
+        )
+        for i, one in enumerate(segments)
+    ]
+    task = job.task(segments, **parameters)
+    order = ssh.command(seats, task, job=job.name, here="127.0.0.1", directory=Path.cwd())
+    return Run(
+        order,
+        segments,
+        job=job.name,
+        talk=job.talk.append,
+        remote=ssh.remote_hosts(seats),
+        startup_seconds=20.0,
+        silence_seconds=20.0,
+    )
+
+
+def processes(job):
+    """Name -> process ids; guards bear no mark, but are what started the proxies."""
+    found = job.processes()
+    guards = {parent(pid) for pid in found.get("proxy", [])}
+    ssh_ = [pid for pid in found.get("rank", []) if program(pid) == "ssh"]
+    ranks = [pid for pid in found.get("rank", []) if program(pid) != "ssh" and became(pid)]
+    return found | {"guard": sorted(guards), "ssh": ssh_, "rank": ranks}
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def became(pid):
+    """Whether a rank is the program already, which it becomes after it is known to its guard."""
+    return b"bind.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def program(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def folders(job):
+    return list(Path("/tmp").glob(f"apples-{job.name}-*"))  # noqa: S108 - where guards make them
+
+
+@pytest.fixture
+def nothing_left(job):
+    """Nothing of the job is left in the shared folder either; a killed guard's is put away."""
+    yield
+    for folder in folders(job):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+def test_uneven_ranks_run_where_they_were_put_and_leave_nothing(job, sshd, tmp_path):
+    record = tmp_path / "records"
+    record.mkdir()
+    run = over_ssh(job, sshd.config, directory=str(tmp_path), record=str(record))
+    assert run.until_ready().ranks == 5
+    list(run.events())
+    run.finish()
+    assert not processes(job)["rank"]
+    assert not folders(job)
+    told = [json.loads(file.read_text()) for file in sorted(record.iterdir())]
+    servers = [one["environment"]["SSH_CONNECTION"].split()[2] for one in told]
+    assert servers == [own.ADDRESSES[0], *own.ADDRESSES]  # in rank order
+    assert {one["directory"] for one in told} == {str(tmp_path)}
+    assert {one["environment"]["OMP_NUM_THREADS"] for one in told} == {"1"}
+
+
+def test_only_listed_variables_leave_this_machine(job, sshd, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    monkeypatch.setenv("UCX_LOG_LEVEL", "error")
+    monkeypatch.setenv("WANTED", "yes")
+    monkeypatch.setenv("APPLES_CARRY", "WANTED")
+    record = tmp_path / "records"
+    record.mkdir()
+    run = over_ssh(job, sshd.config, hosts=("h1", "h2"), record=str(record))
+    list(run.events())
+    run.finish()
+    for file in record.iterdir():
+        told = json.loads(file.read_text())["environment"]
+        assert "AWS_SECRET_ACCESS_KEY" not in told
+        assert (told["UCX_LOG_LEVEL"], told["WANTED"]) == ("error", "yes")
+
+
+PAIR = ("h1", "h2")  # where two hosts show what four would: a login takes its time
+PRESENT = {"watchdog": 1, "mpiexec": 1, "ssh": 2, "guard": 2, "proxy": 2, "rank": 3}
+
+
+def started(job, config):
+    """A run of a program that says no more after it is ready, and who is there by then."""
+    run = over_ssh(job, config, hosts=PAIR, how="silent")
+    run.until_ready()
+
+    def counted():
+        return {name: len(pids) for name, pids in processes(job).items()}
+
+    assert job.eventually(lambda: counted() == PRESENT), counted()
+    return run, processes(job)
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy", "guard", "ssh"])
+def test_a_killed_helper_ends_the_run_on_every_host(job, sshd, victim):
+    run, there = started(job, sshd.config)
+    os.kill(there[victim][-1], signal.SIGKILL)
+    with pytest.raises(ApplicationError, match="before it said 'done'"):
+        list(run.events())
+    assert job.is_gone()
+    assert job.eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in there["guard"]))
+
+
+@pytest.mark.hardware  # its neighbours die of it: who is seen first is measured, and load turns it over
+def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
+    monkeypatch.setattr("apples.launch.run.PATIENCE_SECONDS", 0.3)
+    run, there = started(job, sshd.config)
+    victim = next(pid for pid in there["rank"] if b"PMI_RANK=2" in environ(pid))
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(ApplicationError, match=r"rank 2 \(h2\) ended before it said 'done'"):
+        list(run.events())
+    assert not leftovers.leftovers(job.name)
+    assert not folders(job)
+
+
+def environ(pid):
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("victim", ["mpiexec", "guard", "ssh"])
+def test_a_stopped_process_does_not_hold_up_the_end(job, sshd, victim):
+    run, there = started(job, sshd.config)
+    os.kill(there[victim][-1], signal.SIGSTOP)
+    run.cancel()
+    assert not leftovers.leftovers(job.name)
+    assert not any("nobody knows" in line for line in job.talk)
+    if victim == "guard":  # which has no children any more, and ends when it goes on
+        os.kill(there["guard"][-1], signal.SIGCONT)
+        assert job.eventually(lambda: not Path(f"/proc/{there['guard'][-1]}").exists())
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_host_that_cannot_be_asked_any_more_is_named(job, sshd, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(f"Include {sshd.config}\n")
+    run, there = started(job, config)
+    config.write_text(f"Host 127.0.0.3\n  Port 1\nHost *\n  Include {sshd.config}\n")
+    second = next(pid for pid in there["guard"] if b"127.0.0.3" in environ(pid))
+    os.kill(second, signal.SIGKILL)
+    run.cancel()
+    assert job.talk[-1] == "warning: h2: nobody knows whether processes of it are left there"
+    assert job.is_gone()
+
+
+AGENT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from conftest import Job
+from test_ssh_runs import PAIR, over_ssh
+job = Job()
+job.name = sys.argv[2]
+for event in over_ssh(job, sys.argv[3], hosts=PAIR, how="silent").events():
+    print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize("together_with", [(), ("watchdog",), ("watchdog", "mpiexec")])
+def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp_path):
+    place = str(Path(__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, place, job.name, str(sshd.config)],
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        assert agent.stdout.readline() == b"ready\n"
+        there = processes(job)
+        for name in together_with:
+            os.kill(there[name][0], signal.SIGKILL)
+    finally:
+        agent.kill()
+        agent.wait()
+        agent.stdout.close()
+    assert job.is_gone()
+    assert job.eventually(lambda: not folders(job))
+    for directory in tmp_path.glob(
+        "apples-*"
+    ):  # of an agent killed with its watchdog: a few files
+        for file in directory.iterdir():
+            file.unlink()
+        directory.rmdir()
+
+
+def test_a_host_that_cannot_be_reached_fails_the_launch_by_name(job, sshd, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(f"Host 127.0.0.3\n  Port 1\nHost *\n  Include {sshd.config}\n")
+    run = over_ssh(job, config, hosts=PAIR)
+    with pytest.raises(
+        LaunchError, match=r"h2: its connection ended before it was ready.*refused"
+    ):
+        run.until_ready()
+    assert job.is_gone()
+    assert not folders(job)

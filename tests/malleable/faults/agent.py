@@ -1,0 +1,39 @@
+"""The agent of one trial: starts a job behind its watchdog and repeats what it hears.
+
+``agent.py JOB MAPS FOLDER``: the job counts on three hosts; FOLDER is for commits and the stop file.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from apples.launch.anchored import job_of
+from apples.launch.hydra import Command, Segment
+from apples.launch.processes import Processes
+from apples.malleable.command import Share
+
+HERE = Path(__file__).parent
+SLOTS = {"ada": 1, "bob": 2, "eve": 1}
+name, maps, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+program = (
+    sys.executable,
+    str(HERE.parent / "programs_mpi" / "counting.py"),
+    "60",
+    "0.01",
+    str(folder / "stop"),
+)
+segments = [Segment(host, slots, program) for host, slots in SLOTS.items()]
+first = [Share(host) for host in json.loads(maps)[0]]
+job = job_of(name, segments, first, {}, commits=folder / "commits", commit_seconds=0.1)
+argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
+with Processes(Command(argv, {}, {"job.json": job.dumps()}), name) as processes:
+    while processes.guarded:
+        for source, line in processes.read(1.0):
+            text = line.decode(errors="replace")
+            print(source, text, flush=True)
+            if text.startswith("notice Ended"):  # whatever the watchdog may still say
+                processes.stop()
+                sys.exit(0 if text.split()[2] == "finished" else 5)
+            if source == "report" and text.startswith("exit "):
+                processes.stop()
+                sys.exit(int(text.split()[1]) & 127)

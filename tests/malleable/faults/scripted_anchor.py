@@ -1,0 +1,42 @@
+"""An anchor that takes its commands from a file: ``scripted_anchor.py JOB_FILE MAPS STOP``."""
+
+import json
+import sys
+from pathlib import Path
+
+from apples.malleable.anchor import Anchor
+from apples.malleable.command import Share
+from apples.malleable.job_file import loads
+from apples.malleable.scripted import ScriptedControl
+
+
+class Telling(ScriptedControl):
+    """Says what happens."""
+
+    def notify(self, notice):
+        super().notify(notice)
+        words = (getattr(notice, name, "") for name in ("state", "reason"))
+        print(f"notice {type(notice).__name__} {' '.join(words)}", flush=True)
+
+
+def maps(hosts):
+    yield from [[Share(host) for host in one] for one in hosts]
+    Path(sys.argv[3]).touch()
+
+
+job = loads(Path(sys.argv[1]).read_text())
+anchor = Anchor(job, Telling(maps(json.loads(sys.argv[2]))))
+told = [""]
+
+
+def trace():
+    """Say which stage the engine is in, when it changes."""
+    if anchor.engine.stage != told[-1]:
+        told.append(anchor.engine.stage)
+        print(f"stage {told[-1]}", flush=True)
+
+
+turn = anchor.engine.turn
+anchor.engine.turn = lambda: (trace(), turn(), trace())
+ended = anchor.run()
+sys.exit(0 if ended.state == "finished" else 5)

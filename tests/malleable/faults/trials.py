@@ -1,0 +1,225 @@
+"""Trials: a process of a running job is killed or stopped, and the job goes on right or fails clearly, soon.
+
+``trials.py N [--seed S] [--at-once K]`` runs N of them and prints how often each phase was hit and what came
+of it. A trial is its seed: run alone with it, it kills the same kind of process in the same phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from apples.launch.leftovers import MARK, leftovers
+
+HERE = Path(__file__).parent
+HOSTS = ("ada", "bob", "eve")
+KINDS = ("agent", "watchdog", "anchor", "guard", "mpiexec", "proxy", "rank")
+PHASES = ("launch", "idle", "start", "wait", "change", "leave", "commit", "finish")
+END_SECONDS = 5.0
+"""From the signal to a clear failure."""
+PATIENCE_SECONDS = 90.0
+"""For a job that goes on: to its end."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be done to which process, when."""
+
+    seed: int
+
+    @property
+    def draw(self):
+        return random.Random(self.seed)
+
+    def plan(self):
+        draw = self.draw
+        maps = [draw.sample(HOSTS, draw.randint(1, 3)) for _ in range(3)]
+        return maps, draw.choice(KINDS), draw.choice(["KILL", "STOP"]), draw.choice(PHASES), draw
+
+
+@dataclass
+class Outcome:
+    """What came of a trial; `wrong` says what must not be."""
+
+    kind: str
+    how: str
+    phase: str
+    result: str
+    seconds: float
+    wrong: str = ""
+
+
+def run(seed: int) -> Outcome:
+    """Run one trial."""
+    maps, kind, how, phase, draw = Trial(seed).plan()
+    folder = Path(tempfile.mkdtemp(prefix="apples-trial-"))
+    (folder / "commits").mkdir()
+    job = f"trial{os.getpid()}x{seed}"
+    agent = subprocess.Popen(
+        [sys.executable, str(HERE / "agent.py"), job, json.dumps(maps), str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, MARK: job, "TMPDIR": str(folder)},
+    )
+    heard: list[str] = []
+    try:
+        hit = _until(agent, heard, folder, phase, draw)
+        victim = _victim(job, agent.pid, kind, draw)
+        if victim:
+            os.kill(victim, getattr(signal, f"SIG{how}"))
+        struck = time.monotonic()
+        return _judge(agent, heard, job, Outcome(kind, how, hit, "", 0.0), struck)
+    finally:
+        if agent.poll() is None:
+            agent.kill()
+        agent.wait()
+        for pid in leftovers(job):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _until(agent, heard, folder, phase, draw) -> str:
+    """Listen until the job is in a phase; return the phase it was really caught in."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    times = 1 if phase in ("launch", "finish") else draw.randint(1, 2)
+    while time.monotonic() < deadline and agent.poll() is None:
+        line = _line(agent, 0.02)
+        if line:
+            heard.append(line)
+        if phase == "commit" and any((folder / "commits").glob("*.data")):
+            break
+        if line == f"output stage {phase}":
+            times -= 1
+            if times == 0:
+                break
+        if line == "output stage finish":
+            break
+    time.sleep(draw.random() * {"launch": 0.6, "idle": 0.2, "start": 0.4}.get(phase, 0.03))
+    while line := _line(agent, 0.0):
+        heard.append(line)
+    stages = [line.split()[-1] for line in heard if line.startswith("output stage ")]
+    return phase if phase == "commit" else (stages or ["launch"])[-1]
+
+
+_buffers: dict[int, bytes] = {}
+
+
+def _line(agent, seconds: float) -> str:
+    """Return the next line the agent repeats, empty if none comes."""
+    pipe = agent.stdout.fileno()
+    while b"\n" not in _buffers.setdefault(agent.pid, b""):
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return ""
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return ""
+        _buffers[agent.pid] += data
+    line, _, _buffers[agent.pid] = _buffers[agent.pid].partition(b"\n")
+    return line.decode(errors="replace")
+
+
+def _victim(job: str, agent: int, kind: str, draw) -> int:
+    """Return a process of this kind, 0 if there is none."""
+    words = {"watchdog": "watchdog.py", "anchor": "scripted_anchor.py", "guard": "guard.py",
+             "proxy": "hydra_pmi_proxy", "rank": "counting.py", "mpiexec": "/mpiexec"}  # fmt: skip
+    if kind == "agent":
+        return agent
+    found = []
+    for pid in leftovers(job):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        first = " ".join(command.split()[:5])
+        if words[kind] in first and not (kind == "rank" and "mpiexec" in first):
+            found.append(pid)
+    return draw.choice(sorted(found)) if found else 0
+
+
+def _judge(agent, heard, job, outcome: Outcome, struck: float) -> Outcome:
+    """Wait for the end, and say whether it is one that may be."""
+    if outcome.kind == "agent":
+        if outcome.how == "STOP":
+            time.sleep(0.3)
+            agent.kill()  # a stopped agent harms nobody; when it goes, all must
+        return _gone(job, outcome, struck, "gone with its agent")
+    while time.monotonic() - struck < PATIENCE_SECONDS:
+        line = _line(agent, 0.05)
+        if line:
+            heard.append(line)
+        elif agent.poll() is not None:
+            break
+    else:
+        outcome.wrong = "hangs: " + " / ".join(heard[-4:])
+        return outcome
+    outcome.seconds = time.monotonic() - struck
+    outcome.wrong = _fault(agent.returncode, heard, outcome.seconds)
+    result = "failed clearly" if agent.returncode else "went on"
+    return _gone(job, outcome, time.monotonic(), result)
+
+
+def _fault(code: int, heard: list[str], seconds: float) -> str:
+    """Return what is wrong with the way a job ended, empty if nothing is."""
+    totals = [line for line in heard if "total" in line]
+    if any("wrong" in line for line in totals):
+        return f"silently wrong: {totals}"
+    if code == 0:
+        return "" if totals else f"no result, and no failure: {heard[-4:]}"
+    went_on = any("notice RolledBack" in line or "notice Done" in line for line in heard)
+    late = seconds > END_SECONDS and not went_on
+    return f"failed only after {seconds:.1f} s: {heard[-4:]}" if late else ""
+
+
+def _gone(job: str, outcome: Outcome, since: float, result: str) -> Outcome:
+    """Demand that no process is left."""
+    outcome.result = result
+    while (left := leftovers(job)) and time.monotonic() - since < END_SECONDS:
+        time.sleep(0.02)
+    outcome.seconds = outcome.seconds or time.monotonic() - since
+    if left:
+        outcome.wrong = outcome.wrong or f"processes are left: {left}"
+    return outcome
+
+
+def main(count: int, first: int, at_once: int) -> int:
+    """Run so many trials; return how many went wrong."""
+    table: collections.Counter = collections.Counter()
+    slowest, wrong = 0.0, 0
+    with ThreadPoolExecutor(at_once) as pool:
+        for seed, found in enumerate(pool.map(run, range(first, first + count)), first):
+            table[found.phase, found.result] += 1
+            if found.result == "failed clearly":
+                slowest = max(slowest, found.seconds)
+            if found.wrong:
+                wrong += 1
+                what = f"{found.kind} {found.how} in {found.phase}: {found.wrong}"
+                print(f"seed {seed}: {what}", flush=True)
+    for (phase, result), times in sorted(table.items()):
+        print(f"{phase:8} {result:20} {times}")
+    print(f"{count} trials, {wrong} wrong, slowest clear failure {slowest:.1f} s")
+    return wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=2)
+    asked = parser.parse_args()
+    sys.exit(1 if main(asked.count, asked.seed, asked.at_once) else 0)

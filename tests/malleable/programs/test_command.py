@@ -1,0 +1,135 @@
+"""``apples run --program`` and the verbs of jobs, end to end."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from commands import command
+
+from apples import state
+from apples.launch.leftovers import leftovers
+from apples.malleable import store
+
+LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
+
+
+@pytest.fixture
+def hosts(tmp_path, monkeypatch):
+    private = state.directory() / "criu"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    if "APPLES_CRIU" not in os.environ and private.exists():
+        monkeypatch.setenv("APPLES_CRIU", str(private))
+    monkeypatch.chdir(tmp_path)
+    cpus = sorted(os.sched_getaffinity(0))
+    path = tmp_path / "hosts.toml"
+    path.write_text(
+        f'[[host]]\nname = "ada"\ncpus = [{cpus[0]}]\n[[host]]\nname = "bob"\ncpus = [{cpus[-1]}]\n'
+    )
+    yield ["run", "--hosts", str(path), "--weather", "static", "--program"]
+    for job in store.jobs():
+        command("apples", "cancel", job.id)
+
+
+def grown(path, lines):
+    """Wait until the program wrote so many lines more."""
+    least = lines + len(path.read_text().splitlines()) if path.exists() else lines
+    until = time.monotonic() + 30
+    while not path.exists() or len(path.read_text().splitlines()) < least:
+        assert time.monotonic() < until
+
+
+@pytest.mark.criu
+@pytest.mark.usefixtures("criu")
+def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(hosts, tmp_path):
+    started = command("apples", *hosts, "--detach", "--json", "--", "sh", "-c", LOOP).document
+    name = started["id"]
+    assert (started["state"], started["hosts"], started["name"]) == ("running", ["ada"], "sh")
+    output = store.job(name).commits / "output"
+    grown(output, 3)
+    moved = command("apples", "migrate", name, "--from", "ada", "--to", "bob", "--json").document
+    assert (moved["hosts"], moved["epoch"], moved["state"]) == (["bob"], 1, "running")
+    phases = moved["last_resize"]["phases"]
+    assert set(phases) == {"inspect", "signal", "checkpoint", "restart"}
+    grown(output, 3)
+    both = command("apples", "resize", name, "--hosts", "ada,bob")
+    assert (both.code, "at most 1" in both.err) == (2, True), both.err
+    (tmp_path / "enough").touch()
+    waited = command("apples", "wait", name, "--timeout", "30", "--json")
+    assert (waited.code, waited.document["execution"]["hosts"]) == (0, [{"host": "bob"}])
+    lines = output.read_text().splitlines()
+    assert lines == [str(n + 1) for n in range(len(lines))]
+    assert lines[-1] in command("apples", "logs", "job", name).out
+    assert leftovers(name) == []
+
+
+@pytest.mark.criu
+@pytest.mark.usefixtures("criu")
+def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_path):
+    source = tmp_path / "talks.py"
+    source.write_text(
+        "import socket, time\ns = socket.create_server(('127.0.0.1', 0))\n"
+        "print('up', flush=True)\ntime.sleep(600)\n"
+    )
+    detached = command("apples", *hosts, "--detach", "--json", "--", "python3", str(source))
+    name = detached.document["id"]
+    grown(store.job(name).commits / "output", 1)
+    refused = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
+    assert refused.code == 4
+    assert "has a socket open: TCP" in refused.err
+    assert command("apples", "jobs", name, "--json").document["hosts"] == ["ada"]
+    assert command("apples", "cancel", name).code == 0
+    assert leftovers(name) == []
+
+
+def test_in_the_foreground_the_exit_code_says_how_it_ended(hosts, tmp_path, capfd):
+    done = command(
+        "apples", *hosts, "--output", str(tmp_path / "out"), "--", "sh", "-c", "echo hi"
+    )
+    assert (done.code, done.out.startswith("sh ended with exit code 0")) == (0, True), done.err
+    assert (tmp_path / "out/output").read_text() == "hi\n"
+    failed = command("apples", *hosts, "--", "sh", "-c", "echo bad >&2; exit 3")
+    assert failed.code == 5
+    said = capfd.readouterr().err
+    assert "bad" in said
+    assert "sh: the program ended with exit code 3" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda n: n.name)
+def test_an_anchor_that_is_killed_or_stopped_ends_the_job_with_no_process_left(hosts, number):
+    name = command("apples", *hosts, "--detach", "--json", "--", "sh", "-c", LOOP).document["id"]
+    grown(store.job(name).commits / "output", 3)
+    anchors = []
+    for pid in leftovers(name):
+        with contextlib.suppress(OSError):  # the loop's own children come and go
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            anchors += [pid] if b"programs.anchor" in line else []
+    (anchor,) = anchors
+    os.kill(anchor, number)
+    waited = command("apples", "wait", name, "--timeout", "20")
+    assert waited.code in {4, 5, 7}, waited.err
+    assert command("apples", "jobs", name, "--json").document["state"] == "failed"
+    assert leftovers(name) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "name the command after --"),
+        (("--on", "zoe", "--", "true"), "the host list has ada, bob"),
+        (("--signal", "KILL", "--", "true"), "must be none or a name such as USR1"),
+        (("--signal", "9", "--", "true"), "must be none or a name such as USR1"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(hosts, words, said):
+    done = command("apples", *hosts, *words)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert list(store.jobs()) == []
+
+
+def test_a_command_without_program_says_what_it_needs(hosts):
+    done = command("apples", *hosts[:-1], "--", "true")
+    assert (done.code, "--program -- CMD" in done.err) == (2, True)
+    assert Path("hosts.toml").exists()

@@ -1,0 +1,82 @@
+"""Unmodified programs as jobs: started, refused what they cannot do, ended; no CRIU is needed here."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from apples.malleable.command import Command, Share
+from apples.malleable.programs import movable
+
+COUNTING = """
+import os, time
+while not os.path.exists("enough"):
+    print("[]", flush=True)
+    time.sleep(0.01)
+"""
+
+
+def to(*hosts, epoch=1):
+    return Command(epoch, tuple(map(Share, hosts)))
+
+
+def test_what_is_no_single_other_host_is_refused(stage):
+    on = stage(COUNTING)
+    code, script = on.run(
+        (on.written("["), to("a", "b")),
+        (on.written("["), to("c", epoch=2)),
+        (on.written("["), to("a", epoch=3)),
+        (on.written("["), (on.folder / "enough").touch),
+    )
+    assert code == 0
+    assert "it can be migrated, not resized" in script.refused[0]
+    assert script.refused[1] == "c: not among the job's hosts"
+    assert [done.epoch for done in script.done] == [3]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise SystemExit(3)", "the program ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "the program ended with signal SIGSEGV"),
+    ],
+)
+def test_a_program_that_fails_fails_the_job_with_how(stage, source, reason):
+    on = stage(source)
+    code, script = on.run()
+    assert (code, script.ended.reason) == (1, reason)
+    assert json.loads(on.said[-1]) == {"event": "error", "message": reason}
+
+
+def test_a_program_that_is_not_there_cannot_be_started(stage):
+    on = stage("")
+    on.places["a"] = replace(on.places["a"], program=("no-such-program",))
+    code, script = on.run()
+    assert code == 1
+    assert script.ended.reason.startswith("a: cannot start no-such-program: ")
+
+
+def test_a_cancelled_program_is_gone_with_its_children(stage):
+    source = "import subprocess; subprocess.Popen(['sleep', '1000']); print('up', flush=True)\n"
+    on = stage(source + "while True: pass")
+    pids = []
+
+    def cancel():
+        pids.extend(movable.tree(on.anchor.keepers.process_of("a")))
+        on.script.stop = True
+
+    code, script = on.run((on.written("up"), cancel))
+    assert (code, script.ended.state, len(pids)) == (1, "cancelled", 3)
+    assert [pid for pid in pids if movable.state(pid)] == []
+
+
+def test_without_criu_the_move_is_refused_with_what_is_missing(stage, monkeypatch, tmp_path):
+    monkeypatch.setenv("APPLES_CRIU", str(tmp_path / "no-criu"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    on = stage(COUNTING)
+    code, script = on.run(
+        (on.written("["), to("b")), (lambda: on.script.refused, (on.folder / "enough").touch)
+    )
+    assert code == 0
+    assert script.refused[0].startswith("b: no working CRIU (APPLES_CRIU: ")

@@ -1,0 +1,101 @@
+"""Commits on three ranks, restores on two, with the newest commit whole, damaged, cut and missing."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from apples.malleable import checkpoint, commits
+from apples.malleable.command import Member
+from apples.malleable.membership import Declared, Plan
+from apples.malleable.row_array import RowArray
+from apples.malleable.state import Replicated, State
+from apples.malleable.strips import Range, rank_ranges
+
+FOLDER, ROWS = Path(sys.argv[1]), 31
+world = MPI.COMM_WORLD
+
+
+def declare(value, iteration):
+    array = RowArray(
+        "u",
+        (ROWS, 7),
+        halo=1,
+        fill=lambda first, rows: np.copyto(rows, expected(first, len(rows), value)),
+    )
+    table = [Replicated("table", np.full(5, value))]
+    return Declared(arrays=[array], replicated=table, state=State({"iteration": iteration}))
+
+
+def expected(first, count, value):
+    return value * 100 + np.arange(first - 1, first - 1 + count, dtype=float)[:, None] * np.ones(7)
+
+
+def strips(ranks):
+    return [rows for _, rows in rank_ranges([Member("h", 0, ROWS)], {"h": ranks})]
+
+
+def restored():
+    """Restore on the first two ranks; return what was found, None on the third."""
+    comm = world.Split(0 if world.rank < 2 else MPI.UNDEFINED, world.rank)
+    found = None
+    if comm != MPI.COMM_NULL:
+        declared = declare(-1.0, -1)
+        strip = strips(2)[comm.rank]
+        plan = Plan(1, (), (), {}, (), "commit", commits=str(FOLDER))
+        number = checkpoint.restore(comm, plan, declared, strip)
+        right = number == 0 or (
+            np.array_equal(
+                declared.arrays[0].local, expected(strip.first, len(strip) + 2, float(number))
+            )
+            and bool((declared.replicated[0].array == number).all())
+        )
+        found = [number, bool(comm.allreduce(right, MPI.LAND)), declared.state.iteration]
+        comm.Free()
+    world.Barrier()
+    return found
+
+
+def step(name, damage=lambda: None):
+    if world.rank == 0:
+        damage()
+    world.Barrier()
+    found = restored()
+    if world.rank == 0:
+        os.write(1, json.dumps({"step": name, "found": found}).encode() + b"\n")
+
+
+for number in (1, 2, 3, 4):
+    declared = declare(float(number), 10 * number)
+    mine = strips(3)[world.rank]
+    declared.arrays[0].begin(mine)
+    fault = checkpoint.write(world, FOLDER, number, declared, mine)
+    if fault:
+        raise SystemExit(fault)
+    world.Barrier()
+    if number == 3:
+        step("whole")
+
+
+def flip():
+    path = commits.data_path(FOLDER, 4)
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+
+
+def cut():
+    commits.manifest_path(FOLDER, 4).write_text(commits.manifest_path(FOLDER, 4).read_text()[:-9])
+
+
+step("newest")
+step("a bit of the newest is wrong", flip)
+step("its manifest is cut", cut)
+step("its data is missing", lambda: commits.data_path(FOLDER, 4).unlink())
+step("both are missing", lambda: [path.unlink() for path in FOLDER.glob("commit-*")])
+fault = checkpoint.write(world, FOLDER / "nowhere", 5, declare(5.0, 50), Range(0, 0))
+if world.rank == 0:
+    os.write(1, json.dumps({"step": "nowhere to write", "found": bool(fault)}).encode() + b"\n")

@@ -1,0 +1,151 @@
+"""Strategies of the load balancer: what each of them promises, on any input."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apples.errors import UsageError
+from apples.malleable.balancer import Measured, Processor, accepted
+from apples.malleable.balancers import STRATEGIES, contiguous, decider, greedy, refine
+
+SECONDS = st.floats(0, 100)
+FEW = settings(max_examples=40)
+
+
+@st.composite
+def measurements(draw, equal=False, most=14):
+    kind = st.tuples(
+        st.just(1.0) if equal else st.floats(0.1, 10),
+        st.just(0.0) if equal else st.floats(0, 1),
+        st.booleans(),
+    )
+    kinds = draw(st.lists(kind, min_size=1, max_size=6).filter(lambda k: any(on for *_, on in k)))
+    processors = tuple(Processor(f"h{i}", *kind) for i, kind in enumerate(kinds))
+    block = st.tuples(SECONDS, st.integers(0, len(processors) - 1))
+    blocks = draw(st.lists(block, max_size=most))
+    return Measured(tuple(w for w, _ in blocks), tuple(p for _, p in blocks), processors)
+
+
+def best(measured):
+    """The shortest step there is, by trying all."""
+    every = itertools.product(measured.enabled, repeat=len(measured.work))
+    return min(measured.step(owners) for owners in every)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@FEW
+@given(measured=measurements())
+def test_every_block_has_one_owner_that_may_have_load(name, measured):
+    accepted(STRATEGIES[name](measured), measured, name)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@FEW
+@given(measured=measurements())
+def test_the_same_measurements_give_the_same_owners(name, measured):
+    assert STRATEGIES[name](measured) == STRATEGIES[name](measured)
+
+
+@FEW
+@given(measured=measurements(equal=True, most=7).filter(lambda m: len(m.enabled) <= 4))
+def test_greedy_keeps_grahams_bound_on_equal_processors(measured):
+    bound = 4 / 3 - 1 / (3 * len(measured.enabled))
+    assert measured.step(greedy(measured)) <= bound * best(measured) * (1 + 1e-9)
+
+
+@FEW
+@given(measured=measurements(most=7).filter(lambda m: len(m.enabled) <= 4))
+def test_greedy_is_within_twice_the_best_on_unequal_processors(measured):
+    assert measured.step(greedy(measured)) <= 2 * best(measured) * (1 + 1e-9)
+
+
+@FEW
+@given(measured=measurements())
+def test_refine_never_makes_a_step_longer_that_may_stay(measured):
+    on = measured.processors
+    if all(on[owner].enabled for owner in measured.owners):
+        before, after = measured.step(measured.owners), measured.step(refine(measured))
+        assert after <= before * (1 + 1e-9)
+
+
+@FEW
+@given(measured=measurements())
+def test_refine_leaves_alone_what_is_balanced(measured):
+    once = refine(measured)
+    settled = Measured(measured.work, once, measured.processors)
+    assert refine(settled) == once
+
+
+def test_refine_moves_fewer_blocks_than_greedy_where_one_host_has_a_little_too_much():
+    work = tuple(1.0 + (block % 7) / 10 for block in range(64))
+    measured = Measured(work, tuple(b // 16 for b in range(64)), tuple(map(Processor, "abcd")))
+    heavier = Measured((*work[:-1], 6.0), measured.owners, measured.processors)
+    assert heavier.moved(refine(heavier)) <= 5 < heavier.moved(greedy(heavier))
+    assert heavier.step(refine(heavier)) <= 1.03 * heavier.mean()
+
+
+def runs(owners):
+    return [place for place, _ in itertools.groupby(owners)]
+
+
+@FEW
+@given(measured=measurements(most=7).filter(lambda m: len(m.enabled) <= 3))
+def test_contiguous_is_the_best_division_into_runs(measured):
+    owners = contiguous(measured)
+    assert runs(owners) == sorted(set(owners))
+    every = itertools.combinations_with_replacement(measured.enabled, len(measured.work))
+    assert measured.step(owners) <= min(map(measured.step, every)) * (1 + 1e-9)
+
+
+@FEW
+@given(measured=measurements())
+def test_the_decider_takes_at_most_one_task_from_a_node_and_gives_at_most_one(measured):
+    owners = decider(measured)
+    moves = [
+        (a, b)
+        for a, b in zip(measured.owners, owners, strict=True)
+        if a != b and measured.processors[a].enabled
+    ]
+    assert len({a for a, _ in moves}) == len(moves)
+    assert len({b for _, b in moves}) == len(moves)
+
+
+def test_the_decider_stays_calm_below_its_threshold():
+    measured = Measured((1.05, 1.0), (0, 1), (Processor("a"), Processor("b")))
+    assert decider(measured) == (0, 1)
+
+
+def test_a_faster_and_a_less_loaded_processor_get_more():
+    work = (1.0,) * 60
+    processors = (Processor("a"), Processor("b", speed=2.0), Processor("c", background=0.5))
+    owners = greedy(Measured(work, (0,) * 60, processors))
+    shares = [owners.count(place) for place in range(3)]
+    assert shares == [pytest.approx(60 * part / 3.5, abs=1) for part in (1, 2, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("proposal", "said"),
+    [
+        ((0,), "1 owners for 2 blocks"),
+        ((0, 2), "block 1 goes to 2, enabled are 0"),
+        ((0, 1), "block 1 goes to 1, enabled are 0"),
+        ((-1, 0), "block 0 goes to -1"),
+    ],
+)
+def test_a_strategy_that_proposes_nonsense_is_refused(proposal, said):
+    measured = Measured((1, 1), (0, 0), (Processor("a"), Processor("b", enabled=False)))
+    with pytest.raises(UsageError, match=said):
+        accepted(proposal, measured, "mine:wild")
+
+
+def test_measurements_that_are_none_are_refused():
+    with pytest.raises(UsageError, match="no processor"):
+        Measured((1,), (0,), (Processor("a", enabled=False),))
+    with pytest.raises(UsageError, match="no time"):
+        Measured((float("nan"),), (0,), (Processor("a"),))
+    with pytest.raises(UsageError, match="speed"):
+        Processor("a", speed=0)
+    with pytest.raises(UsageError, match="no share"):
+        Processor("a", background=1.5)

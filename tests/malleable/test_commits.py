@@ -1,0 +1,139 @@
+"""Commits survive what they must: other rank counts, damage, the death of hosts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.launch import hydra
+from apples.launch.rehearsal import rehearse
+from apples.malleable import commits
+from apples.malleable.command import Requested, RolledBack, Share
+
+PROGRAMS = Path(__file__).parent / "programs_mpi"
+
+
+def test_a_manifest_is_whole_or_not_there_and_two_commits_are_kept(tmp_path):
+    for number in (1, 2, 3):
+        commits.data_path(tmp_path, number).write_bytes(b"x")
+        commits.publish(tmp_path, number, {"parts": []})
+        commits.prune(tmp_path, number)
+    assert [one["commit"] for one in commits.manifests(tmp_path)] == [3, 2]
+    commits.manifest_path(tmp_path, 3).write_text('{"schema": "apples.commit/1"}')
+    assert [one["commit"] for one in commits.manifests(tmp_path)] == [2]
+    assert commits.highest(tmp_path) == 3
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.mpi
+def test_a_commit_is_read_on_another_rank_count_and_a_damaged_one_falls_back(tmp_path):
+    argv = [
+        hydra.mpiexec(),
+        *hydra.OPTIONS,
+        "-n",
+        "3",
+        sys.executable,
+        str(PROGRAMS / "commit_and_restore.py"),
+    ]
+    environment = hydra.environment({**hydra.LOOPBACK, **hydra.ONE_THREAD})
+    run = subprocess.run(
+        [*argv, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = {one["step"]: one["found"] for one in map(json.loads, run.stdout.splitlines())}
+    assert found == {
+        "whole": [3, True, 30],
+        "newest": [4, True, 40],
+        "a bit of the newest is wrong": [3, True, 30],
+        "its manifest is cut": [3, True, 30],
+        "its data is missing": [3, True, 30],
+        "both are missing": [0, True, -1],
+        "nowhere to write": True,
+    }
+
+
+class Killer:
+    """Kills a rank of a host once its job has committed so often."""
+
+    def __init__(self, host, commits_before, stop):
+        self.host, self.before, self.stop, self.killed = host, commits_before, stop, False
+
+    def __call__(self, anchor):
+        engine, self.seen, hear = anchor.engine, 0, anchor.engine.fleet.hear
+        pids = {}
+
+        def listen(group, rank, message):
+            if message["say"] == "hello":
+                pids[group.host] = message["pid"]
+            self.seen += message["say"] == "committed"
+            hear(group, rank, message)
+            if self.seen >= self.before and not self.killed:
+                self.killed = True
+                os.kill(pids[self.host], signal.SIGKILL)
+            elif self.killed and engine.state == "running" and engine.stage == "idle":
+                self.stop.touch()
+
+        engine.fleet.hear = listen
+        for group in engine.fleet:
+            group._hear = listen
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("on_disk", [True, False], ids=["disk and memory", "memory alone"])
+def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path, on_disk):
+    """Three worlds start and two of them again."""
+    stop, folder = tmp_path / "stop", tmp_path / "commits"
+    folder.mkdir()
+    program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
+    run = rehearse(
+        program, {"ada": 1, "bob": 1, "eve": 1}, [Share("ada"), Share("bob"), Share("eve")],
+        commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
+    )  # fmt: skip
+    assert run.ended.state == "finished", run.ended
+    (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert rolled.lost == ("ada",)
+    assert rolled.iteration > 0
+    assert run.lines == ["total right on bob,eve"]
+
+
+@pytest.mark.mpi
+def test_a_job_may_ask_for_other_limits_itself(tmp_path):
+    path = tmp_path / "evolving.py"
+    path.write_text(
+        "from apples import malleable\n"
+        "with malleable.Job() as job:\n"
+        "    state = job.state(iteration=0)\n"
+        "    while state.iteration < 3:\n"
+        "        job.safepoint()\n"
+        "        if state.iteration == 1:\n"
+        "            job.request(2, 5)\n"
+        "        state.iteration += 1\n"
+    )
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [Share("ada")])
+    assert Requested(2, 5) in run.notices
+
+
+@pytest.mark.mpi
+def test_an_error_of_one_rank_ends_the_job_with_its_message(tmp_path):
+    path = tmp_path / "failing.py"
+    path.write_text(
+        "from apples import malleable\n"
+        "with malleable.Job() as job:\n"
+        "    step = 0\n"
+        "    while step < 3:\n"
+        "        job.safepoint()\n"
+        "        step += 1\n"
+    )
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [Share("ada")])
+    assert run.ended.state == "failed"
+    assert "step (line 6)" in run.ended.reason

@@ -1,0 +1,154 @@
+"""Detached jobs, end to end: the command lets go, the job is moved, and nothing is left of it."""
+
+import json
+import os
+import select
+import signal
+from pathlib import Path
+
+import pytest
+from commands import command
+
+from apples.launch.leftovers import leftovers
+from apples.malleable import store
+
+HERE = Path(__file__).parent / "jobs"
+FILES = [
+    word
+    for name in ("hosts", "template", "user")
+    for word in (f"--{name}", str(HERE / f"{name}.toml"))
+]
+LONG = ("--set", "iterations=1000000", "--set", "pause=0.005")
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    for job in store.jobs():
+        command("apples", "cancel", job.id)
+
+
+def detach(*options):
+    done = command(
+        "apples", "run", "--detach", *FILES, "--weather", "static", "--no-verify", "--json",
+        *options,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.document["schema"] == "apples.job/1"
+    return done.document
+
+
+def ask(*words):
+    return command("apples", *words, "--json")
+
+
+def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
+    started = detach(*LONG)
+    name = started["id"]
+    assert started["state"] == "running"
+    assert started["hosts"] == ["ada", "bob", "cleo"]
+    assert started["rows"] == [20, 20, 20]
+
+    shrunk = ask("resize", name, "--hosts", "ada,dan=0.5").document
+    assert dict(zip(shrunk["hosts"], shrunk["rows"], strict=True)) == {"ada": 40, "dan": 20}
+    assert (shrunk["state"], shrunk["epoch"]) == ("running", 1)
+    assert set(shrunk["last_resize"]["phases"]) >= {"wait", "redistribute", "leave"}
+
+    swapped = ask("migrate", name, "--from", "dan", "--to", "bob").document
+    assert dict(zip(swapped["hosts"], swapped["rows"], strict=True)) == {"ada": 40, "bob": 20}
+
+    even = ask("rebalance", name[:6]).document
+    assert even["rows"] == [30, 30]
+    assert even["iteration"] > 0
+
+    for words, code, reason in (
+        (("resize", name, "--hosts", "zoe"), 2, "unknown host 'zoe'"),
+        (("resize", name, "--hosts", "ada,bob,cleo,dan"), 2, "at most 3"),
+        (("resize", name, "--hosts", "ada=0"), 2, "NAME=WEIGHT above 0"),
+        (("resize", name, "--hosts", "ada,ada"), 2, "named twice"),
+        (("migrate", name, "--from", "dan", "--to", "bob"), 2, "the job is not there"),
+        (("migrate", name, "--from", "ada", "--to", "bob"), 2, "is there already"),
+        (("resize", "ffffffff", "--hosts", "ada"), 2, "there is none"),
+    ):
+        refused = command("apples", *words)
+        assert (refused.code, reason in refused.err) == (code, True), refused.err
+    unchanged = ask("jobs", name).document
+    assert unchanged["epoch"] == even["epoch"]
+    assert ask("jobs").document["jobs"][0]["id"] == name
+
+    ended = ask("cancel", name)
+    assert (ended.code, ended.document["state"]) == (0, "cancelled")
+    assert leftovers(name) == []
+    assert command("apples", "resize", name, "--hosts", "ada").code == 4
+    assert ask("wait", name).code == 5
+
+
+def test_wait_prints_the_record_of_the_run():
+    name = detach("--set", "iterations=40")["id"]
+    waited = ask("wait", name, "--timeout", "60")
+    assert waited.code == 0, waited.err
+    assert waited.document["schema"] == "apples.run/1"
+    assert waited.document["execution"]["iterations"] == 40
+    assert waited.document["result_sha256"]
+    assert ask("jobs", name).document["state"] == "finished"
+
+
+def test_a_job_that_fails_says_why_and_wait_ends_as_the_run_did():
+    name = detach("--set", "iterations=1000", "--set", "fail_at=30")["id"]
+    waited = command("apples", "wait", name, "--timeout", "60")
+    assert waited.code == 5
+    assert "as was asked for" in waited.err
+    assert "as was asked for" in ask("jobs", name).document["reason"]
+    assert "as was asked for" in command("apples", "logs", name).out
+    assert leftovers(name) == []
+
+
+def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
+    name = detach(*LONG)["id"]
+    handle = store.job(name).supervisor()
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    assert select.select([handle], [], [], 5)[0]
+    os.close(handle)
+    found = ask("jobs", name).document
+    assert (found["state"], found["reason"]) == ("failed", store.LOST)
+    assert command("apples", "wait", name).code == 4
+    assert ask("cancel", name).document["state"] == "failed"
+    assert leftovers(name) == []
+
+
+def test_what_cannot_start_is_said_by_the_command_that_asked(tmp_path):
+    template = tmp_path / "template.toml"
+    template.write_text((HERE / "template.toml").read_text().replace("program.py", "nowhere.py"))
+    options = [str(template) if word.endswith("template.toml") else word for word in FILES]
+    done = command("apples", "run", "--detach", *options, "--weather", "static", "--json")
+    assert done.code in {4, 5}
+    assert "nowhere.py" in done.err
+    assert ask("jobs").document["jobs"][0]["state"] == "failed"
+    refused = command("apples", "run", "--detach", *FILES, "--set", "grid=-1")
+    assert refused.code == 2
+
+
+def test_a_broken_record_does_not_stop_the_others():
+    name = detach("--set", "iterations=5")["id"]
+    command("apples", "wait", name)
+    broken = store.create({}, "broken")
+    (broken.folder / "job.json").write_text('{"state": ')
+    documents = {one["id"]: one for one in ask("jobs").document["jobs"]}
+    assert documents[name]["state"] == "finished"
+    assert documents[broken.id]["state"] == "failed"
+    assert "job.json cannot be read" in documents[broken.id]["reason"]
+
+
+def test_the_secret_is_in_no_command_line_or_environment_and_readable_by_nobody_else():
+    name = detach(*LONG)["id"]
+    job = store.job(name)
+    secret = job.secret().hex()
+    assert (job.folder / "secret").stat().st_mode & 0o777 == 0o600
+    assert job.folder.stat().st_mode & 0o777 == 0o700
+    for pid in leftovers(name):
+        for file in ("cmdline", "environ"):
+            assert secret.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+    assert secret not in json.dumps(ask("jobs", name).document) + job.log.read_text()

@@ -1,0 +1,406 @@
+"""The control protocol: what an agent is told is true, whatever the network and an enemy do."""
+
+import contextlib
+import hmac
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.malleable.command import Command, Share
+from apples.malleable.protocol import ledger as ledgers
+from apples.malleable.protocol import responder as responders
+from apples.malleable.protocol.ledger import Ledger, Limits
+from apples.malleable.protocol.messages import Verdict, Wish, verdict_of, wish_of
+from apples.malleable.protocol.requester import Requester, Transmit
+from apples.malleable.protocol.responder import Close, Responder, Send, Wake
+from apples.malleable.protocol.sealing import (
+    ForgeryError,
+    Opener,
+    Proof,
+    Sealer,
+    canonical,
+    parse,
+)
+from apples.malleable.protocol.simulation import BrokenPromiseError, World
+
+SEEDS = 200
+SECRET = b"s" * 32
+LIMITS = Limits(1, 3, frozenset({"ada", "bob", "cleo"}))
+NAME = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def wish(*hosts, epoch=1, id="0123456789abcdef"):  # noqa: A002 - the field's name
+    return Wish(id, Command(epoch, tuple(map(Share, hosts))))
+
+
+def status():
+    return {"hosts": ["ada"]}
+
+
+def histories(count=SEEDS):
+    for seed in range(count):
+        World(seed).run()
+
+
+# ---------------------------------------------------------------------- simulation
+
+
+def test_two_hundred_histories_keep_every_promise_and_settle():
+    worlds = [World(seed) for seed in range(SEEDS)]
+    for world in worlds:
+        world.run()
+    told = [kind for world in worlds for kind in world.record.told.values()]
+    assert told.count("done") > 500  # else the histories were void
+    assert told.count("nack") > 500
+    assert told.count("failed") > 30
+    assert sum(world.network.lost for world in worlds) > 10_000
+    assert sum(world.network.doubled for world in worlds) > 1_000
+    reasons = {line.rsplit(b" ", 1)[1] for w in worlds for line in w.trace if b" nack " in line}
+    every = {b"below_minimum", b"over_maximum", b"unknown_host", b"busy", b"stale", b"withdrawn"}
+    assert every <= reasons
+
+
+def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
+    world = World(11)
+    world.run()
+    program = (
+        "from apples.malleable.protocol.simulation import World\n"
+        "world = World(11); world.run(); print(world.digest)"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+    )
+    assert other.stdout.strip() == world.digest
+
+
+def forget(_self, _wish, verdict):
+    return verdict
+
+
+PLANTED = {
+    "no epoch is checked": (
+        Ledger, "_refusal", lambda self, c: ("busy", "") if self.busy else self.limits.refusal(c),
+    ),
+    "the seal is not checked": (Opener, "open", lambda _, line: parse(line).get("body", {})),
+    "verdicts are not remembered": (Ledger, "_settle", forget),
+    "what was taken back is not marked": (
+        Ledger, "withdraw", lambda _, name: Verdict("nack", name, 0, "withdrawn"),
+    ),
+    "a second command pushes the first out": (Ledger, "busy", None),
+    "strangers are not sent away": (Responder, "_room", lambda _: []),
+    "a lost answer is not asked for again": (Requester, "tick", lambda *_: []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_simulation_finds_the_planted_bug(bug, monkeypatch):
+    owner, name, wrong = PLANTED[bug]
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises((BrokenPromiseError, RuntimeError)):
+        histories()
+
+
+# -------------------------------------------------------------------------- ledger
+
+
+def test_a_command_is_carried_out_once_however_often_it_is_sent():
+    book, mine = Ledger(LIMITS), wish("bob", "cleo")
+    assert book.submit(mine) is None
+    assert book.submit(mine) is None
+    assert book.begin() == mine.command
+    assert book.submit(mine) is None
+    verdict = book.done(0.75, {"wait": 0.5})
+    assert (verdict.kind, verdict.seconds, verdict.phases) == ("done", 0.75, {"wait": 0.5})
+    assert book.submit(mine) == verdict
+    assert book.begin() is None
+    assert book.epoch == 1
+
+
+def test_what_the_job_could_not_do_takes_its_epoch_all_the_same():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    book.begin()
+    assert book.failed("bob does not start").detail == "bob does not start"
+    assert book.submit(wish("bob", id="f" * 16)).reason == "stale"
+    assert book.submit(wish("bob", epoch=2, id="e" * 16)) is None
+
+
+def test_a_job_that_lost_a_host_refuses_what_was_planned_before():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    assert book.moved(1).reason == "stale"
+    assert book.submit(wish("cleo", id="f" * 16)).reason == "stale"
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (wish(), "below_minimum"),
+        (wish("ada", "bob", "cleo", "ada"), "over_maximum"),
+        (wish("zoe"), "unknown_host"),
+        (wish("bob", epoch=2), "stale"),
+        (wish("bob", epoch=0), "stale"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused_with_the_reason(wish, reason):
+    verdict = Ledger(LIMITS).submit(wish)
+    assert (verdict.kind, verdict.reason) == ("nack", reason)
+    assert verdict.detail
+
+
+def test_a_second_command_finds_the_job_busy():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    assert book.submit(wish("cleo", id="f" * 16)).reason == "busy"
+    book.begin()
+    assert book.submit(wish("cleo", id="e" * 16)).reason == "busy"
+
+
+def test_what_was_taken_back_is_not_carried_out_even_if_it_comes_later():
+    book = Ledger(LIMITS)
+    assert book.withdraw("0123456789abcdef").reason == "withdrawn"
+    assert book.submit(wish("bob")).reason == "withdrawn"
+    assert book.begin() is None
+
+
+def test_what_has_begun_is_not_taken_back():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    book.begin()
+    assert book.withdraw("0123456789abcdef") is None
+    assert book.done(0.0, {}).kind == "done"
+
+
+def test_limits_that_changed_meanwhile_count_at_the_safe_point():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    book.limits = Limits(2, 3, LIMITS.known)
+    assert book.begin() is None
+    assert book.verdict("0123456789abcdef").reason == "below_minimum"
+
+
+def test_an_old_command_is_refused_by_its_epoch_when_nobody_remembers_it():
+    book = Ledger(LIMITS)
+    first = wish("bob")
+    book.submit(first)
+    book.begin()
+    book.done(0.0, {})
+    for number in range(ledgers.REMEMBERED):
+        book.submit(wish("zoe", epoch=2, id=f"{number:016x}"))
+    assert book.verdict(first.id) is None
+    assert book.submit(first).reason == "stale"
+
+
+def test_a_job_that_ends_says_so_to_who_waits():
+    book = Ledger(LIMITS)
+    book.submit(wish("bob"))
+    assert book.end("finished").reason == "ending"
+    assert book.submit(wish("cleo", id="f" * 16)).reason == "ending"
+
+
+# ----------------------------------------------------------------------- sessions
+
+
+class Line:
+    """A responder and one requester, connected by hand."""
+
+    def __init__(self, wish, secret=SECRET):
+        self.book = Ledger(LIMITS)
+        self.job = Responder("job1", SECRET, self.book, os.urandom, status)
+        self.agent = Requester("job1", secret, wish, 60.0, os.urandom)
+        self.sent = []
+        self.closed = []
+        self.agent.start(0.0)
+        self.to_agent(self.job.opened(1, 0.0))
+
+    def to_agent(self, effects):
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.to_job(self.agent.received(effect.line, 0.0))
+            elif isinstance(effect, Close):
+                self.closed.append(effect.why)
+
+    def to_job(self, effects):
+        for effect in effects:
+            assert isinstance(effect, Transmit)
+            self.sent.append(effect.line)
+            self.to_agent(self.job.received(1, effect.line, 0.0))
+
+
+def test_agent_and_job_prove_to_each_other_that_they_know_the_secret():
+    line = Line(wish("bob"))
+    assert line.agent.acknowledged
+    assert line.book.waiting == wish("bob")
+    assert SECRET.hex().encode() not in b"".join(line.sent)
+
+
+def test_a_wrong_secret_is_sent_away_and_commands_nothing():
+    line = Line(wish("bob"), secret=b"wrong")
+    assert line.closed == ["the answer to the challenge is wrong"]
+    assert line.book.waiting is None
+    assert line.job.sessions == {}
+
+
+def test_an_agent_does_not_command_a_peer_that_does_not_know_the_secret():
+    agent = Requester("job1", SECRET, wish("bob"), 60.0, os.urandom)
+    agent.start(0.0)
+    hello = canonical({"job": "job1", "protocol": 1, "challenge": "0" * 64})
+    assert len(agent.received(hello, 0.0)) == 1
+    assert agent.received(canonical({"answer": "0" * 64}), 0.0) == []
+    assert agent.imposter == "the peer does not know the secret of the job"
+
+
+def test_a_line_heard_again_ends_its_session_and_does_nothing():
+    line = Line(wish("bob"))
+    effects = line.job.received(1, line.sent[-1], 0.0)
+    assert effects == [Close(1, "line 1 was heard before")]
+
+
+def test_the_lines_of_one_session_are_worth_nothing_in_another():
+    line = Line(wish("bob"))
+    for old in line.sent:
+        line.job.opened(2, 0.0)
+        assert [type(e) for e in line.job.received(2, old, 0.0)] == [Close]
+    assert line.book.waiting == wish("bob")
+
+
+def test_a_changed_line_ends_its_session():
+    line = Line("status")
+    assert line.agent.answer["hosts"] == ["ada"]
+    forged = Sealer(b"k" * 32).seal({"ask": "status"})
+    assert line.job.received(1, forged, 0.0) == [Close(1, "the seal is not of this session")]
+
+
+def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
+    line = Line(wish("bob"))
+    for number in range(2, 2000):
+        line.job.opened(number, 0.0)
+    assert 1 in line.job.sessions
+    assert len(line.job.sessions) <= responders.UNKNOWN_SESSIONS + 1
+    line.book.begin()
+    line.to_agent(line.job.tell(line.book.done(1.0, {})))
+    assert line.agent.verdict.kind == "done"
+
+
+def test_those_who_say_nothing_are_sent_away():
+    line = Line(wish("bob"))
+    line.job.opened(2, 0.0)
+    assert line.job.tick(responders.HANDSHAKE_SECONDS + 1) == [Close(2, "silent for 5 s")]
+    assert line.job.tick(responders.IDLE_SECONDS + 1) == [Close(1, "silent for 120 s")]
+
+
+def test_a_waiting_command_wakes_the_job():
+    job = Responder("job1", SECRET, Ledger(LIMITS), os.urandom, status)
+    job.opened(1, 0.0)
+    challenge = job.sessions[1].challenge
+    proof = Proof(SECRET, "job1", challenge, "0" * 64)
+    job.received(1, canonical({"challenge": "0" * 64, "answer": proof.of("requester")}), 0.0)
+    line = Sealer(proof.key("requester")).seal(wish("bob").body())
+    assert Wake() in job.received(1, line, 0.0)
+
+
+# -------------------------------------------------------------------------- lines
+
+
+@given(JSON)
+def test_whatever_is_sent_is_read_or_refused(value):
+    try:
+        line = canonical(value)
+    except ValueError:
+        return
+    if not isinstance(value, dict):
+        with pytest.raises(ForgeryError):
+            parse(line)
+        return
+    with contextlib.suppress(ForgeryError):  # deeper than ours ever are
+        assert canonical(parse(line)) == line
+
+
+@given(st.binary(max_size=300))
+def test_whatever_bytes_come_a_session_ends_in_peace(data):
+    job = Responder("job1", SECRET, Ledger(LIMITS), os.urandom, status)
+    job.opened(1, 0.0)
+    assert [type(e) for e in job.received(1, data, 0.0)] == [Close]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[]", b"1", b"nan", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"[" * 500,
+     b'{"a":' * 60 + b"1" + b"}" * 60, b"{" + b" " * 70_000 + b"}", b'{"a": "\xff"}',
+     b'{"a": ' + b"9" * 5000 + b"}"],
+)  # fmt: skip
+def test_a_line_that_is_no_object_of_ours_is_refused(line):
+    with pytest.raises(ForgeryError):
+        parse(line)
+
+
+def test_a_seal_is_checked_before_anything_in_the_line_counts():
+    key = b"k" * 32
+    opener, line = Opener(key), Sealer(key).seal({"ask": "status"})
+    with pytest.raises(ForgeryError):
+        opener.open(line.replace(b"status", b"resize"))
+    assert opener.open(line) == {"ask": "status"}
+
+
+def test_no_secret_is_compared_by_its_first_difference(monkeypatch):
+    compared = []
+    right = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(a) or right(a, b))
+    Proof(SECRET, "j", "0", "1").shown("requester", "x")
+    with pytest.raises(ForgeryError):
+        Opener(b"k").open(Sealer(b"l").seal({}))
+    assert len(compared) == 2
+
+
+@given(st.lists(NAME, min_size=1, max_size=5, unique=True), st.integers(0, 2**53 - 1), st.data())
+def test_a_command_survives_its_way(hosts, epoch, data):
+    weights = data.draw(
+        st.tuples(*[st.floats(1e-9, 1e9, allow_nan=False) for _ in hosts]), "weights"
+    )
+    shares = tuple(Share(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
+    sent = Wish("ab" * 8, Command(epoch, shares, ordered=True))
+    assert wish_of(parse(canonical(sent.body()))) == sent
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"hosts": []}, "'hosts' must be a list of 1 to 512 hosts"),
+        (
+            {"hosts": [{"host": "a", "weight": 0, "cpus": []}]},
+            "the weight of 'a' must be a number above 0",
+        ),
+        ({"hosts": [{"host": "a", "weight": True, "cpus": []}]}, "the weight of 'a'"),
+        ({"hosts": [{"host": "../a", "weight": 1, "cpus": []}]}, "no name of a host"),
+        ({"hosts": [{"host": "a", "weight": 1, "cpus": []}] * 2}, "names a host twice"),
+        ({"hosts": [["a", 1]]}, "must have 'host', 'weight' and 'cpus'"),
+        ({"hosts": [{"host": "a", "weight": 1, "cpus": [-1]}]}, "the cpus of 'a' must be whole"),
+        ({"ordered": 1}, "'ordered' must be true or false"),
+        ({"epoch": -1}, "'epoch' must be a whole number from 0"),
+        ({"epoch": 1.0}, "'epoch' must be a whole number from 0"),
+        ({"id": "xyz"}, "'id' must be 16 to 64 hexadecimal digits"),
+    ],
+)
+def test_a_malformed_command_is_refused_with_its_field(change, problem):
+    with pytest.raises(ForgeryError, match=problem):
+        wish_of({**wish("ada").body(), **change})
+
+
+def test_a_verdict_survives_its_way():
+    sent = Verdict("done", "ab" * 8, 3, "", "", 0.5, {"wait": 0.25})
+    assert verdict_of(parse(canonical(sent.body()))) == sent

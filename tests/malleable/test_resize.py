@@ -1,0 +1,77 @@
+"""Whatever happens to its hosts, a job's data is what the rigid run has, and hosts it left are empty."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.launch.rehearsal import rehearse
+from apples.malleable.command import Done, Ended, Refused, Share
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
+HERE = Path(__file__).parent
+COUNTING = (sys.executable, str(HERE / "programs_mpi" / "counting.py"))
+SLOTS = {"ada": 1, "bob": 2, "eve": 1, "far": 1}
+
+
+def shares(*hosts, weights=()):
+    return [Share(h, w) for h, w in zip(hosts, weights or [1.0] * len(hosts), strict=True)]
+
+
+def counting(rows, tmp_path):
+    return (*COUNTING, str(rows), "0.002", str(tmp_path / "stop"))
+
+
+def then_stop(maps, tmp_path):
+    yield from maps
+    (tmp_path / "stop").touch()
+
+
+def test_a_random_walk_over_hosts_keeps_the_grid_bit_for_bit_and_leaves_hosts_empty():
+    argv = [sys.executable, str(HERE / "walk.py"), "8", "--seed", "5"]
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_released_host_has_no_process_of_the_job(tmp_path):
+    maps = [shares("bob"), shares("ada", "bob"), shares("eve"), shares("eve", "ada")]
+    run = rehearse(counting(300, tmp_path), SLOTS, shares("ada", "bob"), then_stop(maps, tmp_path))
+    assert run.ended.state == "finished", run.ended
+    assert run.residents == [[], [], [], []]
+    assert run.lines[0] in {"total right on eve,ada", "total right on ada,eve"}
+
+
+def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_path):
+    maps = then_stop([shares("ada", "bob", "eve")], tmp_path)
+    run = rehearse(counting(3, tmp_path), SLOTS, shares("ada"), maps)
+    (refused,) = [notice for notice in run.notices if isinstance(notice, Refused)]
+    assert refused.reason == "3 rows for 4 ranks"
+    assert run.lines == ["total right on ada"]
+
+
+def test_the_restart_engine_carries_data_from_one_world_to_the_next(tmp_path):
+    maps = then_stop([shares("bob"), shares("ada", "bob", weights=(1, 3))], tmp_path)
+    program, commits = counting(100, tmp_path), tmp_path / "commits"
+    commits.mkdir()
+    run = rehearse(program, SLOTS, shares("ada", "eve"), maps, commits=commits, engine="restart")
+    assert run.ended.state == "finished", run.ended
+    assert [type(notice) for notice in run.notices] == [Done, Done, Ended]
+    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
+
+
+def test_a_host_that_cannot_start_is_refused_and_the_job_goes_on(tmp_path):
+    program = counting(100, tmp_path)
+
+    def break_host(anchor):
+        place = anchor.engine.job.place("eve")
+        object.__setattr__(place, "program", ("/nowhere/python", "x.py"))
+
+    maps = then_stop([shares("ada", "eve"), shares("ada", "bob")], tmp_path)
+    run = rehearse(program, SLOTS, shares("ada"), maps, watch=break_host)
+    refused, done, _ = run.notices
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith("eve: "), refused
+    assert isinstance(done, Done)
+    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]

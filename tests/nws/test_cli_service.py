@@ -1,0 +1,128 @@
+"""The commands around a service, as a user types them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from commands import command
+
+pytestmark = pytest.mark.xdist_group("a service that runs")
+NWS = str(Path(sys.executable).with_name("nws"))
+
+
+def nws(home, *arguments, **more):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"XDG_STATE_HOME": str(home), **more}.items():
+            patch.setenv(name, value)
+        return command("nws", *arguments)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """Return the state home of a service that ``nws serve`` runs, and its process."""
+    home = tmp_path_factory.mktemp("home")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [NWS, "serve", "--listen", f"127.0.0.1:{port}", "--keep", "100", "--engine", "numpy"],
+        env={**os.environ, "XDG_STATE_HOME": str(home)},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            requests.get(f"http://127.0.0.1:{port}/healthz", timeout=1)
+            break
+        except requests.ConnectionError:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)  # between two looks, with a deadline
+    url = f"http://127.0.0.1:{port}"
+    sensed = subprocess.run(
+        [NWS, "sense", "--service", url, "--rounds", "5", "--every", "0.1", "--host", "ada"],
+        env={**os.environ, "XDG_STATE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert sensed.returncode == 0, sensed.stderr
+    yield home, process
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert (home / "apples/nws/states").exists()  # saved on the way out
+    assert not (home / "apples/nws/url").exists()
+
+
+def test_forecast_prints_a_line_and_a_document(running):
+    home, _ = running
+    done = nws(home, "forecast", "freeMemory/ada", "freeMemory/nobody", "--over", "60")
+    assert done.code == 0
+    first, second = done.out.splitlines()
+    assert first.startswith("freeMemory/ada  ")
+    assert second == "freeMemory/nobody  unknown"
+    document = json.loads(nws(home, "forecast", "freeMemory/ada", "--json").out)
+    assert document["schema"] == "nws.forecast/1"
+    assert document["forecasts"][0]["value"] > 0
+
+
+def test_query_status_and_extract_agree(running):
+    home, _ = running
+    found = json.loads(nws(home, "query", "*/ada", "--json").out)
+    status = json.loads(nws(home, "status", "--json").out)
+    assert found["schema"] == "nws.query/1"
+    assert status["schema"] == "nws.status/1"
+    assert found["total"] == status["series"]
+    assert status["retention"]["capacity"] == 100
+    extracted = nws(home, "extract", "freeMemory/ada").out.splitlines()
+    assert extracted[0] == "timestamp,value"
+    assert len(extracted) == 1 + found["series"][0]["count"]
+    assert nws(home, "status").out.startswith("ok: ")
+    assert "freeMemory/ada" in nws(home, "query").out
+
+
+def test_a_second_service_on_the_same_directory_is_refused(running):
+    done = nws(running[0], "serve", "--listen", "127.0.0.1:0")
+    assert done.code == 4
+    assert "another process" in done.err
+
+
+def test_tokens_are_made_listed_and_revoked(running, tmp_path):
+    home, _ = running
+    made = nws(home, "serve", "--new-token", "reader", "--scope", "read")
+    (tmp_path / "token").write_text(made.out)
+    with_it = ("--token-file", str(tmp_path / "token"))
+    assert nws(home, "status", *with_it).code == 0
+    assert made.out.strip() not in nws(home, "serve", "--tokens").out
+    assert nws(home, "serve", "--revoke", "reader").code == 0
+    assert nws(home, "status", *with_it).code == 2
+
+
+def test_listening_wider_without_tls_is_refused(tmp_path):
+    done = nws(tmp_path, "serve", "--listen", "0.0.0.0:8123")
+    assert done.code == 2
+    assert "not loopback" in done.err
+
+
+def test_without_a_service_the_command_says_what_to_start(tmp_path):
+    done = nws(tmp_path, "status")
+    assert done.code == 2
+    assert "nws serve" in done.err
+    (tmp_path / "t").write_text("nws_x")
+    gone = nws(
+        tmp_path, "status", "--service", "http://127.0.0.1:9", "--token-file", str(tmp_path / "t")
+    )
+    assert gone.code == 4
+
+
+def test_sense_once_prints_a_weather(tmp_path):
+    done = nws(tmp_path, "sense", "--once", "--rounds", "2", NWS_SERVICE="http://127.0.0.1:9")
+    assert done.code == 0
+    assert json.loads(done.out)["schema"] == "nws.weather/1"

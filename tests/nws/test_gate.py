@@ -1,0 +1,249 @@
+"""Who may do what, and how much: every route, every scope, every kind of token."""
+
+import contextlib
+import itertools
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from nws import Listen, ListenRefusedError, TokenFile, TokenFileError
+from nws.tokens import PROBE, READ, SCOPES, WRITE
+from nws.web.access import ACCESS, PUBLIC, scope_of
+
+BODIES = {
+    "/v1/measurements": {"measurements": []},
+    "/v1/forecasts": {"series": []},
+    "/v1/sensors/{name}": {"host": "ada"},
+}
+QUERIES = {
+    "/v1/forecast": {"series": "availableCpu/ada"},
+    "/v1/range": {"series": "availableCpu/ada"},
+}
+KINDS = ("none", "wrong", "expired", "revoked", "basic", *SCOPES, "all")
+
+
+@pytest.fixture(scope="module")
+def secrets_of(serving):
+    tokens = serving.tokens
+    kinds = {scope: tokens.issue(f"only-{scope}", [scope]) for scope in SCOPES}
+    kinds |= {"all": tokens.issue("all", SCOPES), "wrong": "nws_" + "x" * 43}
+    kinds["expired"] = tokens.issue("expired", SCOPES, seconds=-1)
+    kinds["revoked"] = tokens.issue("revoked", SCOPES)
+    tokens.revoke("revoked")
+    return kinds
+
+
+def ask(serving, method, path, headers):
+    return requests.request(
+        method,
+        serving.url + path.replace("{name}", "nobody"),
+        params=QUERIES.get(path),
+        json=BODIES.get(path) if method in {"POST", "PUT"} else None,
+        headers=headers,
+        timeout=5,
+        stream=True,
+    )
+
+
+@pytest.mark.parametrize(("route", "kind"), list(itertools.product(ACCESS, KINDS)))
+def test_every_route_asks_for_its_scope_and_no_other(serving, secrets_of, route, kind):
+    method, path = route
+    scheme = "Basic" if kind == "basic" else "Bearer"
+    secret = secrets_of.get("all" if kind == "basic" else kind)
+    headers = {} if secret is None else {"Authorization": f"{scheme} {secret}"}
+    with ask(serving, method, path, headers) as answer:
+        status = answer.status_code
+    wanted = ACCESS[route]
+    if wanted == PUBLIC or kind in {wanted, "all"}:
+        assert status in {200, 404, 409}, "a token that is good for it was refused"
+    elif kind in SCOPES:
+        assert status == 403
+    else:
+        assert status == 401
+
+
+def test_a_route_without_an_entry_stops_the_start():
+    from fastapi import FastAPI
+
+    from nws.web.app import _check_table
+
+    app = FastAPI(docs_url=None, redoc_url=None)
+
+    @app.get("/v1/new")
+    async def new() -> None: ...
+
+    with pytest.raises(LookupError, match="/v1/new"):
+        _check_table(app)
+
+
+def test_a_path_of_no_route_needs_a_token_too(serving):
+    assert requests.get(f"{serving.url}/v1/secret", timeout=5).status_code == 401
+    assert scope_of("GET", "/v1/cliques/a/b") is None
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "", "127.0.0.1.nip.io"]
+)
+def test_a_foreign_host_header_is_turned_away(serving, host):
+    headers = {"Host": host, "Authorization": f"Bearer {serving.token}"}
+    answer = requests.get(f"{serving.url}/v1/status", headers=headers, timeout=5)
+    assert answer.status_code == 421
+
+
+def post(serving, body, **headers):
+    headers = {"Authorization": f"Bearer {serving.token}", **headers}
+    url = f"{serving.url}/v1/measurements"
+    return requests.post(url, data=body, headers=headers, timeout=10)
+
+
+def test_a_declared_gigabyte_is_refused_before_it_is_sent(serving):
+    address = serving.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=5) as raw:
+        raw.sendall(
+            b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n"
+            b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n"
+        )
+        assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
+
+
+def test_an_undeclared_gigabyte_is_refused_when_it_grows_too_large(serving):
+    def endless():
+        for _ in range(1000):
+            yield b" " * (1 << 20)
+
+    with contextlib.suppress(requests.ConnectionError):  # it may hang up while we send: as good
+        assert post(serving, endless()).status_code == 413
+    assert requests.get(f"{serving.url}/healthz", timeout=5).text == "ok\n"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(serving):
+    host, port = serving.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.sendall(
+            b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+            b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n{"
+        )
+        assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
+
+
+HOSTILE = {
+    "deep": b'{"measurements":' + b"[" * 100_000,
+    "no JSON": b"\xff\xfe",
+    "empty": b"",
+    "nan": b'{"measurements":[{"series":"a/b","time":NaN,"value":1}]}',
+    "huge": b'{"measurements":[{"series":"a/b","time":1e999,"value":1}]}',
+    "digits": b'{"measurements":[{"series":"a/b","time":1,"value":' + b"9" * 100_000 + b"}]}",
+    "path": b'{"measurements":[{"series":"../../etc/passwd","time":1,"value":1}]}',
+    "text": b'{"measurements":[{"series":"a/b","time":"1","value":1}]}',
+    "bool": b'{"measurements":[{"series":"a/b","time":1,"value":true}]}',
+    "extra": b'{"measurements":[],"admin":true}',
+    "many": b'{"measurements":['
+    + b",".join([b'{"series":"a/b","time":1,"value":1}'] * 20_001)
+    + b"]}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_bodies_are_refused_with_a_short_reason(serving, name):
+    answer = post(serving, HOSTILE[name])
+    assert answer.status_code == 422
+    assert 0 < len(answer.json()["reason"]) < 1200
+
+
+def test_a_compressed_body_is_not_opened(serving):
+    assert post(serving, b"x", **{"Content-Encoding": "gzip"}).status_code == 415
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000])  # which the service reads at once, to its end
+def test_a_long_head_is_refused(serving, size):
+    address = urlsplit(serving.url)
+    head = f"GET /v1/status HTTP/1.1\r\nHost: {address.netloc}\r\nX: {'y' * size}\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=5) as stream:
+        stream.sendall(head.encode())
+        status = int(stream.recv(100).split()[1])
+    assert status in {400, 431}
+
+
+def test_there_are_only_so_many_listeners(serving):
+    headers, open_streams = {"Authorization": f"Bearer {serving.token}"}, []
+    try:
+        statuses = []
+        for _ in range(70):
+            stream = requests.get(
+                f"{serving.url}/v1/events", headers=headers, timeout=5, stream=True
+            )
+            open_streams.append(stream)
+            statuses.append(stream.status_code)
+        assert set(statuses) == {200, 429}
+    finally:
+        for stream in open_streams:
+            stream.close()
+    deadline = time.monotonic() + 20
+    while serving.desk.broker.subscribers and time.monotonic() < deadline:
+        requests.post(
+            f"{serving.url}/v1/measurements",
+            json={"measurements": [{"series": "a/b", "time": time.time(), "value": 1.0}]},
+            headers=headers,
+            timeout=5,
+        )
+    assert not serving.desk.broker.subscribers
+
+
+def test_tokens_are_kept_as_hashes_in_a_file_of_the_owner(tmp_path):
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret = tokens.issue("ada", [READ, WRITE])
+    assert secret not in tokens.path.read_text()
+    assert tokens.path.stat().st_mode & 0o777 == 0o600
+    assert tokens.find(secret).scopes == (READ, WRITE)
+    tokens.path.chmod(0o644)
+    with pytest.raises(TokenFileError, match="chmod 600"):
+        TokenFile(tokens.path).find(secret)
+
+
+def test_a_token_revoked_elsewhere_is_worthless_at_once(tmp_path):
+    here, there = TokenFile(tmp_path / "t"), TokenFile(tmp_path / "t")
+    secret = here.issue("ada", [PROBE])
+    assert there.find(secret) is not None
+    here.revoke("ada")
+    assert there.find(secret) is None
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "[]", '{"schema": "nws.tokens/1", "tokens": [1]}', "nul\0"]
+)
+def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, damage):
+    path = tmp_path / "t"
+    path.write_text(damage)
+    path.chmod(0o600)
+    with pytest.raises(TokenFileError):
+        TokenFile(path).find("nws_x")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "node7", "127.0.0.1.evil"])  # noqa: S104
+def test_nothing_but_loopback_is_listened_on_without_tls_and_token(tmp_path, host):
+    from nws.web.serving import check_exposure
+
+    tokens = TokenFile(tmp_path / "t")
+    with pytest.raises(ListenRefusedError, match="not loopback"):
+        check_exposure(Listen(host, 1), tokens)
+    with pytest.raises(ListenRefusedError, match="has no token"):
+        check_exposure(Listen(host, 1, tmp_path / "c", tmp_path / "k"), tokens)
+    tokens.issue("ada", [READ])
+    check_exposure(Listen(host, 1, tmp_path / "c", tmp_path / "k"), tokens)
+    for near in ("127.0.0.1", "::1", "localhost"):
+        check_exposure(Listen(near, 1), tokens)
+
+
+def test_refusals_do_not_repeat_what_was_sent(serving):
+    secret = "nws_canary-" + "z" * 32
+    answer = requests.get(
+        f"{serving.url}/v1/forecast",
+        params={"series": secret},
+        headers={"Authorization": f"Bearer {secret}"},
+        timeout=5,
+    )
+    assert secret not in json.dumps(dict(answer.headers)) + answer.text

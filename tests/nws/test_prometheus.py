@@ -1,0 +1,143 @@
+"""Hosts that Prometheus watches, read as raw samples."""
+
+import contextlib
+import json
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+import requests
+
+from nws import PrometheusReader, SensorError
+from nws.prometheus import parse_matrix
+
+
+def matrix(*series):
+    result = [{"metric": labels, "values": values} for labels, values in series]
+    return {"status": "success", "data": {"resultType": "matrix", "result": result}}
+
+
+class RecordedPrometheus:
+    """Answers each query with what was recorded for it."""
+
+    def __init__(self, answers, status=200):
+        self.queries = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                from urllib.parse import parse_qs, urlsplit
+
+                query = parse_qs(urlsplit(self.path).query)["query"][0]
+                outer.queries.append(query)
+                body = json.dumps(answers.get(query.partition("[")[0], matrix())).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self):
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+ADA = {"instance": "ada:9100"}
+TWO_CPUS = matrix(*(({**ADA, "cpu": cpu}, [[10, "1"]]) for cpu in "01"))
+ANSWERS = {
+    "node_procs_running": matrix((ADA, [[10, "4"], [20, "2"], [30, "NaN"]])),
+    'node_cpu_seconds_total{mode="idle"}': TWO_CPUS,
+    "node_memory_MemAvailable_bytes": matrix((ADA, [[10, "1e9"]])),
+}
+
+
+def test_shares_come_from_the_run_queue_with_the_times_of_the_scrapes():
+    with RecordedPrometheus(ANSWERS) as server:
+        found = {(str(m.series), m.time): m.value for m in PrometheusReader(server.url).read()}
+    assert found["competitors/ada", 10.0] == 3.0
+    assert found["availableCpu/ada", 10.0] == 0.5  # 2 CPUs, 3 others and the new one
+    assert found["availableCpu/ada", 20.0] == 1.0
+    assert found["freeMemory/ada", 10.0] == 1e9
+
+
+def test_a_stale_marker_is_no_measurement():
+    with RecordedPrometheus(ANSWERS) as server:
+        assert all(m.time != 30.0 for m in PrometheusReader(server.url).read())
+
+
+def test_only_ranges_of_raw_samples_are_asked_for():
+    with RecordedPrometheus(ANSWERS) as server:
+        PrometheusReader(server.url).read(look_back=120)
+        assert all(query.endswith("[120s]") for query in server.queries)
+        assert not any("(" in query for query in server.queries)
+
+
+def test_each_sample_is_told_once():
+    with RecordedPrometheus(ANSWERS) as server:
+        reader = PrometheusReader(server.url, {"ada:9100": "lab-ada"})
+        first = reader.read()
+        assert first
+        assert {m.series.host for m in first} == {"lab-ada"}
+        assert reader.read() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"data": 1}', '{"data": {"resultType": "vector", "result": []}}', "[" * 9999],
+)
+def test_what_is_no_answer_is_a_permanent_error(text):
+    with pytest.raises(SensorError) as caught:
+        parse_matrix(text)
+    assert not caught.value.transient
+
+
+def test_a_server_that_fails_may_answer_later():
+    with RecordedPrometheus({}, status=503) as server, pytest.raises(SensorError) as caught:
+        PrometheusReader(server.url).read()
+    assert caught.value.transient
+
+
+def until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)  # between two looks, with a deadline
+
+
+def test_a_real_prometheus_is_read_and_reads_us(prometheus):
+    from nws.web.serving import Listen, Serving
+
+    found = {}
+    reader = PrometheusReader(prometheus.url, {f"127.0.0.1:{prometheus.node}": "here"})
+
+    def have():
+        with contextlib.suppress(SensorError):  # it is only starting
+            for measurement in reader.read(60):
+                found.setdefault(measurement.series.resource, []).append(measurement)
+        return len(found.get("availableCpu", [])) >= 3 and "freeMemory" in found
+
+    def scraped_us():
+        query = {"query": "nws_up"}
+        answer = requests.get(f"{prometheus.url}/api/v1/query", params=query, timeout=5).json()
+        return bool(answer["data"]["result"])
+
+    with Serving(prometheus.directory / "nws", Listen(port=prometheus.ours)):
+        until(have)
+        assert {m.series.host for m in found["availableCpu"]} == {"here"}
+        assert all(0 < m.value <= 1 for m in found["availableCpu"])
+        prometheus.exporter.kill()
+        prometheus.exporter.wait(10)
+        last = max(m.time for m in found["availableCpu"])
+        until(scraped_us)
+        late = [m.time for m in reader.read(60) if m.series.resource == "availableCpu"]
+        assert max(late, default=last) < time.time()  # scrape times, never the question's

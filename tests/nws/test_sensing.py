@@ -1,0 +1,247 @@
+"""The sensor process: light, patient with its service, and within its budgets."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import requests
+
+from nws import Client, Measurement, SeriesName, ServiceError, read_batch
+from nws.budget import Budget, Window
+from nws.leases import LeaseError, Leases, Registration
+from nws.linux.proc import CpuTimes, parse_cpu_times
+from nws.sensing.courier import Courier
+from nws.sensing.options import parse
+from nws.sensing.roster import Member, Roster
+from nws.sensing.schedule import Schedule
+
+ADA = SeriesName("availableCpu", "ada")
+
+
+class MoodyStore:
+    """Takes measurements, or fails as it is told."""
+
+    def __init__(self):
+        self.taken, self.error = [], None
+
+    def store(self, measurements):
+        if self.error is not None:
+            raise self.error
+        self.taken += measurements
+        return {"refused": []}
+
+
+def some(count):
+    return [Measurement(ADA, float(i), 0.5) for i in range(count)]
+
+
+def test_what_the_service_did_not_take_is_kept_and_sent_again():
+    store = MoodyStore()
+    courier = Courier(store)
+    store.error = ServiceError("the disk is full", transient=True, status=507)
+    courier.take(some(5))
+    with pytest.raises(ServiceError):
+        courier.deliver()
+    assert len(courier) == 5
+    store.error = None
+    courier.deliver()
+    assert store.taken == some(5)
+    assert len(courier) == 0
+
+
+def test_when_too_much_waits_the_oldest_go_and_are_counted():
+    courier = Courier(MoodyStore(), most=3)
+    courier.take(some(5))
+    courier.deliver()
+    assert courier.lost == 2
+    assert courier._store.taken == some(5)[2:]
+
+
+def test_what_will_never_be_taken_does_not_block_the_rest():
+    store = MoodyStore()
+    courier = Courier(store)
+    store.error = ServiceError("no such thing", transient=False, status=422)
+    courier.take(some(2))
+    courier.deliver()
+    assert courier.refused == "no such thing"
+    assert len(courier) == 0
+
+
+def test_a_wrong_token_loses_nothing():
+    store = MoodyStore()
+    courier = Courier(store)
+    store.error = ServiceError("a bearer token is wanted", transient=False, status=401)
+    courier.take(some(2))
+    with pytest.raises(ServiceError):
+        courier.deliver()
+    assert len(courier) == 2
+
+
+def test_a_cpu_budget_is_kept_on_average():
+    budget, spent, now = Budget(cpu_share=0.005, bytes_per_day=0), 0.0, 0.0
+    while now < 10 * 3600:
+        if budget.may_spin(now):
+            budget.spun(0.1, now)
+            spent += 0.1
+        now += 1.0
+    assert spent <= 0.005 * (now + 3600) + 0.1
+    assert spent >= 0.005 * now
+    assert not budget.may_send(now)
+
+
+def test_windows_of_time_are_kept_over_midnight():
+    night = Window.parse("22:00-06:00")
+    assert [night.holds(60 * hour) for hour in (21, 22, 0, 5, 6, 12)] == [
+        False, True, True, True, False, False,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="HH:MM-HH:MM"):
+        Window.parse("25:00-26:00")
+
+
+def test_a_list_of_members_is_not_gone_by_before_the_old_one_must_have_run_out():
+    one = (Member("ada", ("h", 1)), Member("bob", ("h", 2)))
+    two = (*one, Member("cyd", ("h", 3)))
+    roster = Roster()
+    for now in range(0, 200, 20):
+        roster.told(one, 10.0, float(now))
+    assert roster.members(180.0) == one
+    roster.told(two, 10.0, 200.0)
+    assert roster.members(200.0) is None
+    for now in range(220, 280, 20):
+        roster.told(two, 10.0, float(now))
+    assert roster.members(269.0) is None
+    assert roster.members(271.0) == two
+    assert roster.members(400.0) is None  # the service has not confirmed it
+
+
+def test_leases_run_out_on_the_clock_that_only_goes_forward():
+    leases = Leases(most=2)
+
+    def registration(name, owner="op"):
+        return Registration(name, "sensor", name, "local", "", (), owner)
+
+    leases.renew(registration("ada"), 10.0, 0.0)
+    assert set(leases.alive(9.9)) == {"ada"}
+    assert set(leases.alive(10.0)) == set()
+    leases.renew(registration("ada"), 10.0, 20.0)
+    leases.renew(registration("bob"), 10.0, 20.0)
+    with pytest.raises(LeaseError, match="2 registrations"):
+        leases.renew(registration("cyd"), 10.0, 20.0)
+    with pytest.raises(LeaseError, match="another"):
+        leases.renew(registration("ada", "thief"), 10.0, 21.0)
+    with pytest.raises(LeaseError, match="1 to 3600"):
+        leases.renew(registration("ada"), 1e9, 21.0)
+
+
+def test_missed_rounds_are_not_made_up_for():
+    schedule, done = Schedule(0.0), []
+    schedule.add(10.0, lambda: done.append(1))
+    for now in (0.0, 5.0, 45.0, 46.0, 50.0):
+        schedule.run(now)
+    assert len(done) == 3
+
+
+def test_stolen_time_is_a_share_and_jumps_are_nothing():
+    before = parse_cpu_times("cpu0 10 0 0 80 0 0 0 10 0 0\ncpu1 1 1 1 1 1 1 1 1\n", {0})
+    after = parse_cpu_times("cpu0 20 0 0 140 0 0 0 40 0 0\n", {0})
+    assert after.stolen_since(before) == pytest.approx(0.3)
+    assert before.stolen_since(after) == 0.0
+    assert CpuTimes(100, 99).stolen_since(CpuTimes(90, 5)) == 0.0
+
+
+def test_options_are_checked():
+    with pytest.raises(SystemExit):
+        parse(["--service", "http://x", "--token-file", "t", "--window", "nonsense"])
+    found = parse(["--service", "http://x", "--token-file", "t", "--listen", "[::1]:99"])
+    assert found.listen == ("::1", 99)
+
+
+def test_a_sensor_process_reports_and_leaves(serving):
+    command = [sys.executable, "-m", "nws.sensing", "--service", serving.url, "--rounds", "3"]
+    command += ["--token-file", str(serving.tokens.path.with_name("token")), "--host", "sensed"]
+    command += ["--every", "0.2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    with Client(serving.url, serving.token) as client:
+        found = {entry["series"]: entry for entry in client.series("*/sensed")["series"]}
+        assert {"availableCpu/sensed", "freeMemory/sensed", "freeDisk/sensed"} <= set(found)
+        assert "sensed" not in {entry["name"] for entry in client.sensors()}
+
+
+def test_a_sensor_on_standard_output_speaks_the_messages_of_the_ingest(serving):
+    command = [sys.executable, "-m", "nws.sensing", "--stdout", "--rounds", "2"]
+    command += ["--every", "0.1", "--host", "afar"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert {m.series.host for line in lines for m in read_batch(line)} == {"afar"}
+    url, headers = f"{serving.url}/v1/measurements", {"Authorization": f"Bearer {serving.token}"}
+    for line in lines:
+        answer = requests.post(url, data=line, headers=headers, timeout=10)
+        assert answer.json()["stored"] == len(read_batch(line))
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--stdout", "--service", "http://x"], ["--service", "x"]]
+)
+def test_a_sensor_reports_to_one_reader(options):
+    with pytest.raises(SystemExit):
+        parse(options)
+
+
+def test_a_sensor_process_is_light():
+    code = """
+import sys
+import nws.sensing.process, nws.sensing.options, nws.client
+heavy = {"numpy", "typer", "fastapi", "pydantic", "scipy", "uvicorn", "psutil"} & set(sys.modules)
+status = open("/proc/self/status").read()
+print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("[] ")
+    assert int(re.search(r"(\d+) kB", done.stdout).group(1)) < 40_000
+
+
+def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
+    """Slow: a list of members is gone by only after a minute; the roster is told to be quick."""
+    from nws.web.serving import Listen, Serving
+
+    code = """
+import sys
+import nws.sensing.roster as roster
+roster.CONFIRMED_FOR = 1.0
+import nws.sensing.process as process
+process.FETCH_EVERY = 0.25
+from nws.sensing.__main__ import main
+sys.exit(main())
+"""
+    with Serving(tmp_path, Listen(port=0), period=4.0) as serving:
+        processes = []
+        try:
+            for host in ("ada", "bob", "cyd"):
+                command = [sys.executable, "-c", code, "--service", serving.url, "--host", host]
+                command += ["--token-file", str(tmp_path / "token"), "--listen", "127.0.0.1:0"]
+                processes.append(subprocess.Popen([*command, "--every", "0.5"]))
+            hosts, deadline = ("ada", "bob", "cyd"), time.monotonic() + 90
+            wanted = {
+                f"{resource}/{a}/{b}"
+                for resource in ("latencyTcp", "bandwidthTcp", "connectTimeTcp")
+                for a in hosts
+                for b in hosts
+                if a != b
+            }
+            with Client(serving.url, serving.token) as client:
+                found = set()
+                while not wanted <= found and time.monotonic() < deadline:
+                    time.sleep(0.05)  # between two looks, with a deadline
+                    found = {entry["series"] for entry in client.series("*")["series"]}
+            assert wanted <= found
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                assert process.wait(20) == 0

@@ -1,0 +1,177 @@
+"""The sensor process that is asked over standard streams, and the one who asks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nws import Dialogue, Measurement, SeriesName, Turns
+from nws.clique.sites import cliques_of
+from nws.clique.turns import pairs
+from nws.sensing.wire import answer, decode
+from nws.web.messages import BATCH
+
+SECRET = "0123456789abcdef"  # noqa: S105 - a test's
+GREETING = answer(0, 1.0)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+class Asked:
+    """A sensor process of this machine, and what it answers."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "nws.sensing.stdio"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.talk = Dialogue()
+        (self.greeting,) = self.talk.feed(self.process.stdout.readline())
+
+    def ask(self, do, **what):
+        number, line = self.talk.ask(do, **what)
+        return number, self.say(line)
+
+    def say(self, line):
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+
+@pytest.fixture
+def asked():
+    one = Asked()
+    yield one
+    one.process.stdin.close()
+    assert one.process.wait(10) == 0  # it ends with who asks
+    one.process.stdout.close()
+
+
+@pytest.mark.hardware
+def test_its_measurements_are_what_the_service_takes(asked):
+    number, line = asked.ask("sense", host="ada", rounds=2)
+    BATCH.validate_python({"measurements": json.loads(line)["measurements"]}, strict=True)
+    (reply,) = asked.talk.feed(line)
+    assert reply.id == number
+    kinds = [str(m.series) for m in reply.measurements]
+    one_round = ["availableCpu/ada", "currentCpu/ada", "competitors/ada", "freeMemory/ada"]
+    assert kinds == 2 * one_round
+
+
+@pytest.mark.hardware
+def test_two_of_them_measure_the_link_between_them(asked):
+    other = Asked()
+    (there,) = other.talk.feed(other.ask("listen", address="127.0.0.1", secret=SECRET)[1])
+    what = {"host": "ada", "peer": "bob", "address": list(there.listening), "seconds": 5.0}
+    (reply,) = asked.talk.feed(asked.ask("probe", **what, secret=SECRET, wide=True)[1])
+    kinds = [str(m.series) for m in reply.measurements]
+    assert kinds == ["connectTimeTcp/ada/bob", "latencyTcp/ada/bob", "bandwidthTcp/ada/bob"]
+    (reply,) = asked.talk.feed(asked.ask("probe", **what, secret="f" * 16, wide=True)[1])
+    assert [str(m.series) for m in reply.measurements] == ["connectTimeTcp/ada/bob"]
+    assert "stranger" in reply.failures[0]
+    other.process.stdin.close()
+    assert other.process.wait(10) == 0
+    other.process.stdout.close()
+
+
+@pytest.mark.hardware
+def test_it_stays_light(asked):
+    asked.ask("sense", host="ada", rounds=1)
+    status = Path(f"/proc/{asked.process.pid}/status").read_text()
+    (peak,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
+    assert peak < 40_000  # kB
+    maps = Path(f"/proc/{asked.process.pid}/maps").read_text()
+    assert "numpy" not in maps
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"{}\n",
+        b'{"schema": "nws.stdio/2", "id": 1, "do": "sense"}\n',
+        b'{"schema": "nws.stdio/1", "id": true, "do": "sense"}\n',
+        b'{"schema": "nws.stdio/1", "id": 1, "do": "shell"}\n',
+        b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "../x", "rounds": 1}\n',
+        b'{"schema": "nws.stdio/1", "id": 1, "do": "listen", "address": "x", "secret": ""}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_question_that_is_none_is_answered_and_survived(asked, line):
+    (reply,) = asked.talk.feed(asked.say(line))
+    assert reply.measurements == ()
+    assert len(reply.failures) == 1
+    assert asked.ask("nothing", host="ada")[1]
+
+
+@given(document=JSON)
+def test_no_reply_of_a_stranger_is_more_than_an_error(document):
+    for told in (
+        document,
+        {"schema": "nws.stdio/1", "id": 1, "now": 1.0, "measurements": document},
+    ):
+        try:
+            reply = decode(json.dumps(told).encode())
+        except ValueError:
+            continue
+        assert all(isinstance(one, Measurement) for one in reply.measurements)
+
+
+@given(
+    values=st.lists(st.floats(0, 1e300), max_size=5),
+    cuts=st.lists(st.integers(1, 50), max_size=30),
+)
+def test_replies_do_not_depend_on_how_the_stream_was_cut(values, cuts):
+    told = [Measurement(SeriesName("freeMemory", "ada"), 5.0, value) for value in values]
+    stream = b"motd\n" + GREETING + answer(1, 6.0, told, ["x\ny"], ("::1", 5))
+    talk, heard, at = Dialogue(), [], 0
+    for size in [*cuts, len(stream)]:
+        heard += talk.feed(stream[at : at + size])
+        at += size
+    assert [reply.id for reply in heard] == [0, 1]
+    assert heard[1].measurements == tuple(told)
+    assert (heard[1].failures, heard[1].listening) == (("x y",), ("::1", 5))
+
+
+def test_a_stream_of_something_else_is_not_listened_to_for_ever():
+    with pytest.raises(ValueError, match=r"Expecting value|schema"):
+        Dialogue().feed(b"no sensor here\n" * 10_000)
+    talk = Dialogue()
+    talk.feed(GREETING)
+    with pytest.raises(ValueError, match="Expecting value"):
+        talk.feed(b"Segmentation fault\n")
+
+
+@given(
+    sites=st.dictionaries(
+        st.sampled_from([f"h{i}" for i in range(30)]), st.sampled_from("abc"), max_size=30
+    ),
+    order=st.randoms(),
+)
+def test_no_two_probes_ever_share_a_host_or_a_network(sites, order):
+    """Each pair of each clique once; what runs together has no host, site or way between in common."""
+    turns, running, made = Turns(sites), [], []
+    while True:
+        running += turns.begin()
+        busy = [host for pair in running for host in pair]
+        assert len(busy) == len(set(busy))
+        used = [site for pair in running for site in {sites[host] for host in pair}]
+        assert len(used) == len(set(used))
+        assert sum(sites[a] != sites[b] for a, b in running) <= 1
+        if not running:
+            break
+        ended = order.choice(running)
+        running.remove(ended)
+        turns.done(ended)
+        made.append(ended)
+    assert sorted(made) == sorted(pairs(cliques_of(sites)))

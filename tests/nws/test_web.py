@@ -1,0 +1,162 @@
+"""The service over HTTP, on loopback."""
+
+import json
+import threading
+import time
+
+import pytest
+import requests
+
+from nws import Client, Measurement, SeriesName, ServiceError, Weather
+
+ADA = SeriesName("availableCpu", "ada")
+
+
+def samples(name, count, period=10.0):
+    now = time.time()
+    return [Measurement(name, now - period * (count - 1 - i), 0.5) for i in range(count)]
+
+
+def test_what_is_stored_is_forecast_with_its_freshness(client):
+    receipt = client.store(samples(ADA, 20))
+    assert receipt["stored"] + receipt["duplicates"] == 20
+    (answer,) = client.forecasts(["availableCpu/ada"])
+    assert answer["value"] == 0.5
+    assert answer["state"] == "current"
+    assert answer["age"] < 20
+    assert answer["samples"] >= 20
+
+
+def test_storing_again_changes_nothing(client):
+    measurements = samples(SeriesName("availableCpu", "twice"), 5)
+    assert client.store(measurements)["stored"] == 5
+    again = client.store(measurements)
+    assert (again["stored"], again["duplicates"]) == (0, 5)
+
+
+def test_a_stale_series_is_said_to_be_and_has_no_part_in_the_weather(client):
+    name = SeriesName("availableCpu", "gone")
+    now = time.time()
+    client.store([Measurement(name, now - 1000 + i, 0.5) for i in range(10)])
+    (answer,) = client.forecasts([str(name)])
+    assert answer["state"] == "stale"
+    assert answer["age"] > 900
+    client.store(samples(ADA, 5))
+    weather = client.weather()
+    assert isinstance(weather, Weather)
+    assert "gone" not in weather.cpu
+    assert "ada" in weather.cpu
+
+
+def test_an_unknown_series_has_no_value(client):
+    (answer,) = client.forecasts(["availableCpu/nobody"])
+    assert (answer["state"], answer["value"], answer["age"]) == ("unknown", None, None)
+
+
+def test_a_range_can_be_had_on_a_grid_with_gaps(client):
+    name, start = SeriesName("freeMemory", "gaps"), time.time() - 100
+    client.store([Measurement(name, start + at, at) for at in (0.0, 10.0, 40.0)])
+    found = client.range(str(name), step=10.0)
+    assert found["values"] == [0.0, 10.0, None, None, 40.0]
+    assert client.range(str(name), count=1)["values"] == [40.0]
+
+
+def test_series_are_found_by_pattern_with_what_is_kept(client):
+    client.store(samples(SeriesName("latencyTcp", "ada", "bob"), 3))
+    found = client.series("latencyTcp/*")
+    assert [entry["series"] for entry in found["series"]] == ["latencyTcp/ada/bob"]
+    assert found["series"][0]["count"] == 3
+
+
+def test_refused_measurements_are_told_one_by_one_and_the_others_stored(client):
+    name, now = SeriesName("availableCpu", "mixed"), time.time()
+    receipt = client.store([Measurement(name, now + 1e6, 1.0), Measurement(name, now, 1.0)])
+    assert receipt["stored"] == 1
+    assert receipt["refused"][0]["index"] == 0
+    assert "in the future" in receipt["refused"][0]["reason"]
+
+
+def test_what_is_stored_is_pushed_to_who_listens(client, serving):
+    heard, ready = [], threading.Event()
+
+    def listen():
+        with Client(serving.url, serving.token) as other:
+            stream = other.events("availableCpu/pu*")
+            ready.set()
+            heard.append(next(stream))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert ready.wait(5)
+    deadline, at = time.monotonic() + 10, time.time() - 1000
+    while thread.is_alive() and time.monotonic() < deadline:
+        at += 1
+        client.store([Measurement(SeriesName("availableCpu", "push"), at, 0.25)])
+        thread.join(0.05)
+    assert heard[0]["series"] == "availableCpu/push"
+    assert heard[0]["value"] == 0.25
+
+
+def test_leases_are_held_and_ended(client):
+    client.register("sensor-a", host="ada", site="lab", address="10.0.0.1:9", seconds=30)
+    client.register("sensor-b", host="bob", site="lab", address="10.0.0.2:9", seconds=30)
+    names = {entry["name"] for entry in client.sensors()}
+    assert {"sensor-a", "sensor-b"} <= names
+    assert "site-lab" in client.cliques()
+    clique = client.clique("site-lab")
+    assert [member["name"] for member in clique["members"]] == ["sensor-a", "sensor-b"]
+    client.leave("sensor-a")
+    assert "sensor-a" not in {entry["name"] for entry in client.sensors()}
+    with pytest.raises(ServiceError) as caught:
+        client.leave("sensor-a")
+    assert caught.value.status == 404
+
+
+def test_another_ones_lease_cannot_be_taken(client, serving):
+    client.register("mine", host="ada", seconds=30)
+    other = serving.tokens.issue("other", ["write"])
+    with Client(serving.url, other) as stranger, pytest.raises(ServiceError) as caught:
+        stranger.register("mine", host="evil", seconds=30)
+    assert caught.value.status == 409
+
+
+def test_the_page_for_prometheus_tells_values_and_our_health(client, serving):
+    client.store(samples(ADA, 5))
+    page = requests.get(
+        f"{serving.url}/metrics", headers={"Authorization": f"Bearer {serving.token}"}, timeout=5
+    ).text
+    assert 'nws_forecast{resource="availableCpu",host="ada"} 0.5' in page
+    assert "nws_up 1" in page
+    for line in page.splitlines():
+        assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2
+        if not line.startswith("#"):
+            float(line.rsplit(" ", 1)[1])
+
+
+def test_status_tells_what_is_kept(client):
+    status = client.status()
+    assert status["status"] == "ok"
+    assert status["retention"]["capacity"] == 2000
+    assert status["problems"] == []
+
+
+def test_the_openapi_document_names_every_route_and_refusal(serving):
+    headers = {"Authorization": f"Bearer {serving.token}"}
+    document = requests.get(f"{serving.url}/openapi.json", headers=headers, timeout=5).json()
+    from nws.web.access import ACCESS
+
+    documented = {
+        (method.upper(), path) for path, item in document["paths"].items() for method in item
+    }
+    assert documented == set(ACCESS) - {("GET", "/openapi.json")}
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert {"401", "403", "413", "422"} <= set(operation["responses"])
+    assert json.dumps(document).count('"Batch"') >= 1
+
+
+def test_a_client_that_finds_nobody_says_so():
+    with Client("http://127.0.0.1:9", "t", deadline=2) as lost, pytest.raises(ServiceError) as e:
+        lost.status()
+    assert e.value.transient
+    assert "does not answer" in str(e.value)

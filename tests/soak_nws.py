@@ -1,0 +1,502 @@
+"""What the log and the service of the NWS are put through: kills, power cuts, full disks, faults.
+
+    python tests/soak_nws.py all --n N
+    python tests/soak_nws.py kills=4 power=3 damage cliques full syscalls fuzz kills=3+early
+
+PART=TRIALS+PLANT, each in a process of its own; a plant is a bug that must be found. Each prints
+one JSON line {"part", "plant", "trials", "failures", ..}, or {.., "skipped": REASON} if this
+machine cannot do it. The exit code is 1 if any fails. `make soak` runs all; the tests run a few.
+"""
+
+import argparse
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from nws import Retention, Station
+from nws.clique import DoubleProbeError, Faults, World
+from nws.journal import Files, Shard, scan
+from nws.journal.record import encode_measurements
+
+EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
+SERIES = 31
+RECOVERY_SECONDS = 10
+"""Of a service with room again, however busy the machine; what it took is told."""
+START = 1_700_000_000.0
+ENGINE = "numpy"
+
+
+class CannotError(Exception):
+    """This machine cannot do it."""
+
+
+def row(number):
+    """Return the measurement that is the number-th to be sent."""
+    return (f"availableCpu/h{number % SERIES}", START + number, (number * 7919 % 1009) / 1009)
+
+
+def opened(directory):
+    """Open the station that is put through it; numba, which gives the same bits, is for long runs."""
+    return Station(directory, Retention(capacity=10**6), engine=ENGINE)
+
+
+def forecasts_of(station):
+    """Return all forecasts, one step ahead and over a frame."""
+    return {
+        (c.text, over): station.forecast(c.text, over=over)[0]
+        for c in station.columns()
+        for over in (None, 600.0)
+    }
+
+
+def write_until_dead(directory, pipe):
+    """Store ever more, several batches on the way; say on the pipe what was acknowledged."""
+    station = opened(directory)
+    number = 1 + max((round(c.newest - START) for c in station.columns()), default=-1)
+    waiting = []
+    while True:
+        batch = list(range(number, number + random.randint(1, 60)))
+        number = batch[-1] + 1
+        waiting.append((batch, station.submit([row(each) for each in batch])))
+        while len(waiting) > 4 or (waiting and random.random() < 0.3):
+            sent, submission = waiting.pop(0)
+            for future in submission.futures:
+                future.result(timeout=10)
+            os.write(pipe, f"{sent[0]} {sent[-1]}\n".encode())
+        if random.random() < 0.05:
+            station.forecasting.catch_up(0.002)
+            station.save()
+
+
+def child(directory):
+    """Fork a writer; return its id and the end of the pipe that it reports to."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(reading)
+        random.seed()
+        try:
+            write_until_dead(directory, writing)
+        except BaseException:  # noqa: BLE001 - the disk went away under it, as was meant
+            os._exit(3)
+    os.close(writing)
+    return process, reading
+
+
+def so_far(reading):
+    """Return what is in the pipe now."""
+    os.set_blocking(reading, False)
+    try:
+        return os.read(reading, 1 << 20)
+    except BlockingIOError:
+        return b""
+    finally:
+        os.set_blocking(reading, True)
+
+
+def acknowledged_until_end(reading, first=b""):
+    data = first
+    while piece := os.read(reading, 1 << 16):
+        data += piece
+    os.close(reading)
+    lines = data.decode().split("\n")[:-1]
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def lost_of(directory, ranges):
+    """Return what was acknowledged and is not there, and whether forecasts repeat to the bit."""
+    station = opened(directory)
+    there = {c.text: dict(c.slice()) for c in station.columns()}
+    forecasts = forecasts_of(station)
+    station.close(save=False)
+    lost = [
+        number
+        for first, last in ranges
+        for number in range(first, last + 1)
+        for name, at, value in [row(number)]
+        if there.get(name, {}).get(at) != value
+    ]
+    again = opened(directory)
+    same = forecasts == forecasts_of(again)
+    again.close()
+    return lost, same
+
+
+def kills(count, home):
+    """Kill -9 the writer at random moments, over and over, on the same directory."""
+    failures, acknowledged, void = [], 0, 0
+    directory = home / "kills"
+    for trial in range(count):
+        if trial % 40 == 0:
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            kept = []
+        process, reading = child(directory)
+        first = os.read(reading, 1 << 16)
+        time.sleep(random.uniform(0, 0.03))  # the moment of the kill is what is tried
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        ranges = acknowledged_until_end(reading, first)
+        kept += ranges
+        acknowledged += sum(last - begin + 1 for begin, last in ranges)
+        lost, same = lost_of(directory, kept)
+        void += not ranges  # the writer acknowledged nothing: this trial says nothing
+        if lost or not same:
+            failures.append({"trial": trial, "lost": lost[:5], "same": same, "acks": len(ranges)})
+    return {"failures": failures, "acknowledged": acknowledged, "void": void}
+
+
+def own_mounts():
+    """Enter a mount namespace of our own; what is mounted there goes with us."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0:
+        raise CannotError("mounting needs root")
+    if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None):
+        raise CannotError(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
+
+
+def ran(*command):
+    if shutil.which(command[0]) is None:
+        raise CannotError(f"there is no {command[0]}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def power(count, home):
+    """Cut the power of an ext4 file system while the writer runs; mount it again and look.
+
+    What counts is what was acknowledged before the cut: unlike after a real one the writer still
+    runs for a moment, and fdatasync of a file system that is being shut down can return 0 for
+    bytes that never got there (Linux 6.18; counted apart).
+    """
+    own_mounts()
+    image, mount = home / "disk", home / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 << 20)
+    ran("mkfs.ext4", "-q", "-F", str(image))
+    failures, acknowledged, torn, posthumous, void = [], 0, 0, 0, 0
+    for trial in range(count):
+        ran("mount", "-o", "loop", str(image), str(mount))
+        directory = mount / "nws"
+        shutil.rmtree(directory, ignore_errors=True)
+        process, reading = child(directory)
+        first = os.read(reading, 1 << 16)
+        time.sleep(random.uniform(0, 0.04))  # the moment of the cut is what is tried
+        root = os.open(mount, os.O_RDONLY)
+        first += so_far(reading)
+        fcntl.ioctl(root, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH.to_bytes(4, "little"))
+        os.close(root)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        ranges = acknowledged_until_end(reading, first)
+        whole = first[: first.rfind(b"\n") + 1].count(b"\n")
+        ranges, late = ranges[:whole], ranges[whole:]
+        ran("umount", str(mount))
+        ran("mount", "-o", "loop", str(image), str(mount))
+        acknowledged += sum(last - begin + 1 for begin, last in ranges)
+        lost, same = lost_of(directory, ranges)
+        torn += bool(list(directory.glob("*/*.bad-*")))
+        posthumous += bool(lost_of(directory, late)[0])
+        void += not ranges  # the writer acknowledged nothing: this trial says nothing
+        if lost or not same:
+            failures.append({"trial": trial, "lost": lost[:5], "same": same, "acks": len(ranges)})
+        ran("umount", str(mount))
+    found = {"failures": failures, "acknowledged": acknowledged, "void": void}
+    found["torn_tails"] = torn
+    return found | {"lost_of_what_was_acknowledged_after_the_cut": posthumous}
+
+
+def damage(count, home):
+    """Flip and cut every byte of a 64 KiB shard, and random places of one of 3 MB."""
+    del home
+    small = [(number % 5, float(number), number / 3) for number in range(2000)]
+    data, right, failures = encode_measurements(small), set(small), []
+    step = max(1, len(data) // max(count, 1))
+    for place in range(0, len(data), step):
+        flipped = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+        for bad, least in ((flipped, 1999), (data[:place] + data[place + 1 :], 1999)):
+            found = {(int(r["key"]), float(r["time"]), float(r["value"])) for r in scan(bad).rows}
+            if len(found) < least or not found <= right:
+                failures.append({"place": place, "kept": len(found)})
+    large = [(number % 5, float(number), number / 3) for number in range(100_000)]
+    whole, all_right = bytearray(encode_measurements(large)), set(large)
+    for trial in range(max(1, count // 100)):
+        chance = random.Random(trial)
+        bad = whole.copy()
+        for _ in range(10):
+            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+        rows = scan(bytes(bad)).rows
+        found = {(int(r["key"]), float(r["time"]), float(r["value"])) for r in rows}
+        if len(found) < 99_990 or not found <= all_right:
+            failures.append({"trial": trial, "kept": len(found)})
+    return {"failures": failures}
+
+
+def cliques(count, home):
+    """Simulate partitioned cliques."""
+    del home
+    failures, events, probes, period, stop = [], 0, 0, 120.0, 1200.0
+    for seed in range(count):
+        world = World(seed, 3 + seed % 6, period, Faults(stop=stop))
+        try:
+            world.run(stop + 2.5 * period)
+            healed = world.agreed()
+            world.run(stop + 5 * period)
+            late = world.probed_since(stop + 2.5 * period)
+            if not healed or late != set(world.names):
+                failures.append({"seed": seed, "healed": healed, "probing": sorted(late)})
+        except DoubleProbeError as error:
+            failures.append({"seed": seed, "error": str(error)})
+        events, probes = events + world.events, probes + len(world.probes)
+    return {"failures": failures, "events": events, "probes": probes}
+
+
+def full(count, home):
+    """Fill the disk under a running service: 507, reads go on, it recovers when there is room."""
+    import requests
+
+    from nws.web.serving import Listen, Serving
+
+    own_mounts()
+    disk = home / "full"
+    disk.mkdir()
+    ran("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk))
+    failures, number, ballast, slowest = [], 0, disk / "ballast", 0.0
+    with Serving(disk / "nws", Listen(port=0)) as serving:
+        headers = {"Authorization": f"Bearer {serving.token}"}
+
+        def store():
+            nonlocal number
+            now = time.time() - 1000 + number / 1000
+            number += 1
+            series = [f"availableCpu/{name}" for name in ("ada", *range(300))]
+            samples = [{"series": name, "time": now, "value": 0.5} for name in series]
+            body = {"measurements": samples}
+            url = f"{serving.url}/v1/measurements"
+            return requests.post(url, json=body, headers=headers, timeout=10).status_code
+
+        def read():
+            url = f"{serving.url}/v1/forecast?series=availableCpu/ada"
+            answer = requests.get(url, headers=headers, timeout=10)
+            return answer.status_code == 200 and answer.json()["forecasts"][0]["value"] == 0.5
+
+        store()
+        for trial in range(count):
+            fill(ballast)
+            statuses = [store() for _ in range(3)]
+            reads = read()
+            ballast.unlink()
+            freed = time.monotonic()
+            while store() != 200:
+                if time.monotonic() - freed > RECOVERY_SECONDS:
+                    break
+            seconds = time.monotonic() - freed
+            slowest = max(slowest, seconds)
+            if statuses[-1] != 507 or not reads or seconds > RECOVERY_SECONDS:
+                failures.append({"trial": trial, "statuses": statuses, "recovery": seconds})
+        kept = {c.text: len(c) for c in serving.station.columns()}
+    station = Station(disk / "nws")
+    if {c.text: len(c) for c in station.columns()} != kept or station.problems():
+        failures.append({"after": station.problems()})
+    station.close(save=False)
+    ran("umount", str(disk))
+    return {"failures": failures, "slowest_recovery": round(slowest, 3)}
+
+
+def fill(ballast):
+    """Write until there is no room at all."""
+    with ballast.open("ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+STORING = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from nws import Retention, Station
+from soak_nws import row
+station = Station(Path(sys.argv[1]), Retention(capacity=10**6))
+deadline = time.monotonic() + 20
+for number in range(12):
+    while time.monotonic() < deadline:
+        try:
+            for future in station.submit([row(number)]).futures:
+                future.result(timeout=20)
+        except Exception as error:
+            print(error, file=sys.stderr)
+            time.sleep(0.1)
+        else:
+            print(number, number, flush=True)
+            break
+"""
+
+
+def syscalls(count, home):
+    """Let the kernel fail the K-th call of a storing process, for every K up to `count`."""
+    if shutil.which("strace") is None:
+        raise CannotError("there is no strace")
+    failures, trials, faults = [], 0, 0
+    calls = ("fdatasync", "fsync", "write", "openat", "ftruncate")
+    for place in range(1, count + 1):
+        started = [(call, home / f"{call}-{place}") for call in calls]
+        running = [strained(call, place, directory) for call, directory in started]
+        for (call, directory), process in zip(started, running, strict=True):
+            out, err = process.communicate(timeout=60)
+            ranges = [tuple(map(int, line.split())) for line in out.splitlines()]
+            lost, same = lost_of(directory, ranges)
+            trials += 1
+            began = "Error" not in err.splitlines()[-1] if err else True
+            recovered = len(ranges) == 12 or not (began and process.returncode == 0)
+            faults += bool(err)
+            if lost or not same or not recovered:
+                failures.append({"call": call, "place": place, "lost": lost, "same": same})
+    return {"failures": failures, "runs": trials, "faults_told": faults}
+
+
+def strained(call, place, directory):
+    """Start a storing process whose place-th such call on its files fails."""
+    directory.mkdir()
+    shards = [directory / f"shard-{n}" for n in (0, 1)]
+    error = "ENOSPC" if place % 2 else "EIO"
+    command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", f"{directory}.trace"]
+    for path in (directory, *shards, *(shard / "00000001.log" for shard in shards)):
+        command += ["-P", str(path)]
+    command += ["-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={place}"]
+    command += [sys.executable, "-c", STORING, str(directory), str(Path(__file__).parent)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def fuzz(count, home):
+    """Let schemathesis make up `count` requests for each operation of the OpenAPI document."""
+    from nws.web.serving import Listen, Serving
+
+    tool = Path(sys.executable).with_name("schemathesis")
+    if not tool.exists():
+        raise CannotError("there is no schemathesis")
+    with Serving(home / "fuzz", Listen(port=0)) as serving:
+        command = [str(tool), "run", f"{serving.url}/openapi.json", "--no-color", "--seed", "1"]
+        command += ["-H", f"Authorization: Bearer {serving.token}", "--max-examples", str(count)]
+        phases = "fuzzing" if count < 10 else "coverage,fuzzing"
+        command += ["--exclude-path", "/v1/events", "--phases", phases]
+        command += ["--continue-on-failure", "--suppress-health-check", "all"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=7200, check=False, cwd=home
+        )
+        problems = serving.station.problems()
+    made = [line.strip() for line in done.stdout.splitlines() if "generated" in line]
+    failures = [] if done.returncode == 0 else done.stdout.splitlines()[-60:]
+    return {"failures": failures + problems, "made": made}
+
+
+def forget_to_sync():
+    """Plant: acknowledge what was written but not synced."""
+    Files.datasync = lambda *_: None
+
+
+def acknowledge_first():
+    """Plant: acknowledge before anything is written."""
+    append = Shard.append
+
+    def eager(self, rows, names):
+        if random.random() < 0.5:
+            return self.end
+        return append(self, rows, names)
+
+    Shard.append = eager
+
+
+PLANTS = {
+    "no-sync": forget_to_sync,
+    "early": acknowledge_first,
+}
+PARTS = {
+    "kills": (kills, 1.0),
+    "power": (power, 0.2),
+    "damage": (damage, 6.4),
+    "cliques": (cliques, 1.0),
+    "full": (full, 0.1),
+    "syscalls": (syscalls, 0.01),
+    "fuzz": (fuzz, 0.1),
+}
+
+
+def run(part, count, plant=""):
+    """Run one part in a directory of its own; return whether all is well."""
+    home = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
+    started = time.monotonic()
+    said = {"part": part, "plant": plant, "trials": count}
+    try:
+        if plant:
+            PLANTS[plant]()
+        found = PARTS[part][0](count, home)
+    except CannotError as reason:
+        print(json.dumps({**said, "skipped": str(reason)}), flush=True)
+        return True
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    said["seconds"] = round(time.monotonic() - started, 1)
+    print(json.dumps({**said, **found}), flush=True)
+    too_many_void = 100 * found.get("void", 0) > count
+    return not (found["failures"] or too_many_void)
+
+
+def in_a_child(job):
+    """Run one job in a fork of this process, which knows no threads; return whether it went well."""
+    process = os.fork()
+    if process == 0:
+        try:
+            os._exit(int(not run(*job)))
+        except BaseException:  # noqa: BLE001 - told, and then it is over
+            traceback.print_exc()
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
+def job_of(word, count):
+    """Return part, trials and plant of PART=TRIALS+PLANT."""
+    rest, _, plant = word.partition("+")
+    part, _, trials = rest.partition("=")
+    if part not in PARTS or (plant and plant not in PLANTS) or (trials and not trials.isdigit()):
+        raise SystemExit(f"{word}: one of {', '.join(PARTS)}, =TRIALS, +{' or +'.join(PLANTS)}")
+    return part, int(trials or count), plant
+
+
+def main():
+    """Run the parts asked for, each in a process of its own."""
+    parser = argparse.ArgumentParser(
+        usage="soak_nws.py [--n N] [--engine auto] all | PART[=TRIALS][+PLANT] .."
+    )
+    parser.add_argument("jobs", nargs="+")
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--engine", choices=["numpy", "auto"], default="numpy")
+    options = parser.parse_args()
+    globals()["ENGINE"] = options.engine
+    jobs = [job_of(word, options.n) for word in options.jobs if word != "all"]
+    if "all" in options.jobs:
+        jobs += [(p, max(4, round(options.n * share)), "") for p, (_, share) in PARTS.items()]
+    well = [in_a_child(job) for job in jobs]  # one that fails does not spare the others
+    return int(not all(well))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""What the topology daemon is put through: kills at random steps, cycles of bad jobs, swaps, frames.
+
+    python tests/soak_topologyd.py kills|cycles|swaps|frames|sharing|all --n N
+
+Each part prints one JSON line {"part", "trials", "failures", ..} and exits 1 on any failure, 77 if this
+machine cannot do it. `make soak N=10000` gives the figures of the guarantees.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "topology"))
+
+import test_folder
+import test_recovery
+from bad_jobs import BAD_JOBS, Started
+from daemons import CPUSETS, Daemon, quick_folder
+
+from apples.errors import ApplesError
+from apples.topology import CpuSet, Refusal, synthetic
+from apples.topology.cpus import NO_CPUS
+from apples.topology.daemon.job import Job
+from apples.topology.daemon.journal import JournalError
+from apples.topology.daemon.options import Options
+from apples.topology.daemon.protocol import parse_request
+from apples.topology.daemon.sharing import arrive, leave, violations
+from apples.topology.daemon.state import taken
+from apples.topology.fences.probe import find_fence
+from apples.topology.folder import Folder
+
+SKIPPED = 77
+VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")
+
+
+def script(seed):
+    """Return requests of a random life of a daemon; those it refuses are left out."""
+    chance = random.Random(seed)
+    requests = []
+    for number in range(14):
+        job = f"j{chance.randrange(4)}"
+        fields = {"verb": chance.choice(VERBS), "request": f"r{number}", "job": job}
+        if fields["verb"] == "allocate":
+            count = chance.randint(1, 6)
+            least = chance.randint(0, count)
+            share = bool(least) and chance.random() < 0.7
+            fields |= {"count": count, "least": least, "share": share, "until": "told"}
+        elif fields["verb"] == "resize":
+            fields["count"] = chance.randint(1, 6)
+        elif fields["verb"] == "post":
+            fields["text"] = "x" * chance.randrange(50)
+        requests.append(parse_request(json.dumps(fields).encode()))
+    return asyncio.run(accepted(requests))
+
+
+async def accepted(requests):
+    home = new_home()
+    desk = test_recovery.opened(home)
+    desk.start()
+    kept = []
+    for request in requests:
+        try:
+            await desk.answer(test_recovery.CALLER, request)
+        except ApplesError:
+            continue
+        kept.append(request)
+    shutil.rmtree(home)
+    return kept
+
+
+def new_home():
+    home = quick_folder()
+    (home / "state").mkdir(mode=0o700)
+    return home
+
+
+def kills(count, first=0):
+    """Kill a daemon at a random step of a random life; recover, compare, go on to the end."""
+    failures, steps_seen = [], 0
+    for seed in range(first, first + count):
+        requests = script(seed)
+        home = new_home()
+        expected, steps = test_recovery.snapshots(home, requests)
+        shutil.rmtree(home)
+        steps_seen += steps
+        step = random.Random(seed).randint(1, steps)
+        home = new_home()
+        try:
+            answered = test_recovery.killed_at(home, step, requests)
+            test_recovery.recovered(home, requests, answered, expected)
+        except Exception as error:  # noqa: BLE001 - a trial that failed, with its seed
+            failures.append({"seed": seed, "step": step, "error": repr(error)[:200]})
+        shutil.rmtree(home, ignore_errors=True)
+    return {"failures": failures, "steps": steps_seen}
+
+
+def cycles(count, _=0):
+    """Start and end jobs that do all they can to stay."""
+    if os.geteuid() != 0 or not os.access(CPUSETS / "cgroup.procs", os.W_OK):
+        print("cycles: needs root and a writable cpuset tree of version 1", file=sys.stderr)
+        sys.exit(SKIPPED)
+    fence, _ = find_fence("cpuset-v1")
+    cpus, _ = fence.universe()
+    bystander = subprocess.Popen(["/bin/sleep", "100000"])
+    failures, slowest, quarantined = [], 0.0, 0
+    options = Options(ignored=("*",), kill_seconds=2.0, watch_seconds=0.2)
+    with Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), fence, options) as daemon:
+        whole = daemon.ask("status")["free"]
+        with daemon.client() as asking:
+            for cycle in range(count):
+                kind = list(BAD_JOBS)[cycle % len(BAD_JOBS)]
+                job = f"cycle{cycle}"
+                asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
+                process = Started(daemon.socket, job, "sh", "-c", BAD_JOBS[kind])
+                pen = asking.ask("jobs", job=job)["jobs"][0]["pen"]
+                while not fence.processes(pen) and not process.over():
+                    os.sched_yield()
+                begin = time.monotonic()
+                try:
+                    asking.ask("deallocate", request=f"d{cycle}", job=job)
+                except ApplesError as error:  # late: in quarantine, which has to end by itself
+                    quarantined += 1
+                    if not gone_within(asking, job, 60.0):
+                        failures.append({"cycle": cycle, "kind": kind, "error": str(error)})
+                slowest = max(slowest, time.monotonic() - begin)
+                process.wait()
+        left = [n for n in fence.names() if n.startswith(f"topologyd-{daemon.node.mark}-")]
+        if left or daemon.ask("status")["free"] != whole:
+            failures.append({"left": left, "free": daemon.ask("status")["free"]})
+    if bystander.poll() is not None:
+        failures.append({"killed": "a process that was none of ours"})
+    bystander.kill()
+    bystander.wait()
+    late = {"quarantined": quarantined, "slowest_release_seconds": round(slowest, 3)}
+    return {"failures": failures, **late}
+
+
+def gone_within(asking, job, seconds):
+    """Whether a job is gone after a while."""
+    deadline = time.monotonic() + seconds
+    while asking.ask("jobs", job=job)["jobs"]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def swaps(count, _=0):
+    """Work in a directory in which a user exchanges everything for links, as fast as it goes."""
+    home = quick_folder()
+    ours, theirs = home / "ours", home / "theirs"
+    for each in (ours, theirs, ours / "group"):
+        each.mkdir()
+    (theirs / "file").write_bytes(test_folder.SECRET)
+    child = os.fork()
+    if child == 0:
+        test_folder.swap_until_killed(ours, theirs)
+    done = refused = 0
+    with Folder.open(ours) as folder:
+        for _ in range(count):
+            for act in (
+                lambda: folder.write("group/cpuset.cpus", "0"),
+                lambda: test_folder.journal_in(folder),
+            ):
+                try:
+                    act()
+                    done += 1
+                except (OSError, JournalError):
+                    refused += 1
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    same = (theirs / "file").read_bytes() == test_folder.SECRET
+    escapes = [] if same and list(theirs.iterdir()) == [theirs / "file"] else ["an escape"]
+    shutil.rmtree(home)
+    return {"failures": escapes, "done": done, "refused": refused}
+
+
+def frames(count, first=0):
+    """Put damaged requests before the parser: each is a request or an error in words."""
+    chance = random.Random(first)
+    seeds = [
+        b'{"verb":"allocate","request":"r","job":"a","count":4,"requirement":"CPUSET[MAX_RADIUS=1]"}',
+        b'{"verb":"resize","request":"r","job":"a","count":2,"seconds":1.5}',
+        b'{"verb":"post","request":"r","job":"a","text":"x","number":3}',
+    ]
+    failures = []
+    for trial in range(count):
+        frame = bytearray(chance.choice(seeds))
+        for _ in range(chance.randint(1, 4)):
+            place = chance.randrange(len(frame))
+            frame[place : place + chance.randint(0, 3)] = chance.randbytes(chance.randint(0, 3))
+        try:
+            parse_request(bytes(frame))
+        except ApplesError:
+            pass
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            failures.append({"trial": trial, "frame": frame.hex(), "error": repr(error)[:200]})
+    return {"failures": failures}
+
+
+def sharing(count, first_seed=0):
+    """Random arrivals, exits and crashes of malleable jobs on one node."""
+    machine = synthetic("package:2 core:8 pu:2")
+    failures = []
+    for seed in range(first_seed, first_seed + count):
+        chance, jobs, first = random.Random(seed), {}, {}
+        for number in range(60):
+            if jobs and chance.random() < 0.45:
+                name = chance.choice(list(jobs))
+                jobs = {n: j for n, j in {**jobs, **leave(jobs, name)}.items() if n != name}
+                first.pop(name, None)
+            else:
+                jobs |= arrived(machine, jobs, first, chance, f"j{number}")
+            wrong = list(violations(jobs, machine.cpus))
+            guests = [j for j in jobs.values() if j.holds - j.owns]
+            for name, mask in first.items():
+                if not any(g.holds & mask for g in guests) and not mask <= jobs[name].holds:
+                    wrong.append(f"{name} has not its first mask back")
+            if wrong:
+                failures.append({"seed": seed, "step": number, "wrong": wrong[:2]})
+                break
+        for name in list(jobs):
+            jobs = {n: j for n, j in {**jobs, **leave(jobs, name)}.items() if n != name}
+        if machine.cpus - taken(jobs.values()) != machine.cpus:
+            failures.append({"seed": seed, "wrong": "CPUs are lost"})
+    return {"failures": failures}
+
+
+def arrived(machine, jobs, first, chance, name):
+    """Return the jobs that change when one more comes, or none if it cannot."""
+    free = machine.cpus - taken(jobs.values())
+    count = chance.randint(1, 24)
+    job = Job(name, 1, "uid:1", least=chance.randint(1, count), count=count)
+    if len(free) >= count:
+        mask = CpuSet.of(list(free)[:count])
+        first[name] = mask
+        return {name: job.change(owns=mask, holds=mask)}
+    found = arrive(machine, jobs, job, free, chance.choice([0.25, 0.5, 0.75]))
+    if isinstance(found, Refusal):
+        return {}
+    first[name] = found[name].owns or NO_CPUS
+    return found
+
+
+PARTS = {
+    "kills": (kills, 1.0),
+    "cycles": (cycles, 1.0),
+    "swaps": (swaps, 10.0),
+    "frames": (frames, 100.0),
+    "sharing": (sharing, 1.0),
+}
+
+
+def main():
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=[*PARTS, "all"])
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    options = parser.parse_args()
+    if options.part == "all":
+        codes = []
+        for part, (_, share) in PARTS.items():
+            count = str(max(4, round(options.n * share)))
+            codes.append(subprocess.call([sys.executable, __file__, part, "--n", count]))
+        return int(any(code not in {0, SKIPPED} for code in codes))
+    begin = time.monotonic()
+    found = PARTS[options.part][0](options.n, options.first)
+    failures = found.pop("failures")
+    said = {"part": options.part, "trials": options.n, "failures": len(failures), **found}
+    said |= {"seconds": round(time.monotonic() - begin, 1), "first": failures[:5]}
+    print(json.dumps(said), flush=True)
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Jobs in separate sockets: against every way to shrink on two of them."""
+
+import itertools
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.topology import CpuSet, synthetic
+from apples.topology.apart import keep_apart, nearest, sockets_of
+
+NODE = synthetic("package:2 core:4 pu:1")
+SOCKETS = [CpuSet.parse("0-3"), CpuSet.parse("4-7")]
+
+
+def incidences(sets):
+    return sum(1 for some in sets for socket in SOCKETS if some & socket)
+
+
+def least(holds, shares, newcomer):
+    """The fewest (job, socket) pairs over all numbers each job could keep in either socket."""
+    ways = []
+    for held, share in zip(holds, shares, strict=True):
+        here, there = (len(held & socket) for socket in SOCKETS)
+        ways.append([(a, share - a) for a in range(share + 1) if a <= here and share - a <= there])
+    found = []
+    for kept in itertools.product(*ways):
+        left = [4 - sum(pair[i] for pair in kept) for i in (0, 1)]
+        for a in range(newcomer + 1):
+            if a <= left[0] and newcomer - a <= left[1]:
+                pairs = [*kept, (a, newcomer - a)]
+                found.append(sum((x > 0) + (y > 0) for x, y in pairs))
+    return min(found)
+
+
+@given(st.integers(0, 2**32))
+def test_on_two_sockets_as_few_are_shared_as_can_be(seed):
+    rng = random.Random(seed)
+    cpus = list(range(8))
+    if rng.random() < 0.7:
+        rng.shuffle(cpus)
+    cuts = sorted(rng.sample(range(1, 9), rng.randint(1, 3)))
+    holds = [CpuSet.of(cpus[a:b]) for a, b in zip([0, *cuts], cuts, strict=False)]
+    shares = [rng.randint(1, len(held)) for held in holds]
+    free = CpuSet.of(cpus[cuts[-1] :])
+    newcomer = rng.randint(1, 8 - sum(shares)) if sum(shares) < 8 else 0
+    kept = keep_apart(NODE, holds, shares, free, newcomer)
+    assert all(k <= held for k, held in zip(kept, holds, strict=True))
+    assert [len(k) for k in kept] == shares
+    rest = NODE.cpus - CpuSet.of(cpu for k in kept for cpu in k)
+    comer = nearest(NODE, rest, newcomer) if newcomer else CpuSet()
+    assert incidences([*kept, comer]) == least(holds, shares, newcomer)
+
+
+def test_with_two_sockets_and_one_half_each_job_has_a_socket():
+    assert keep_apart(NODE, [NODE.cpus], [4], CpuSet(), 4) == [SOCKETS[0]]
+    threads = synthetic("package:2 core:4 pu:2")
+    (kept,) = keep_apart(threads, [threads.cpus], [8], CpuSet(), 8)
+    assert kept in threads.packages
+
+
+def test_one_package_is_divided_by_its_memory_nodes():
+    assert sockets_of(NODE) == SOCKETS
+    assert len(sockets_of(synthetic("package:1 numa:4 pu:2"))) == 4
+
+
+def test_with_too_many_ways_everybody_keeps_what_is_nearest():
+    node = synthetic("package:8 pu:8")
+    holds = [package | CpuSet() for package in node.packages]
+    kept = keep_apart(node, holds, [4] * 8, CpuSet(), 32)
+    assert [len(k) for k in kept] == [4] * 8

@@ -1,0 +1,179 @@
+"""The broker against the allocator, and a second one that no scheduler had heard of."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import random_machine
+from worlds import pool
+
+from apples import Coordinator, Host, Link, NoFeasiblePlanError
+from apples.jobs import Job, Reject, Start
+from apples.scheduler.placed import Placed
+from apples.scheduler.policies import Easy, FirstFit
+from apples.scheduler.policy import ClusterState
+from apples.selector import DISTANCES, FILTERS, HOST_FILTERS, ResourceSelector
+from apples.selector.placement import TopologyDistance, TopologyFilter
+from apples.topology import CpuSet, Fit, Requirement, Verdict, fit, synthetic
+from apples.topology.broker import Answer, Broker, CpusetBroker, HostCpus, Request, broker_of
+from apples.topology.hwloc_xml import read_hwloc_xml
+from apples.topology.language import RequirementError, parse
+from blueprints import minimum_execution_time
+
+
+class GpuBroker(Broker):
+    """A toy: hosts have numbers of GPUs, ``GPU[COUNT=n]`` asks for some."""
+
+    def __init__(self, free, total):
+        self.free, self.total = free, total
+
+    def satisfies(self, host, request):
+        wanted, free = int(request.expression.keys["COUNT"]), self.free[host]
+        if wanted <= free:
+            return Answer(Verdict.YES, quality=(float(free - wanted),))
+        verdict = Verdict.NOT_NOW if wanted <= self.total[host] else Verdict.NEVER
+        return Answer(verdict, f"{free} GPUs are free, COUNT asks {wanted}", free, wanted, "COUNT")
+
+
+GPUS = GpuBroker({"h0": 0, "h1": 1, "h2": 4}, {"h0": 0, "h1": 4, "h2": 4})
+SMALL = synthetic("package:2 pu:2")
+
+
+@given(st.integers(0, 2**32))
+def test_yes_not_now_and_never_are_what_the_allocator_would_say(seed):
+    rng = random.Random(seed)
+    topology = read_hwloc_xml(random_machine(rng).xml().encode(), "m")
+    free = CpuSet.of(c for c in topology.cpus if rng.random() < 0.6)
+    broker = CpusetBroker({"h": HostCpus(topology, free)}.get)
+    for text in ("", "MAX_RADIUS=1", "MAX_CPU_PER_NODE=2", "WHOLE_CORES=Y", "CPU_LIST=0-5"):
+        count = rng.randint(1, 6)
+        answer = broker.satisfies("h", Request(parse(text), count))
+        asked = {
+            "": Requirement(count),
+            "MAX_RADIUS=1": Requirement(count, max_radius=1),
+            "MAX_CPU_PER_NODE=2": Requirement(count, max_cpus_per_node=2),
+            "WHOLE_CORES=Y": Requirement(count, whole_cores=True),
+            "CPU_LIST=0-5": Requirement(count, cpus=CpuSet.parse("0-5")),
+        }[text]
+        now, empty = fit(topology, free, asked), fit(topology, topology.cpus, asked)
+        verdicts = [Verdict.YES, Verdict.NOT_NOW, Verdict.NEVER]
+        expected = verdicts[0 if isinstance(now, Fit) else 1 if isinstance(empty, Fit) else 2]
+        assert answer.verdict is expected
+        assert bool(answer.reason) == (not answer)
+        if answer and not asked.whole_cores:
+            assert answer.quality[0] == pytest.approx(now.radius)
+
+
+def test_hosts_are_ranked_by_radius_then_the_fullest_then_as_given():
+    free = {"far": "0,3", "near": "0-1,3", "nearest": "2-3", "full": "1", "also": "2-3"}
+    hosts = {name: HostCpus(SMALL, CpuSet.parse(text)) for name, text in free.items()}
+    broker = CpusetBroker(hosts.get)
+    assert broker.rank(list(hosts), Request(parse(""), 2)) == ["nearest", "also", "near", "far"]
+
+
+def test_an_answer_is_remembered_until_the_version_changes():
+    hosts = {"h": HostCpus(SMALL, CpuSet.parse("0"), version=1)}
+    broker = CpusetBroker(hosts.get)
+    request = Request(parse(""), 2)
+    assert not broker.satisfies("h", request)
+    hosts["h"] = HostCpus(SMALL, SMALL.cpus, version=1)
+    assert not broker.satisfies("h", request)
+    hosts["h"] = HostCpus(SMALL, SMALL.cpus, version=2)
+    assert broker.satisfies("h", request)
+
+
+def test_a_static_cpuset_is_waited_for_until_somebody_makes_it():
+    hosts = {"h": HostCpus(SMALL, CpuSet())}
+    broker = CpusetBroker(hosts.get)
+    request = Request(parse("CPUSET_NAME=boot"), 2)
+    answer = broker.satisfies("h", request)
+    assert (answer.verdict, answer.reason) == (Verdict.NOT_NOW, "there is no cpuset called boot")
+    hosts["h"] = HostCpus(SMALL, CpuSet(), 1, {"boot": CpuSet.parse("0-2")})
+    assert broker.satisfies("h", request)
+
+
+def test_a_host_nobody_knows_never_satisfies_anything_but_a_wrong_key_is_an_error():
+    broker = CpusetBroker({}.get)
+    assert broker.satisfies("x", Request(parse(""), 1)).verdict is Verdict.NEVER
+    with pytest.raises(RequirementError, match="known are"):
+        broker.satisfies("x", Request(parse("COLOUR=red"), 1))
+
+
+def test_the_name_in_front_of_the_bracket_selects_the_broker():
+    brokers = {"CPUSET": CpusetBroker({}.get), "GPU": GPUS}
+    assert broker_of(parse("GPU[COUNT=1]"), brokers) is GPUS
+    with pytest.raises(RequirementError, match="no broker is called RMS: known are CPUSET, GPU"):
+        broker_of(parse("RMS[nodes=2]"), brokers)
+
+
+# ------------------------------------------------------------------ in the Resource Selector
+HOSTS = [Host(f"h{i}", seconds_per_point=1e-9, slots=2) for i in range(3)]
+
+
+def chosen(refuse, **selection):
+    selector = ResourceSelector(host_filters=[*HOST_FILTERS, refuse], filters=FILTERS, **selection)
+    coordinator = Coordinator(pool(HOSTS), selector=selector)
+    coordinator.execute(minimum_execution_time)
+    return coordinator.deliberation
+
+
+def test_a_broker_is_a_filter_among_the_others_and_says_why():
+    hosts = {"h0": CpuSet.parse("0"), "h1": CpuSet.parse("0-1"), "h2": CpuSet.parse("1-2")}
+    broker = CpusetBroker(lambda name: HostCpus(SMALL, hosts[name]))
+    record = chosen(TopologyFilter(broker, parse("MAX_RADIUS=1")))
+    assert [host.name for host in record.usable] == ["h1"]
+    refused = {r.hosts[0]: (r.reason, r.figures, r.filter) for r in record.rejections[:2]}
+    assert refused["h0"] == ("h0: not now: 1 CPUs are free, -n asks 2", (1, 2), "topology")
+    assert refused["h2"][0].endswith("lie within 2 hops, MAX_RADIUS is 1")
+
+
+def test_a_second_broker_plugs_in_where_the_first_does():
+    record = chosen(TopologyFilter(GPUS, parse("GPU[COUNT=1]")))
+    assert [host.name for host in record.usable] == ["h1", "h2"]
+    with pytest.raises(NoFeasiblePlanError, match="GPUs are free"):
+        chosen(TopologyFilter(GPUS, parse("GPU[COUNT=9]")))
+
+
+def test_as_a_distance_it_puts_the_better_topology_nearer_and_asks_another_among_equals():
+    hosts = {"h0": CpuSet.parse("0-3"), "h1": CpuSet.parse("0,2"), "h2": CpuSet.parse("0-1")}
+    broker = CpusetBroker(lambda name: HostCpus(SMALL, hosts[name]))
+    distance = TopologyDistance(TopologyFilter(broker, parse("")), DISTANCES["paper"])
+    links = {(a.name, b.name): Link(1e-3, 1e6) for a in HOSTS for b in HOSTS if a != b}
+    information = pool(HOSTS, links)
+    found = distance(HOSTS[0], HOSTS[1:], information)
+    assert found[1] < found[0]
+    assert np.isfinite(found).all()
+    record = chosen(TopologyFilter(broker, parse("")), distance=distance)
+    assert record.chosen is not None
+
+
+# ------------------------------------------------------------------ in a scheduling policy
+def queue(*widths):
+    return [Job(i, 0.0, n, 9.0, n, n) for i, n in enumerate(widths)]
+
+
+def state(jobs, free):
+    return ClusterState(4, free=len(free), queue=jobs, free_places=free)
+
+
+def test_a_policys_starts_get_the_allocators_cpus_or_wait_or_are_rejected():
+    asked = {0: parse("MAX_RADIUS=1"), 1: parse("MAX_RADIUS=1"), 2: parse("CPU_LIST=0-1")}
+    policy = Placed(SMALL, FirstFit(), asked)
+    decisions = list(policy.decide(state(queue(2, 2, 1), [0, 2, 3])))
+    assert decisions == [Start(0, 2, places=frozenset({2, 3})), Start(2, 1, places=frozenset({0}))]
+    never = Placed(SMALL, Easy(), {0: parse("MAX_RADIUS=1")})
+    (rejected,) = never.decide(state(queue(3), [0, 1, 2, 3]))
+    assert isinstance(rejected, Reject)
+    assert rejected.reason == "the nearest 3 CPUs lie within 2 hops, MAX_RADIUS is 1"
+
+
+def test_a_policy_asks_the_toy_broker_for_jobs_that_are_its():
+    gpus = GpuBroker({"host": 1}, {"host": 2})
+    policy = Placed(
+        SMALL, FirstFit(), {i: parse(f"GPU[COUNT={i + 1}]") for i in range(3)}, {"GPU": gpus}
+    )
+    decisions = list(policy.decide(state(queue(1, 1, 1), [0, 1, 2, 3])))
+    assert [type(d) for d in decisions] == [Reject, Start]
+    assert decisions[0].reason == "1 GPUs are free, COUNT asks 3"

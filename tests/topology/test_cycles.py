@@ -1,0 +1,112 @@
+"""Starting and ending jobs over and over, real ones, that do all they can to stay."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bad_jobs import BAD_JOBS, Started
+from daemons import QUICK, Daemon, needs_cpusets
+
+from apples.topology import CpuSet, starter, synthetic
+from apples.topology.daemon.options import Options
+from apples.topology.fence import Pen
+from apples.topology.fences.probe import find_fence
+
+pytestmark = pytest.mark.cgroup
+TREES = [Path("/sys/fs/cgroup") / tree for tree in ("cpuset", "unified", "freezer")]
+
+
+def groups_of(mark):
+    found = []
+    for tree in TREES:
+        found += list(tree.glob(f"topologyd-{mark}-*")) if tree.is_dir() else []
+    return found
+
+
+def on_cpusets(options):
+    """Return a daemon on cpusets of this machine's kernel."""
+    fence, _ = find_fence("cpuset-v1")
+    cpus, _ = fence.universe()
+    return Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), fence, options)
+
+
+@pytest.fixture
+def daemon():
+    needs_cpusets()
+    with on_cpusets(QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+def punctual():
+    """Return a daemon that puts what is not gone within the promised 2 s into quarantine, which is a problem."""
+    needs_cpusets()
+    with on_cpusets(replace(QUICK, kill_seconds=Options().kill_seconds)) as running:
+        yield running
+
+
+@pytest.mark.hardware
+def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
+    daemon = punctual
+    kinds = list(BAD_JOBS.values())
+    whole = daemon.ask("status")["free"]
+    bystander = subprocess.Popen(["/bin/sleep", "1000"])
+    started = []
+    with daemon.client() as asking:
+        for cycle in range(100):
+            job = f"cycle{cycle}"
+            asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
+            process = Started(daemon.socket, job, "sh", "-c", kinds[cycle % len(kinds)])
+            started.append(process)
+            pen = asking.ask("jobs", job=job)["jobs"][0]["pen"]
+            daemon.until(lambda pen=pen, p=process: entered(daemon, pen, p))
+            asking.ask("deallocate", request=f"d{cycle}", job=job)
+            assert not daemon.fence.processes(pen)
+    for process in started:
+        process.wait()
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert daemon.ask("status")["free"] == whole
+    assert not groups_of(daemon.node.mark)
+    assert not daemon.node.problems
+
+
+def entered(daemon, pen, process):
+    """Whether the command is in its pen, or was and is gone already."""
+    return bool(daemon.fence.processes(pen)) or process.over()
+
+
+def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
+    mark, fence = daemon.node.mark, daemon.fence
+    empty, full = f"topologyd-{mark}-gone-70", f"topologyd-{mark}-lost-71"
+    cpus, mems = fence.universe()
+    process = subprocess.Popen(["/bin/sleep", "1000"])
+    fence.fit(Pen(full, CpuSet.of([max(cpus)]), mems))
+    fence.admit(full, process.pid)
+    fence.fit(Pen(empty, CpuSet.of([max(cpus)]), mems))
+    daemon.until(lambda: "lost" in daemon.jobs)
+    daemon.until(lambda: empty not in fence.names())
+    assert process.poll() is None
+    assert daemon.jobs["lost"]["cpus"] == str(max(cpus))
+    process.kill()
+    process.wait()
+    daemon.until(lambda: not daemon.jobs)
+    assert not groups_of(mark)
+
+
+def test_what_runs_is_contained_from_its_first_instruction_on(daemon, tmp_path):
+    said = tmp_path / "said"
+    daemon.ask("allocate", request="a", job="inside", count=1, until="told")
+    cpus = daemon.jobs["inside"]["cpus"]
+    program = f"taskset -cp $$ >{said}; (setsid taskset -cp 0-1 $$; taskset -cp $$) >>{said}"
+    command = [sys.executable, "-I", "-S", starter.__file__, str(daemon.socket), "inside"]
+    before = os.sched_getaffinity(0)
+    subprocess.run([*command, "sh", "-c", program], check=True, capture_output=True, timeout=20)
+    lists = {line.rpartition(":")[2].strip() for line in said.read_text().splitlines() if line}
+    assert lists == {cpus}
+    assert os.sched_getaffinity(0) == before
+    daemon.ask("deallocate", request="d", job="inside")

@@ -1,0 +1,296 @@
+"""The execution plug-in and its command: bound before it begins, gone when it has ended."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import command
+from daemons import QUICK, Daemon, needs_cpusets, quick_folder
+
+from apples.topology import CpuSet, starter, synthetic
+from apples.topology.daemon.server import Tls
+from apples.topology.fences.affinity import Affinity, started
+from apples.topology.fences.probe import find_fence
+
+ROOT = Path(__file__).parents[2]
+EXEC = [sys.executable, "-m", "apples", "exec", "--socket"]
+MINE = CpuSet.of(os.sched_getaffinity(0))
+WHOLE = f"core:{max(MINE) + 1} pu:1"
+
+
+def fenced(kind):
+    if kind == "affinity":
+        return Affinity()
+    needs_cpusets()
+    return find_fence(kind)[0]
+
+
+@pytest.fixture(
+    params=["affinity", pytest.param("cpuset-v1", marks=pytest.mark.cgroup)],
+)
+def daemon(request):
+    with Daemon(synthetic(WHOLE), fenced(request.param), QUICK) as running:
+        yield running
+        for job in running.jobs:
+            running.ask("deallocate", request=f"end {job}".replace(" ", "-"), job=job)
+
+
+def apples_exec(daemon, *words):
+    return command("apples", "exec", "--socket", daemon.socket, *words)
+
+
+def test_a_command_runs_on_its_cpus_and_its_exit_code_is_the_commands(daemon, tmp_path):
+    said = tmp_path / "said"
+    program = (
+        f"taskset -cp $$ >{said}; echo $OMP_NUM_THREADS $APPLES_TOPOLOGY_CPUS >>{said}; exit 7"
+    )
+    done = apples_exec(daemon, "--job", "mine", "--", "sh", "-c", program)
+    assert done.code == 7
+    mask, words = said.read_text().splitlines()
+    cpus = mask.rpartition(":")[2].strip()
+    assert words == f"1 {cpus}"
+    assert f"mine on CPUs {cpus}" in done.err
+    assert not daemon.jobs
+    assert CpuSet.parse(daemon.ask("status")["free"]) == MINE
+
+
+def test_what_a_command_leaves_behind_is_ended_with_it(daemon, tmp_path):
+    left = tmp_path / "left"
+    program = f"(setsid sh -c 'trap \"\" TERM; echo $$ >{left}; while :; do sleep 100; done' &); sleep 0.1"
+    assert apples_exec(daemon, "--", "sh", "-c", program).code == 0
+    daemon.until(lambda: started(int(left.read_text())) == "")
+    assert not daemon.jobs
+
+
+def test_a_command_that_is_not_there_or_cannot_be_bound_never_ran(daemon):
+    done = apples_exec(daemon, "--", "/no/such/program")
+    assert done.code == starter.CANNOT_START
+    assert not daemon.jobs
+    asked = [
+        sys.executable,
+        "-I",
+        "-S",
+        starter.__file__,
+        str(daemon.socket),
+        "nobody",
+        "touch",
+        "x",
+    ]
+    refused = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=20)
+    assert refused.returncode == starter.CANNOT_BIND
+    assert "there is no job nobody" in refused.stderr
+
+
+def test_refusals_have_the_exit_codes_of_never_and_not_now(daemon):
+    many = str(len(MINE) + 1000)
+    assert apples_exec(daemon, "-n", many, "--", "true").code == 3
+    whole = str(len(MINE))
+    with daemon.client() as asking:
+        asking.ask("allocate", request="a", job="all", count=len(MINE), until="told")
+        assert apples_exec(daemon, "-n", whole, "--", "true").code == 4
+    assert apples_exec(daemon, "--require", "CPU_LIST=9-1", "--", "true").code == 2
+    assert apples_exec(daemon, "--share", "--", "true").code == 2
+    dry = apples_exec(daemon, "--dry-run", "-n", whole, "--", "true")
+    assert (dry.code, dry.out) == (4, "")
+
+
+def test_a_dry_run_says_where_and_runs_nothing(daemon, tmp_path):
+    done = apples_exec(daemon, "--dry-run", "--", "touch", tmp_path / "ran")
+    assert done.code == 0
+    assert done.out.startswith("CPUs ")
+    assert "taskset --cpu-list" in done.out
+    assert not (tmp_path / "ran").exists()
+    assert not daemon.jobs
+
+
+def test_a_command_ends_with_the_apples_exec_that_started_it_however_that_ends(daemon, tmp_path):
+    ending = signal.SIGTERM if daemon.fence.title == "affinity" else signal.SIGKILL
+    begun = tmp_path / "begun"
+    words = [*EXEC, str(daemon.socket), "--"]
+    process = subprocess.Popen(
+        [*words, "sh", "-c", f"echo $$ >{begun}; sleep 1000"], stderr=subprocess.DEVNULL
+    )
+    daemon.until(lambda: begun.exists() and begun.read_text().strip())
+    process.send_signal(ending)
+    process.wait(20)
+    daemon.until(lambda: not daemon.jobs)
+    daemon.until(lambda: started(int(begun.read_text())) == "")
+    assert CpuSet.parse(daemon.ask("status")["free"]) == MINE
+
+
+@pytest.mark.cgroup
+def test_a_daemon_that_is_killed_and_started_again_finds_its_jobs_running():
+    needs_cpusets()
+    home = quick_folder()
+    for name in ("s", "r"):
+        (home / name).mkdir(mode=0o700)
+    words = [sys.executable, "-m", "apples", "topologyd", "--directory", str(home / "s")]
+    words += ["--run", str(home / "r"), "--ignore", "*", "--topology", WHOLE]
+    asking = Daemon(home=home)
+    asking.socket = home / "r/topologyd.sock"
+
+    def start():
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        assert "topologyd.sock" in process.stderr.readline()
+        return process
+
+    try:
+        first = start()
+        job = subprocess.Popen(
+            [*EXEC, str(asking.socket), "--job", "long", "--", "/bin/sleep", "1000"],
+            stderr=subprocess.DEVNULL,
+        )
+        asking.until(lambda: "long" in asking.jobs)
+        fence, _ = find_fence("cpuset-v1")
+        pen = asking.jobs["long"]["pen"]
+        asking.until(lambda: fence.processes(pen))
+        before = asking.jobs["long"]
+        first.kill()
+        first.wait()
+        first.stderr.close()
+        inside = fence.processes(pen)
+        assert inside  # nothing happens to a job while the daemon is away
+        second = start()
+        assert asking.jobs["long"] == before
+        assert fence.processes(pen) == inside
+        job.kill()  # its keeper: the new daemon watches it as the old one did
+        job.wait()
+        asking.until(lambda: not asking.jobs)
+        assert not fence.cpus(pen)
+        second.terminate()
+        assert second.wait(20) == 0
+        second.stderr.close()
+        assert not asking.socket.exists()
+    finally:
+        shutil.rmtree(home)
+
+
+def test_alone_a_command_is_bound_too_and_nothing_stays(tmp_path):
+    said = tmp_path / "said"
+    done = command(
+        "apples", "exec", "--alone", "--", "sh", "-c", f"taskset -cp $$ >{said}; exit 3"
+    )
+    assert done.code == 3
+    assert "no daemon keeps others off" in done.err
+    assert len(CpuSet.parse(said.read_text().rpartition(":")[2])) == 1
+    assert command("apples", "exec", "--alone", "-n", "5000", "--", "true").code == 3
+    dry = command("apples", "exec", "--alone", "--dry-run", "--", "touch", tmp_path / "ran")
+    assert dry.out.startswith("CPUs ")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_command_that_wants_no_set_runs_where_it_likes_and_asks_nobody(tmp_path):
+    said = tmp_path / "said"
+    words = ["--socket", tmp_path / "no.sock", "--require", "CPUSET_TYPE=none"]
+    done = command("apples", "exec", *words, "--", "sh", "-c", f"taskset -cp $$ >{said}; exit 5")
+    assert done.code == 5
+    assert CpuSet.parse(said.read_text().rpartition(":")[2]) == MINE
+
+
+def test_no_daemon_is_one_clear_line(tmp_path):
+    done = command("apples", "exec", "--socket", tmp_path / "no.sock", "--", "true")
+    assert done.code == 4
+    assert "start one with: apples topologyd" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_memory_that_is_preferred_is_said_to_the_kernel():
+    script = (
+        f"import runpy; s = runpy.run_path({starter.__file__!r}, run_name='x')\n"
+        "print(s['prefer_memory']('0'), s['prefer_memory'](''))\n"
+        "print([l for l in open('/proc/self/numa_maps')][0].split()[1])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
+    )
+    agreed, policy = done.stdout.splitlines() if done.stdout.count("\n") > 1 else (done.stdout, "")
+    assert agreed.split()[1] == "False"
+    if agreed.split()[0] == "True":
+        assert policy.startswith("prefer")
+
+
+def test_the_operator_sees_the_ladder_and_the_jobs(daemon):
+    ladder = command("apples", "topologyd", "--probe", "--json").document
+    assert [each["fence"] for each in ladder["fences"]][-2:] == ["affinity", "dry-run"]
+    daemon.ask("allocate", request="a", job="seen", count=1, until="told")
+    run = daemon.socket.parent
+    shown = command("apples", "topologyd", "--run", run, "--status")
+    assert "seen" in shown.out
+    found = command("apples", "topologyd", "--run", run, "--status", "--json").document
+    assert found["schema"] == "apples.topologyd/1"
+    assert [job["job"] for job in found["jobs"]] == ["seen"]
+    assert command("apples", "topologyd", "--run", run, "--release", "seen").code == 0
+    assert not daemon.jobs
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (["--listen", "127.0.0.1:0"], "--certificate and --key"),
+        (["--listen", "nonsense"], "HOST:PORT"),
+        (["--sharing-factor", "2"], "sharing factor 2"),
+        (["--reserve", "3-1"], "CPU list"),
+        (["--fence", "magic"], "one of auto, cpuset-v1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_words(tmp_path, words, word):
+    done = command("apples", "topologyd", "--directory", tmp_path / "s", *words)
+    assert done.code in {2, 4}
+    assert word in done.err
+
+
+def test_over_tls_a_token_is_asked_for_and_reads_or_writes(tmp_path):
+    import nws
+    from apples.errors import ApplesError
+    from apples.topology.daemon.client import TopologyClient
+
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    make += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True)
+    tokens = nws.TokenFile(tmp_path / "tokens.json")
+    reads, writes = tokens.issue("ada", ["read"]), tokens.issue("bob", ["write"])
+    tls = Tls("127.0.0.1", 0, certificate, key, tokens.path)
+    with Daemon(tls=tls) as daemon:
+        place = ("127.0.0.1", daemon.server.port)
+
+        def ask(token, verb, **fields):
+            with TopologyClient(place, token=token, authority=certificate, seconds=20) as asking:
+                return asking.ask(verb, **fields)
+
+        fields = {"request": "r", "job": "far", "count": 2, "until": "told"}
+        assert ask(reads, "status")["free"] == "0-7"
+        with pytest.raises(ApplesError, match="token:ada may only look"):
+            ask(reads, "allocate", **fields)
+        assert ask(writes, "allocate", **fields)["cpus"] == "0-1"
+        with pytest.raises(ApplesError, match="process of another host"):
+            ask(writes, "bind", job="far")
+        with pytest.raises(ApplesError, match="cannot be the keeper"):
+            ask(writes, "allocate", **{**fields, "request": "s", "job": "k", "until": "keeper"})
+        for wrong in ("nws_wrong", "", "x" * 5000):
+            with pytest.raises(ApplesError, match="went away"):
+                ask(wrong, "status")
+        tokens.revoke("bob")
+        with pytest.raises(ApplesError, match="went away"):
+            ask(writes, "status")
+        assert list(daemon.jobs) == ["far"]
+
+
+def test_the_unit_that_is_shipped_is_little_exposed():
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    unit = ROOT / "packaging/apples-topologyd.service"
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25"]
+    done = subprocess.run(
+        [*words, str(unit)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+    exposure = float(done.stdout.rpartition("service: ")[2].split()[0])
+    assert exposure <= 2.5

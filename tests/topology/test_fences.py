@@ -1,0 +1,384 @@
+"""The rungs of the ladder: one contract, run on each; the kernel's where this machine lets us."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bad_jobs import BAD_JOBS
+from daemons import CPUSETS, needs_cpusets
+
+from apples.topology import CpuSet
+from apples.topology.fence import FenceError, Guarantee, Pen
+from apples.topology.fences.affinity import MARK, Affinity
+from apples.topology.fences.brakes import FreezerBrake, UnifiedBrake
+from apples.topology.fences.cpuset_v1 import CpusetV1
+from apples.topology.fences.cpuset_v2 import CpusetV2
+from apples.topology.fences.cpusets import partial_sets
+from apples.topology.fences.dry_run import DryRun
+from apples.topology.fences.hierarchies import hierarchies, unified, with_controller
+from apples.topology.fences.probe import LADDER, find_fence, probe
+from apples.topology.fences.signals import signal_members
+from apples.topology.fences.systemd_scope import SystemdScope, attach, change, start_scope
+from apples.topology.folder import Folder
+
+NODE = CpuSet.of([0])
+SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
+
+
+def name(number=1):
+    return f"topologyd-{os.getpid():08x}-test-{number}"
+
+
+def pen(cpus, number=1, exclusive=False):
+    return Pen(name(number), CpuSet.parse(cpus), NODE, exclusive)
+
+
+def until(true, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        os.sched_yield()
+
+
+def kernel_fence(brake):
+    def make():
+        needs_cpusets()
+        tree = Folder.open(CPUSETS)
+        if brake is None:
+            return CpusetV1(tree, tree)
+        place, kind = brake
+        if not (place / "cgroup.procs").exists():
+            pytest.skip(f"{place} is not mounted")
+        return CpusetV1(tree, tree, (), kind(Folder.open(place)))
+
+    return make
+
+
+UNIFIED, FREEZER = Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/freezer")
+REAL = [
+    pytest.param(kernel_fence(None), id="cpuset and signals", marks=pytest.mark.cgroup),
+    pytest.param(
+        kernel_fence((UNIFIED, UnifiedBrake)), id="cpuset and kill", marks=pytest.mark.cgroup
+    ),
+    pytest.param(
+        kernel_fence((FREEZER, FreezerBrake)), id="cpuset and freezer", marks=pytest.mark.cgroup
+    ),
+    pytest.param(Affinity, id="affinity"),
+]
+
+
+@pytest.fixture
+def started():
+    """Start processes that end with the test."""
+    running = []
+
+    def start(command=SLEEP, **more):
+        running.append(subprocess.Popen(command, **more))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "make", [*REAL, pytest.param(lambda: DryRun(CpuSet.parse("0-1")), id="dry")]
+)
+def test_a_pen_is_made_changed_and_removed_and_all_may_be_repeated(make):
+    fence = make()
+    for cpus in ("0", "0-1", "1", "1"):
+        if CpuSet.parse(cpus) <= fence.universe()[0]:
+            assert fence.fit(pen(cpus)) in Guarantee
+            assert str(fence.cpus(name())) == cpus
+    assert name() in fence.names()
+    assert fence.processes(name()) == frozenset()
+    assert fence.remove(name())
+    assert fence.remove(name())
+    assert name() not in fence.names()
+    assert not fence.cpus(name())
+
+
+@pytest.mark.parametrize("make", REAL)
+def test_whoever_enters_runs_there_whatever_mask_the_launcher_had(make, started):
+    fence = make()
+    first, *_, last = sorted(fence.universe()[0])
+    fence.fit(pen(f"{last}"))
+    try:
+        process = started(
+            ["taskset", "-c", str(first), *SLEEP]
+        )  # its launcher is pinned elsewhere
+        until(lambda: os.sched_getaffinity(process.pid) == {first})
+        fence.admit(name(), process.pid)
+        assert os.sched_getaffinity(process.pid) == {last}
+        fence.fit(pen(f"{first},{last}"))
+        until(lambda: os.sched_getaffinity(process.pid) == {first, last})
+        fence.fit(pen(f"{first}"))
+        assert os.sched_getaffinity(process.pid) == {first}
+        assert process.pid in fence.processes(name())
+        assert not fence.remove(name())
+        assert not fence.strays(pen(f"{first}"))
+    finally:
+        fence.kill(name())
+        until(lambda: fence.remove(name()))
+
+
+@pytest.mark.parametrize("make", REAL)
+def test_frozen_processes_do_nothing_until_thawed_and_die_when_killed(make, started, tmp_path):
+    fence = make()
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    program = "while :; do echo x >>$0; sleep 0.002; done"
+    fence.fit(pen("0"))
+    try:
+        process = started(["sh", "-c", program, ours], env={**os.environ, MARK: name()})
+        started(["sh", "-c", program, others])
+        fence.admit(name(), process.pid)
+        until(ours.exists)
+        fence.freeze(name())
+        written = after_some_beats(others) and ours.stat().st_size
+        after_some_beats(others)
+        assert ours.stat().st_size == written
+        fence.thaw(name())
+        until(lambda: ours.stat().st_size > written)
+        fence.freeze(name())
+        fence.kill(name())
+        until(lambda: process.poll() is not None)
+    finally:
+        fence.kill(name())
+        until(lambda: fence.remove(name()))
+
+
+def after_some_beats(path):
+    """Return when another process, which is not frozen, has written ten times."""
+    until(path.exists)
+    size = path.stat().st_size
+    until(lambda: path.stat().st_size >= size + 20)
+    return True
+
+
+@pytest.mark.cgroup
+@pytest.mark.parametrize("kind", BAD_JOBS)
+def test_a_bad_job_is_gone_within_the_kill_loop_and_its_neighbour_is_not(kind, started):
+    needs_cpusets()
+    fence, _ = find_fence("cpuset-v1")
+    neighbour = started()
+    fence.fit(pen("0"))
+    fence.admit(name(), started(["sh", "-c", BAD_JOBS[kind]]).pid)
+    deadline = time.monotonic() + 20
+    while not fence.remove(name()):
+        fence.kill(name())
+        assert time.monotonic() < deadline
+    assert neighbour.poll() is None
+
+
+def test_a_number_that_was_given_to_a_stranger_is_not_killed(started):
+    job, stranger = started(), started()
+    asked = iter([frozenset({job.pid, stranger.pid}), frozenset({job.pid})])
+    signal_members(lambda: next(asked))
+    assert job.wait(20) == -9
+    assert stranger.poll() is None
+
+
+@pytest.mark.cgroup
+def test_the_kernels_refusal_is_said_in_words():
+    needs_cpusets()
+    fence, _ = find_fence("cpuset-v1")
+    with pytest.raises(FenceError, match=r"no such CPU on this|outside the set above"):
+        fence.fit(pen("5000"))
+    fence.remove(name())
+
+
+def test_a_rung_that_does_not_hold_says_why_and_the_next_is_taken(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    fence, rungs = find_fence(root=tmp_path)
+    assert fence.title == "affinity"
+    assert [rung.title for rung in rungs] == list(LADDER)[:4]
+    assert all(rung.why_not for rung in rungs[:3])
+    assert rungs[-1].guarantee is Guarantee.ADVISORY
+    with pytest.raises(FenceError, match="no version 1 cpuset tree"):
+        find_fence("cpuset-v1", tmp_path)
+    with pytest.raises(FenceError, match="one of auto, cpuset-v1"):
+        find_fence("magic")
+
+
+def test_sets_above_us_and_sets_of_everything_reserve_nothing(tmp_path):
+    #  0-7 --- docker 0-7 --- web 2-3      --- boot 0-1      --- ours 0-5 --- us
+    for path, cpus in {
+        ".": "0-7",
+        "docker": "0-7",
+        "docker/web": "2-3",
+        "boot": "0-1",
+        "ours": "0-5",
+        "ours/us": "0-5",
+        "empty": "",
+    }.items():
+        (tmp_path / path).mkdir(exist_ok=True)
+        (tmp_path / path / "cpuset.cpus").write_text(cpus)
+    found = partial_sets(Folder.open(tmp_path), ("ours", "us"))
+    assert {path: str(cpus) for path, cpus in found.items()} == {
+        "docker/web": "2-3",
+        "boot": "0-1",
+    }
+
+
+def test_our_own_groups_are_found_in_both_kinds_of_tree(tmp_path):
+    proc = tmp_path / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "cgroup").write_text("3:cpuset:/lab/ada\n1:name=systemd:/\n0::/user.slice\n")
+    (proc / "mountinfo").write_text(
+        "35 31 0:32 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+        "36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+        "37 31 0:34 /lab /mnt/lab rw - cgroup cgroup rw,cpuset\n"
+    )
+    found = hierarchies(tmp_path)
+    assert with_controller(found, "cpuset").own == tmp_path / "sys/fs/cgroup/cpuset/lab/ada"
+    assert unified(found).own == tmp_path / "sys/fs/cgroup/unified/user.slice"
+    assert found[2].own == tmp_path / "mnt/lab/ada"
+
+
+class FakeTree(Folder):
+    """A directory that behaves as a delegated version 2 tree: what is written is in effect at once."""
+
+    FILES = ("cgroup.procs", "cpuset.mems", "cpuset.cpus", "cgroup.kill", "cgroup.freeze")
+
+    def make(self, name):
+        super().make(name)
+        for file in (
+            *self.FILES,
+            "cpuset.cpus.effective",
+            "cgroup.events",
+            "cpuset.cpus.exclusive",
+        ):
+            os.close(self.open_file(f"{name}/{file}", os.O_WRONLY | os.O_CREAT))
+        Path(self.name, name, "cpuset.cpus.partition").write_text("member")
+
+    def drop(self, name):
+        for file in Path(self.name, name).iterdir():
+            file.unlink()
+        super().drop(name)
+
+    def write(self, name, text):
+        super().write(name, text)
+        if name.endswith("/cpuset.cpus"):
+            super().write(f"{name}.effective", text)
+
+    def below(self, name):
+        return FakeTree(super().below(name).descriptor, f"{self.name}/{name}")
+
+
+def fake_tree(tmp_path, controllers="cpuset cpu", inside=True):
+    files = {
+        "cgroup.controllers": controllers,
+        "cgroup.subtree_control": "",
+        "cgroup.procs": "123",
+        "cpuset.cpus.effective": "0-3",
+        "cpuset.mems.effective": "0",
+    }
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    tree = FakeTree(Folder.open(tmp_path).descriptor, str(tmp_path))
+    return CpusetV2(tree, tree, ("app.slice",) if inside else (), CpuSet.parse("0-7"))
+
+
+def test_version_2_puts_the_daemon_into_a_leaf_and_jobs_beside_it(tmp_path):
+    fence = fake_tree(tmp_path)
+    assert (tmp_path / "topologyd/cgroup.procs").read_text() == "123"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpuset"
+    assert str(fence.universe()[0]) == "0-3"
+    assert fence.fit(pen("1-2")) is Guarantee.CONTAINED
+    assert str(fence.cpus(name())) == "1-2"
+    assert fence.fit(pen("1-3", exclusive=True)) is Guarantee.ISOLATED
+    assert (tmp_path / name() / "cpuset.cpus.partition").read_text() == "root"
+    assert fence.fit(pen("1")) is Guarantee.CONTAINED
+    assert (tmp_path / name() / "cpuset.cpus.partition").read_text() == "member"
+    fence.kill(name())
+    assert (tmp_path / name() / "cgroup.kill").read_text() == "1"
+    assert fence.names() == {name()}
+    assert fence.remove(name())
+
+
+def test_version_2_without_the_controller_or_delegation_says_so(tmp_path):
+    with pytest.raises(FenceError, match="no cpuset controller"):
+        fake_tree(tmp_path, controllers="memory pids")
+
+
+def test_version_2_notices_that_the_kernel_gives_other_cpus(tmp_path):
+    class Narrow(FakeTree):
+        def write(self, name, text):
+            Folder.write(self, name, text)
+            if name.endswith("/cpuset.cpus"):
+                Folder.write(self, f"{name}.effective", "0")
+
+    fence = fake_tree(tmp_path)
+    fence.own = Narrow(fence.own.descriptor, fence.own.name)
+    with pytest.raises(FenceError, match="asked for CPUs 1-2, the kernel gives 0"):
+        fence.fit(pen("1-2"))
+
+
+FAKE_SYSTEMD = """#!{python} -IS
+import json, os, sys
+state = {state!r}
+known = json.load(open(state)) if os.path.exists(state) else {{}}
+words = sys.argv[1:]
+with open(state + ".log", "a") as log:
+    log.write(json.dumps([os.path.basename(sys.argv[0]), *words]) + "\\n")
+unit = next((w for w in words if w.endswith(".scope")), None)
+if "StartTransientUnit" in words:
+    known[unit] = {{"procs": [words[words.index("PIDs") + 3]]}}
+elif "show" in words:
+    print("/user/" + unit if unit in known else "")
+elif "stop" in words:
+    known.pop(unit, None)
+elif "list-units" in words:
+    print("\\n".join(u + " loaded active" for u in known))
+elif "set-property" in words and unit not in known:
+    sys.exit("Unit " + unit + " not found.")
+for each in known:
+    os.makedirs(os.path.join({groups!r}, "user", each), exist_ok=True)
+    open(os.path.join({groups!r}, "user", each, "cgroup.procs"), "w").write("")
+json.dump(known, open(state, "w"))
+"""
+
+
+def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
+    tmp_path, monkeypatch, started
+):
+    for program in ("busctl", "systemctl"):
+        path = tmp_path / program
+        text = FAKE_SYSTEMD.format(
+            python=sys.executable, state=str(tmp_path / "known"), groups=str(tmp_path / "groups")
+        )
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    fence = SystemdScope(tmp_path / "groups")
+    assert fence.fit(pen("0")) is Guarantee.CONTAINED
+    fence.admit(name(), started().pid)
+    assert fence.names() == {name()}
+    assert fence.fit(pen("0-1", exclusive=True)) is Guarantee.EXCLUSIVE
+    fence.kill(name())
+    assert fence.remove(name())
+    with pytest.raises(FenceError, match="there is no pen"):
+        fence.admit(name(2), 1)
+    said = (tmp_path / "known.log").read_text()
+    assert '"AllowedCPUs=0-1", "AllowedMemoryNodes=0"' in said
+
+
+def test_masks_go_to_systemd_as_bytes_lowest_first():
+    wide = Pen("topologyd-00000000-a-1", CpuSet.parse("0,9"), NODE)
+    words = start_scope(wide, 77, user=True)
+    at = words.index("AllowedCPUs")
+    assert words[at : at + 5] == ["AllowedCPUs", "ay", "2", "1", "2"]
+    assert attach("p", 5, user=False)[-2:] == ["1", "5"]
+    assert change(wide, user=False)[-2:] == ["AllowedCPUs=0,9", "AllowedMemoryNodes=0"]
+
+
+def test_every_rung_of_this_machine_is_tried_or_says_why_not():
+    rungs = {title: probe(title) for title in LADDER}
+    assert rungs["affinity"].guarantee is Guarantee.ADVISORY
+    assert rungs["dry-run"].guarantee is Guarantee.NONE
+    assert all((rung.fence is None) == bool(rung.why_not) for rung in rungs.values())

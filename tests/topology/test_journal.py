@@ -1,0 +1,117 @@
+import errno
+import shutil
+
+import pytest
+from daemons import quick_folder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.topology.daemon.journal import Journal, JournalError, encode, parse
+from apples.topology.faulty_folder import Faults, FaultyFolder
+from apples.topology.folder import Folder
+
+RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
+
+
+def written(path, records=RECORDS):
+    """A journal with these records; return its bytes."""
+    with Folder.open(path) as folder:
+        journal = Journal(folder)
+        journal.recover()
+        journal.rewrite([])
+        for record in records:
+            journal.append(record)
+        journal.close()
+    return (path / "journal").read_bytes()
+
+
+def recovered(path):
+    with Folder.open(path) as folder:
+        journal = Journal(folder)
+        found = journal.recover()
+        journal.close()
+        return found
+
+
+def test_what_was_recorded_is_found_again(tmp_path):
+    written(tmp_path)
+    assert recovered(tmp_path) == (found := recovered(tmp_path))
+    assert list(found.records) == RECORDS
+    assert not found.problems
+
+
+def test_a_damaged_byte_costs_one_record_and_is_reported_wherever_it_is():
+    data = b"".join(encode(n, record) for n, record in enumerate(RECORDS, 1))
+    for place in range(len(data) - 1):  # the last byte is the end of the last line
+        damaged = bytearray(data)
+        damaged[place] ^= 0x20
+        records, problems, _ = parse(bytes(damaged))
+        kept = [r for r in records if r in RECORDS]
+        assert kept == records
+        assert len(records) >= len(RECORDS) - 2  # an end of line that is gone joins two records
+        assert problems
+
+
+def test_a_cut_at_any_byte_keeps_all_whole_records():
+    data = b"".join(encode(n, record) for n, record in enumerate(RECORDS, 1))
+    for length in range(len(data)):
+        records, _, _ = parse(data[:length])
+        whole = data[:length].count(b"\n")
+        assert records in (RECORDS[:whole], RECORDS[: whole + 1])
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_nobody_wrote_are_no_records(data):
+    records, _, _ = parse(data)
+    assert not records
+
+
+def test_a_damaged_journal_is_copied_aside_and_goes_on(tmp_path):
+    data = written(tmp_path)
+    (tmp_path / "journal").write_bytes(data[:50] + b"\0" + data[51:] + b"half a rec")
+    with Folder.open(tmp_path) as folder:
+        journal = Journal(folder)
+        found = journal.recover()
+        assert len(found.problems) >= 2
+        assert not journal.whole
+        with pytest.raises(JournalError, match="written anew"):
+            journal.append(RECORDS[0])
+        journal.rewrite(found.records)
+        journal.append({"do": "more"})
+        journal.close()
+    assert recovered(tmp_path).records[-1] == {"do": "more"}
+    assert (tmp_path / "journal.bad-1").read_bytes().endswith(b"half a rec")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_recorded(error):
+    steps = 1
+    while True:
+        home = quick_folder()
+        faults = Faults(steps, error)
+        folder = FaultyFolder(Folder.open(home), faults)
+        journal = Journal(folder)
+        kept, acknowledged = [], []
+        try:
+            journal.recover()
+        except OSError:
+            assert steps == 1
+            journal.recover()
+        for record in RECORDS:
+            for _ in range(3):
+                try:
+                    if not journal.whole:
+                        journal.rewrite(kept)
+                    journal.append(record)
+                except JournalError:
+                    continue
+                kept.append(record)
+                acknowledged.append(record)
+                break
+        journal.close()
+        assert acknowledged == RECORDS
+        assert list(recovered(home).records) == RECORDS
+        shutil.rmtree(home)
+        if len(faults.changes) < steps:
+            return
+        steps += 1

@@ -1,0 +1,132 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import said_by
+
+from apples.errors import UsageError
+from apples.topology import CpuSet, Option, Placement, Requirement
+from apples.topology.keywords import expression_of, requirement_of
+from apples.topology.language import Entry, Expression, RequirementError, merge, parse
+from apples.topology.requirement import Kind
+
+VALUE = st.text(st.sampled_from("ABZ09,-|. _+"), max_size=12).map(str.strip)
+KEY = st.text(st.sampled_from("ABYZ_09"), max_size=8).map("K".__add__)
+ENTRIES = st.dictionaries(KEY, VALUE.map(Entry), max_size=6)
+EXPRESSIONS = st.builds(Expression, KEY, ENTRIES)
+REQUIREMENTS = st.builds(
+    Requirement,
+    count=st.integers(1, 8),
+    cpus=st.none() | st.sets(st.integers(0, 99), min_size=8).map(CpuSet.of),
+    max_radius=st.none() | st.floats(0, 99),
+    max_cpus_per_node=st.none() | st.integers(1, 99),
+    whole_cores=st.booleans(),
+    placement=st.sampled_from(Placement),
+    memory=st.none() | st.sets(st.integers(0, 9), min_size=1).map(CpuSet.of),
+    options=st.frozensets(st.sampled_from(Option)),
+    kind=st.sampled_from([Kind.DYNAMIC, Kind.NONE]),
+    same_cpus_on_resume=st.booleans(),
+)
+
+
+@given(EXPRESSIONS)
+def test_what_is_printed_is_read_as_it_was(expression):
+    assert parse(str(expression)) == expression
+
+
+@given(REQUIREMENTS)
+def test_every_requirement_can_be_written_and_read_again(requirement):
+    text = str(expression_of(requirement))
+    assert requirement_of(parse(text), requirement.count) == requirement
+
+
+def test_the_papers_own_form_asks_for_more_than_its_list_holds():
+    """Smith et al. 2001: ``bsub -n 32`` with CPUs 24-39 and 48-53, which are 22."""
+    text = "CPU_LIST=24-39,48-53;CPUSET_OPTIONS=CPUSET_CPU_EXCLUSIVE|CPUSET_MEMORY_MANDATORY"
+    with pytest.raises(RequirementError, match=r"CPU_LIST holds 22 CPUs, -n asks 32$"):
+        requirement_of(parse(text), 32)
+    asked = requirement_of(parse(text), 22)
+    assert asked.options == {Option.EXCLUSIVE, Option.MEMORY_MANDATORY}
+    assert requirement_of(parse(f"cpuset[ {text} ]"), 22) == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CPUSET[MAX_RADUS=3]", "position 8: MAX_RADUS is unknown: did you mean MAX_RADIUS?"),
+        ("  MAX_RADIUS=far", "position 3: MAX_RADIUS='far' must be a number of hops"),
+        ("CPUSET[WHOLE_CORES=Y; MAX_RADIUS=-1]", "position 23: MAX_RADIUS='-1'"),
+        ("MAX_RADIUS=nan", "MAX_RADIUS='nan'"),
+        ("MAX_CPU_PER_NODE=0", "must be a whole number from 1 to 8192"),
+        ("CPU_LIST=3-1", "position 1: CPU_LIST: CPU list: '3-1' at position 0"),
+        ("CPUSET[CPU_LIST=1", "position 17: '[' is not closed"),
+        ("CPU_LIST=1]", "position 1: must be NAME[KEY=value;...]"),
+        ("CPUSET[A[B]=1]", "position 8: 'A[B]=1' is not KEY=value"),
+        ("WHOLE_CORES=Y;whole_cores=N", "position 15: WHOLE_CORES is given twice"),
+        ("WHOLE_CORES", "position 1: 'WHOLE_CORES' is not KEY=value"),
+        ("CPUSET_OPTIONS=FAST", "must be one of CPUSET_CPU_EXCLUSIVE,"),
+        ("CPUSET_NAME=boot;CPUSET_TYPE=dynamic", "CPUSET_NAME=boot needs CPUSET_TYPE=static"),
+        ("CPUSET_TYPE=static", "CPUSET_TYPE=static needs CPUSET_NAME"),
+        ("CPUSET_NAME=../boot", "CPUSET_NAME='../boot' must be at most 64 letters"),
+        ("GPU[COUNT=1]", "GPU[...] is not for CPUSET"),
+        ("CPU_LIST=1\x00", "position 11"),
+        ("A=1;" * 2000, "at most 4096"),
+    ],
+)
+def test_an_error_names_the_key_the_position_and_what_would_be_right(text, said):
+    with pytest.raises(RequirementError) as refused:
+        requirement_of(parse(text), 1)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+@given(
+    st.text(max_size=60)
+    | st.text(st.sampled_from("CPUSET_LIST[]=;,-0123456789MAXRDI |"), max_size=60)
+)
+def test_any_text_is_read_or_refused_in_one_line(text):
+    def again(text):
+        asked = requirement_of(parse(text), 1)
+        assert requirement_of(parse(str(expression_of(asked))), 1) == asked
+
+    said = said_by(again, text)
+    assert "\n" not in said
+    assert len(said) < 400
+
+
+KEYS = st.sampled_from(["A", "B", "C"])
+LAYER = st.none() | st.builds(
+    Expression,
+    st.just("CPUSET"),
+    st.dictionaries(KEYS, st.sampled_from(["", "1", "2"]).map(Entry)),
+)
+
+
+@given(LAYER, LAYER, LAYER)
+def test_of_mandatory_job_and_default_the_first_that_names_a_key_decides_it(
+    mandatory, job, default
+):
+    layers = (mandatory, job, default)
+    merged = merge(*layers).keys
+    for key in "ABC":
+        said = [layer.entries[key].value for layer in layers if layer and key in layer.entries]
+        assert merged.get(key, "") == (said[0] if said else "")
+
+
+def test_a_mandatory_empty_value_forbids_and_other_brokers_are_left_alone():
+    site = parse("CPUSET[MAX_RADIUS=]")
+    assert merge(site, parse("MAX_RADIUS=3;WHOLE_CORES=Y"), None).keys == {"WHOLE_CORES": "Y"}
+    assert str(merge(site, parse("GPU[COUNT=2]"), parse("GPU[KIND=x]"))) == "GPU[COUNT=2;KIND=x]"
+    assert merge(None, None, None) == Expression()
+
+
+def test_contradictions_are_found_before_any_host_is_asked():
+    for wrong in ({"count": 0}, {"count": 2**17}, {"max_cpus_per_node": 0}, {"max_radius": -1.0}):
+        with pytest.raises(UsageError):
+            Requirement(**{"count": 1, **wrong})
+    kinds = itertools.product(Kind, ["", "boot"])
+    good = [(kind, name) for kind, name in kinds if (kind is Kind.STATIC) == bool(name)]
+    for kind, name in good:
+        assert Requirement(1, kind=kind, name=name).name == name

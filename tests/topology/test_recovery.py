@@ -1,0 +1,292 @@
+"""A daemon that is killed, or whose disk or kernel says no, at every single step of what it does."""
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+
+import pytest
+from daemons import CPUSETS, fake_fence, needs_cpusets, quick_folder
+
+from apples.errors import ApplesError
+from apples.topology import synthetic
+from apples.topology.daemon.desk import Desk
+from apples.topology.daemon.journal import Journal
+from apples.topology.daemon.node import Node
+from apples.topology.daemon.options import Options
+from apples.topology.daemon.protocol import Caller, parse_request
+from apples.topology.daemon.sharing import violations
+from apples.topology.faulty_folder import KILL, Faults, FaultyFolder
+from apples.topology.fences.cpuset_v1 import CpusetV1
+from apples.topology.folder import Folder
+
+MACHINE = synthetic("package:2 core:4 pu:1")
+CALLER = Caller("uid:0", operator=True)
+OPTIONS = Options(ignored=("*",), kill_seconds=0.5)
+SCRIPT = [
+    {"verb": "allocate", "job": "own", "count": 2, "requirement": "CPU_LIST=0-3"},
+    {"verb": "post", "job": "own", "text": "CPUSET[MAX_RADIUS=1]", "number": 3},
+    {"verb": "allocate", "job": "mate", "count": 6, "least": 2},
+    {"verb": "suspend", "job": "own"},
+    {"verb": "resume", "job": "own"},
+    {"verb": "allocate", "job": "guest", "count": 3, "least": 2, "share": True},
+    {"verb": "deallocate", "job": "own"},
+    {"verb": "deallocate", "job": "mate"},
+    {"verb": "resize", "job": "guest", "count": 5},
+    {"verb": "resize", "job": "guest", "count": 2},
+    {"verb": "allocate", "job": "own", "count": 1},
+    {"verb": "deallocate", "job": "guest"},
+]
+REQUESTS = [
+    parse_request(
+        json.dumps(
+            {
+                "request": f"r{n}",
+                **line,
+                **({"until": "told"} if line["verb"] == "allocate" else {}),
+            }
+        ).encode()
+    )
+    for n, line in enumerate(SCRIPT)
+]
+
+
+def opened(home, faults=None, *, real=False):
+    """A desk on the journal and the control groups in `home`, or on the kernel's."""
+    faults = faults or Faults()
+    state = FaultyFolder(Folder.open(home / "state"), faults)
+    if real:
+        tree = FaultyFolder(Folder.open(CPUSETS), faults)
+        fence = CpusetV1(tree, tree)
+    else:
+        fence = fake_fence(home / "cpusets", "0-7", faults)
+    machine = synthetic("core:2 pu:1") if real else MACHINE
+    return Desk(Node(machine, fence, state, OPTIONS))
+
+
+def essence(desk):
+    """What must be the same whatever happened in between."""
+    state = desk.node.state
+    jobs = {n: (j.state.value, str(j.owns), str(j.holds), j.least) for n, j in state.jobs.items()}
+    return jobs, {n: {k: m.text for k, m in ms.items()} for n, ms in state.messages.items()}
+
+
+def pens(desk):
+    node = desk.node
+    return {name: str(node.fence.cpus(name)) for name in node.pens()}
+
+
+def check(desk):
+    """The ledger is sound, and the kernel's pens are exactly those of its jobs."""
+    node = desk.node
+    assert not violations(node.state.jobs, node.universe)
+    jobs = node.state.jobs.values()
+    held = {j.name(node.mark): str(j.holds) for j in jobs if j.holds}
+    asleep = {
+        j.name(node.mark) for j in jobs if not j.holds
+    }  # frozen where it was: nothing to check
+    assert {name: cpus for name, cpus in pens(desk).items() if name not in asleep} == held
+    assert asleep <= node.pens()
+    assert not node.unfitted
+
+
+async def settled(desk):
+    """Return when what the desk does by itself is done."""
+    while desk.releasing._tasks:
+        await asyncio.wait(desk.releasing._tasks.values())
+    desk.watch()
+
+
+def snapshots(home, requests, real=False):
+    """What the state is after each request when nothing goes wrong; and how many steps that takes."""
+    faults = Faults()
+
+    async def run():
+        desk = opened(home, faults, real=real)
+        desk.start()
+        found = [essence(desk)]
+        for request in requests:
+            await desk.answer(CALLER, request)
+            check(desk)
+            found.append(essence(desk))
+        return found
+
+    return asyncio.run(run()), len(faults.changes)
+
+
+def killed_at(home, step, requests, real=False):
+    """Run the requests in a process that is killed at a step; return how many were answered."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            desk = opened(home, Faults(step, KILL), real=real)
+
+            async def run():
+                desk.start()
+                for request in requests:
+                    await desk.answer(CALLER, request)
+                    os.write(writing, b".")
+
+            asyncio.run(run())
+        finally:
+            os._exit(1)
+    os.close(writing)
+    answered = b""
+    while piece := os.read(reading, 100):
+        answered += piece
+    os.close(reading)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"step {step} was never reached"
+    return len(answered)
+
+
+def recovered(home, requests, answered, expected, real=False):
+    """Recover, compare, go on to the end."""
+
+    async def run():
+        desk = opened(home, real=real)
+        desk.start()
+        await settled(desk)
+        check(desk)
+        # A request on its way is done or not done, never half.
+        assert essence(desk) in expected[answered : answered + 2]
+        for request in requests[answered:]:
+            await desk.answer(CALLER, request)  # the same ids: what was done is not done again
+            check(desk)
+        assert essence(desk) == expected[-1]
+        for name in list(desk.node.state.jobs):
+            await desk.releasing.release(name)
+        assert desk.node.free == desk.node.universe
+        assert not desk.node.pens()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def places():
+    made = []
+
+    def place():
+        home = quick_folder()
+        (home / "state").mkdir(mode=0o700)
+        made.append(home)
+        return home
+
+    yield place
+    for home in made:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_killed_at_every_step_no_cpu_is_given_twice_and_none_is_lost(places):
+    expected, steps = snapshots(places(), REQUESTS)
+    assert steps > 80
+    for step in range(1, steps + 1):
+        home = places()
+        answered = killed_at(home, step, REQUESTS)
+        recovered(home, REQUESTS, answered, expected)
+        shutil.rmtree(home)
+
+
+@pytest.mark.cgroup
+def test_killed_at_every_step_the_kernels_own_cpusets_are_right(places):
+    needs_cpusets()
+    requests = [
+        parse_request(json.dumps({"request": f"k{n}", **line}).encode())
+        for n, line in enumerate(
+            [
+                {"verb": "allocate", "job": "a", "count": 1, "until": "told"},
+                {"verb": "resize", "job": "a", "count": 2},
+                {"verb": "deallocate", "job": "a"},
+            ]
+        )
+    ]
+    first = places()
+    expected, steps = snapshots(first, requests, real=True)
+    recovered(first, requests, len(requests), expected, real=True)
+    for step in range(1, steps + 1):
+        home = places()
+        answered = killed_at(home, step, requests, real=True)
+        recovered(home, requests, answered, expected, real=True)
+
+
+def test_an_error_at_any_step_is_an_error_for_the_client_and_asking_again_mends_it(places):
+    expected, steps = snapshots(places(), REQUESTS)
+
+    async def run(step):
+        faults = Faults(step, errno.EIO)
+        home = places()
+        refusals = 0
+        for attempt in range(2):
+            try:
+                desk = opened(home, faults if attempt == 0 else Faults())
+                desk.start()
+                break
+            except (ApplesError, OSError):
+                assert attempt == 0
+        for request in REQUESTS:
+            for _ in range(3):
+                try:
+                    await desk.answer(CALLER, request)
+                    break
+                except (ApplesError, OSError):
+                    refusals += 1
+                    await settled(desk)
+        await settled(desk)
+        check(desk)
+        assert essence(desk) == expected[-1]
+        assert refusals <= 1
+        shutil.rmtree(home)
+
+    for step in range(1, steps + 1):
+        asyncio.run(run(step))
+
+
+def test_a_lost_record_is_made_good_by_what_the_kernel_has(places):
+    home = places()
+
+    async def fill():
+        desk = opened(home)
+        desk.start()
+        for request in REQUESTS[:3]:
+            await desk.answer(CALLER, request)
+
+    asyncio.run(fill())
+    whole = (home / "state/journal").read_bytes().splitlines(keepends=True)
+    for lost in range(len(whole)):
+        (home / "state/journal").write_bytes(b"".join(whole[:lost] + whole[lost + 1 :]))
+
+        async def again():
+            desk = opened(home)
+            desk.start()
+            assert not violations(desk.node.state.jobs, desk.node.universe)
+
+        asyncio.run(again())
+
+
+def test_after_a_reboot_nobody_has_anything(places):
+    home = places()
+
+    async def fill():
+        desk = opened(home)
+        desk.start()
+        for request in REQUESTS[:3]:
+            await desk.answer(CALLER, request)
+
+    asyncio.run(fill())
+    shutil.rmtree(home / "cpusets")
+    with Folder.open(home / "state") as folder:
+        journal = Journal(folder)
+        journal.recover()
+        journal.append({"do": "boot", "boot": "another"})
+        journal.close()
+
+    async def again():
+        desk = opened(home)
+        desk.start()
+        assert not desk.node.state.jobs
+        assert desk.node.free == desk.node.universe
+        assert not desk.node.pens()
+
+    asyncio.run(again())
