@@ -9,12 +9,14 @@ import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
-from apples.model import Seconds
 from apples.models import FORGETTING, learn
 from apples.schedule import Estimate
 
 LEAST_DRAG = 0.1
 """A run that took less than a tenth of what the model says was no run of this model."""
+WEIGHTY = 0.2
+"""Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
+program says of them."""
 LEAST_BORDER = 0.02
 """Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
 the program waiting for its CPU."""
@@ -104,7 +106,8 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
         if (ratio := _pace(one, seconds, information)) is not None
     }
-    overlap = _overlap(result, model.communication(hosts).tolist())
+    borders = model.communication(hosts).tolist()
+    overlap = _overlap(result, borders)
     known = information.learned.pace
     paced = compute * [
         pace.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
@@ -112,21 +115,22 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     ]
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
-    drag = _drag(result, paced) if len(hosts) > 1 else information.learned.drag
+    at_borders = [seconds * (overlap or 1.0) for seconds in borders]
+    drag = (
+        _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else information.learned.drag
+    )
     learn(template.name, template.version, pace, overlap, drag, result.inside)
 
 
-def _drag(result: PredictionCheck, compute: Seconds) -> float:
+def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]) -> float:
     """Return what is left between the model and the iteration: the factor on all computing that explains it.
 
-    `compute` is what the model says of each host with the pace this run taught. Taking the measured
-    times instead would count twice what a wrong share of the CPU has done to both.
+    `compute` and `at_borders` are what the model says of each host with what this run taught of paces and
+    borders. Taking the measured times instead would count twice what a wrong share of the CPU has done to both.
     """
-    least = min(one.measured_communicate for one in result.hosts)
     factors = [
-        (result.iteration_seconds - (least if one.wait is None else one.measured_communicate))
-        / seconds
-        for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
+        (result.iteration_seconds - border) / seconds
+        for seconds, border in zip(compute, at_borders, strict=True)
         if seconds > 0
     ]
     return max(min(factors, default=1.0), LEAST_DRAG)
@@ -135,9 +139,19 @@ def _drag(result: PredictionCheck, compute: Seconds) -> float:
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none worth the name.
 
-    A program that cannot tell waiting from communicating reports both as one: then the host that
-    spent least waited least, and it alone speaks for the borders.
+    Where borders weigh, the host that had least time left beside its computing did not wait: the iteration's
+    own time says what its borders cost. Else it is what the program says of its borders. One that cannot
+    tell waiting from communicating reports both as one: then the host that spent least waited least, and it
+    alone speaks for the borders.
     """
+    whole = result.iteration_seconds
+    left = [
+        (whole - one.measured_compute) / seconds
+        for one, seconds in zip(result.hosts, predicted, strict=True)
+        if seconds > WEIGHTY * whole > 0
+    ]
+    if left and min(left) > 0:
+        return min(left)
     at_borders = [
         (one.measured_communicate, seconds, one.wait)
         for one, seconds in zip(result.hosts, predicted, strict=True)

@@ -17,12 +17,11 @@ from apples import state
 from apples.errors import UsageError
 from apples.lab import enter
 from apples.lab.journal import FILE as JOURNAL
-from apples.remote.look import TCP
 
 FILE = "lab.json"
 MARK = "APPLES_LAB"
 """Every process a lab starts bears this in its environment, with the lab's identity."""
-TRANSPORT = {"UCX_TLS": "tcp,self", **TCP}
+TRANSPORT = {"UCX_TLS": "tcp,self"}
 """UCX would find shared memory between hosts that are one machine, and pass by the emulated links."""
 
 

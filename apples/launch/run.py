@@ -26,7 +26,7 @@ from apples.launch.events import (
 )
 from apples.launch.hydra import Command, Segment
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
-from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, Talk, to_stderr
+from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, TIMED_OUT, Talk, to_stderr
 
 STARTUP_SECONDS = 120.0
 SILENCE_SECONDS = 60.0
@@ -255,6 +255,8 @@ class Run:
             rank = self._failure.rank
             where = "" if rank is None else f"{self._named(rank)}: "
             self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
+        if self._launcher_end == str(TIMED_OUT):
+            self._fail(DeadlineError, f"its time limit ended it {self._before}")
         if timed_out and self.ready_after is not None:
             self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
         if timed_out:
@@ -263,19 +265,22 @@ class Run:
             self._fail(ApplicationError, reason)
         self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
 
+    @property
+    def _before(self) -> str:
+        return "before it was ready" if self.ready_after is None else "before it said 'done'"
+
     def _end_reason(self) -> str:
-        before = "it was ready" if self.ready_after is None else "it said 'done'"
-        end = self._launcher_end
+        before, end = self._before, self._launcher_end
         if end.startswith("-"):
-            return f"mpiexec was ended by signal {end[1:]} before {before}"
+            return f"mpiexec was ended by signal {end[1:]} {before}"
         if self._lost:
-            return f"{readable(self._lost)} before {before}"
+            return f"{readable(self._lost)} {before}"
         if not end and not self._processes.guarded:
-            return f"the watchdog of the run was killed before {before}"
+            return f"the watchdog of the run was killed {before}"
         code = f" (exit code {end})" if end else ""
         if self._ended and (end != "0" or len(self._ended) < len(self._hosts)):
-            return f"{self._named(self._ended[0])} ended before {before}{code}"
-        return f"the program ended before {before}{code}"
+            return f"{self._named(self._ended[0])} ended {before}{code}"
+        return f"the program ended {before}{code}"
 
     def _named(self, rank: int) -> str:
         host = self._hosts[rank] if rank < len(self._hosts) else "?"

@@ -158,16 +158,13 @@ def _free(path: str) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
-TCP = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
-"""UCX over TCP lost a message now and then, where ranks with little of a CPU connect to each other at once."""
-
-
 def network(address: str) -> dict[str, str]:
     """Return the variables that keep MPI on the interface which bears an address; none where nobody knows."""
     name = interface_of(address)
     if not name:
         return {}
-    return {**TCP, "FI_TCP_IFACE": name}
+    bridge = os.path.isdir(f"/sys/class/net/{name}/bridge")  # noqa: PTH112
+    return {"UCX_NET_DEVICES": name, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
 
 
 def interface_of(address: str) -> str:

@@ -7,6 +7,8 @@ machine: a CPU quota means nothing where others take the CPU. Caches and memory 
 The machine beneath the lab is itself not always equally fast (a virtual one was seen to change by a factor of
 1.7 within minutes), which no emulated host is meant to do. So its speed is measured before and after each
 run, outside all quotas: predictions are for the speed before it, and a run in which it changed is repeated.
+And its CPUs share their memory: two sweeps at once take up to 1.4 times as long each. So that a host is as
+fast alone as among others, sweeps of idle priority fill what the lab leaves of each CPU.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,8 +48,8 @@ AIM = 1.2
 STEADY = 0.07
 """A run in which the machine's speed changed by more tells nothing and is repeated."""
 MOST_TRIES = 4
-UNIT = 0.1
-"""The machine's speed is that of the fastest kernel on a strip of this share of the largest grid."""
+UNIT, UNITS = 0.1, 10
+"""The machine's speed is that of the fastest kernel on strips of this share of the largest grid, so many."""
 
 
 def options(summary, sizes, quick_sizes):
@@ -70,17 +73,63 @@ def world(name, asked):
     """Yield the world of a lab file, up while inside; what is learned in it is forgotten with it."""
     with tempfile.TemporaryDirectory(prefix="figure-") as folder:
         before = dict(os.environ)
-        os.environ |= {"XDG_STATE_HOME": folder}
+        os.environ |= {"XDG_STATE_HOME": folder, "UCX_TLS": "tcp,self"}
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a lab goes with its program
         made = lab.up(HERE / f"{name}.toml", talk=say)
         try:
             if asked.first:
                 put_first(made)
-            yield World(made, asked)
+            with Fillers() as fillers:
+                yield World(made, asked, fillers)
         finally:
             lab.down(Path(made.folder))
             os.environ.clear()
             os.environ.update(before)
+
+
+FILLER = """
+import os, signal, sys
+import numpy
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+os.nice(19)
+there, back = numpy.ones(6_000_000), numpy.ones(6_000_000)
+parent = os.getppid()
+print("there", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+while os.getppid() == parent:
+    numpy.add(there, there, out=back)
+"""
+
+
+class Fillers:
+    """Sweeps of idle priority, one a CPU, that have it whenever nobody else wants it: while they are let."""
+
+    def __enter__(self):
+        words = [sys.executable, "-c", FILLER]
+        self.sweeps = [
+            subprocess.Popen([*words, str(cpu)], stdout=subprocess.PIPE)
+            for cpu in os.sched_getaffinity(0)
+        ]
+        for one in self.sweeps:
+            one.stdout.readline()
+        return self
+
+    def __exit__(self, *_):
+        for one in self.sweeps:
+            one.kill()
+            one.communicate()
+
+    @contextmanager
+    def let(self):
+        """Let them go while inside."""
+        for one in self.sweeps:
+            one.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            for one in self.sweeps:
+                one.send_signal(signal.SIGSTOP)
 
 
 def put_first(made):
@@ -95,14 +144,15 @@ def put_first(made):
 class World:
     """One lab, and the application in it."""
 
-    def __init__(self, made, asked):
-        self.lab, self.asked = made, asked
+    def __init__(self, made, asked, fillers):
+        self.lab, self.asked, self._fillers = made, asked, fillers
         folder = example_folder()
         self.files = (made.hosts, folder / "template.toml", folder / "user.toml")
         self.records, self._unit = [], ("", math.inf)
         self._grid = max(asked.sizes)
-        self._calibrate()
-        self.drift = self._drift()
+        with fillers.let():
+            self._calibrate()
+            self.drift = self._drift()
 
     def _calibrate(self):
         """Measure the kernel once, outside all quotas: the hosts are parts of one machine."""
@@ -119,9 +169,8 @@ class World:
             known[one.name] = SpeedFunction.measured(
                 [(p.rows, p.seconds_per_point, p.error) for p in points]
             )
-            self._unit = min(
-                self._unit, (one.name, points[1].seconds_per_point), key=lambda unit: unit[1]
-            )
+            at_unit = known[one.name].at(self._grid * UNIT)
+            self._unit = min(self._unit, (one.name, at_unit), key=lambda unit: unit[1])
         for host in information.hosts:
             store_speeds(template.name, template.version, host.identity, known)
 
@@ -139,26 +188,32 @@ class World:
         """Return how many times longer the fastest kernel takes now than when it was calibrated."""
         information = load_information(*self.files, settings={"grid": self._grid})
         implementation, then = self._unit
-        (now,) = self._points(information, implementation, [int(self._grid * UNIT)])
-        return now.seconds_per_point / then
+        rows = int(self._grid * UNIT)
+        now = self._points(information, implementation, range(rows, rows + UNITS))
+        return median(one.seconds_per_point for one in now) / then
 
     def sky(self, grid, weather="live"):
         """Return the pool at this moment: sensors asked, what was learned remembered."""
         begun = time.monotonic()
-        pool = load_information(
-            *self.files,
-            settings={"grid": grid, "iterations": 1, "digest": 0},
-            weather=weather,
-            talk=say,
-        )
+        for _ in range(MOST_TRIES):  # with a tenth of a CPU a host may be too late to be used
+            pool = load_information(
+                *self.files,
+                settings={"grid": grid, "iterations": 1, "digest": 0},
+                weather=weather,
+                talk=say,
+            )
+            if not any(pool.unfit(host) for host in pool.hosts):
+                break
         say(f"  sky of {time.strftime('%X')} in {time.monotonic() - begun:.1f} s")
         return pool
 
     def now(self, pool):
         """Return a sky's pool with what runs taught since, at the machine's speed of this moment."""
         learned = recall(pool.template.name, pool.template.version)
-        drift = dict.fromkeys([host.name for host in pool.hosts], self.drift)
-        return replace(pool, learned=learned).varied(pace=drift)
+        return replace(pool, learned=learned).varied(pace=self._drifted(self.drift))
+
+    def _drifted(self, drift):
+        return {machine.name: drift for machine in self.lab.machines}
 
     def choose(self, pool, blueprint):
         """Return what a method chooses, or the reason why it has no plan."""
@@ -173,9 +228,11 @@ class World:
         """Run a choice for at least as long as asked; record predicted and measured, and learn."""
         iterations = self.asked.seconds * AIM / chosen.iteration_seconds
         for left in reversed(range(MOST_TRIES)):
-            known = self.now(pool)
-            result, record = self._run(known, chosen, method, max(2, math.ceil(iterations)), more)
-            before, self.drift = self.drift, self._drift()
+            with self._fillers.let():
+                before = self.drift = self._drift()
+                known, most = self.now(pool), max(2, math.ceil(iterations))
+                result, record = self._run(known, chosen, method, most, more)
+                self.drift = self._drift()
             record["machine"] = [before, self.drift]
             if record["seconds"] < self.asked.seconds and not self.asked.quick:
                 say(f"  only {record['seconds']:.1f} s: again, longer")
@@ -186,7 +243,8 @@ class World:
             iterations = self.asked.seconds * AIM / record["measured"]
         self.records.append(record)
         if learn:
-            remember(result, known)
+            # What a run teaches is of the speed while it ran, as far as anybody knows that.
+            remember(result, known.varied(pace=self._drifted((before + self.drift) / 2)))
         return record
 
     def _run(self, pool, chosen, method, iterations, more):

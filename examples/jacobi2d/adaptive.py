@@ -95,7 +95,7 @@ class Leg:
         self.sweeps.barrier()
         elapsed = job.allreduce(time.perf_counter() - began, MPI.MAX)
         self.began = time.perf_counter() - elapsed
-        self.reports = Reports(self.sweeps, self.began)
+        self.reports = Reports(self.sweeps, self.began, elapsed)
 
     def step(self) -> None:
         """Sweep once; what the next leg must know goes into the state."""

@@ -137,14 +137,21 @@ class Reports:
     """Progress events from rank 0, about every `progress_seconds`.
 
     All ranks gather all ranks' times, and so agree without a further message
-    at which iteration the next report is due.
+    at which iteration the next report is due: from nothing that one rank alone has measured.
+
+    Parameters
+    ----------
+    begin
+        When the loop began, by this rank's clock.
+    elapsed
+        Seconds since then, the same number on all ranks.
     """
 
-    def __init__(self, iteration: Iteration, begin: float) -> None:
+    def __init__(self, iteration: Iteration, begin: float, elapsed: float = 0.0) -> None:
         self.iteration = iteration
         self.begin = begin
         self.period = iteration.task.progress_seconds
-        self.last_seconds = time.perf_counter() - begin
+        self.last_seconds = elapsed
         self.last_iteration = iteration.outcome.iterations
         self.due = self.last_iteration + 1 if self.period > 0 else 0
 

@@ -8,14 +8,30 @@ import os
 import sys
 import time
 
+PAUSE = 5e-4
+"""Seconds between two looks at the clock that mean that somebody else had the CPU."""
+FEWEST = 3
+"""Pauses it takes to tell turns."""
+
 
 def spin(seconds: float) -> float:
-    """Return CPU time over wall time of a loop that lasts `seconds`."""
-    wall, cpu = time.monotonic(), time.thread_time()
-    elapsed = 0.0
-    while elapsed < seconds:
-        elapsed = time.monotonic() - wall
-    return min(1.0, (time.thread_time() - cpu) / elapsed)
+    """Return CPU time over wall time of a loop that lasts `seconds`.
+
+    Where the CPU comes in turns (others compute too, a quota is used up) it is taken from the end of the
+    first pause to the end of the last: a part of a turn, and what was left of a quota, would count too much
+    or too little.
+    """
+    begin = (time.monotonic(), time.thread_time())
+    last, ends = begin[0], []
+    while last - begin[0] < seconds:
+        now = time.monotonic()
+        if now - last > PAUSE:
+            ends.append((now, time.thread_time()))
+        last = now
+    if len(ends) < FEWEST:
+        ends = [begin, (last, time.thread_time())]
+    (wall, cpu), (end_wall, end_cpu) = ends[0], ends[-1]
+    return min(1.0, (end_cpu - cpu) / (end_wall - wall))
 
 
 def main(arguments: list[str]) -> None:

@@ -23,7 +23,7 @@ from nws.tcp import Endpoint
 
 READINGS: Final = 5
 SPACING: Final = 0.01
-PROBE_SECONDS: Final = 0.05
+PROBE_SECONDS: Final = 0.1
 MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
 

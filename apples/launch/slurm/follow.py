@@ -24,6 +24,7 @@ from apples.launch.slurm import cancel, client
 from apples.launch.slurm.rank import OUTPUT
 from apples.launch.slurm.replies import JobState
 from apples.launch.slurm.script import SCRIPT
+from apples.launch.talk import TIMED_OUT
 from apples.quantities import duration
 
 LOOK_SECONDS = 0.05
@@ -173,7 +174,7 @@ def _follow(folder: Path, job: Job) -> int:
             time.sleep(LOOK_SECONDS)
         over = next(asking)
         if over is not None:
-            return _without_record(folder, tails, job, over)
+            return end_without_record(folder, tails, job, over)
         if not any(tail.heard for tail in tails):
             _judge_silence(job)
 
@@ -220,7 +221,7 @@ def _once(line: str, told: str) -> str:
     return line
 
 
-def _without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) -> int:
+def end_without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) -> int:
     """Return the exit code of a job that Slurm says is over; its own record may still arrive."""
     deadline = time.monotonic() + RECORD_SECONDS
     end = job.last_state()
@@ -234,7 +235,7 @@ def _without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) 
     how = end.state or state.state or "Slurm does not know how"
     why = f" ({end.reason})" if end.reason else ""
     _say(f"job {job.number} was ended: {how}{why}")
-    return end.code or FAILED
+    return TIMED_OUT if how == "TIMEOUT" else end.code or FAILED
 
 
 class Tail:
