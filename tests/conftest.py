@@ -11,6 +11,9 @@ from apples import lab as emulation
 
 settings.register_profile("apples", deadline=None, database=None, derandomize="CI" in os.environ)
 settings.load_profile("apples")
+# Labs of other workers come and go while MPI looks at this machine's interfaces: what it says of that
+# is no program's output.
+os.environ.setdefault("UCX_LOG_FILE", "stderr")
 
 
 def pytest_collection_modifyitems(items):

@@ -255,22 +255,19 @@ class Run:
             rank = self._failure.rank
             where = "" if rank is None else f"{self._named(rank)}: "
             self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
-        if self._launcher_end == str(TIMED_OUT):
-            self._fail(DeadlineError, f"its time limit ended it {self._before}")
         if timed_out and self.ready_after is not None:
             self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
         if timed_out:
             self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
-        if self.ready_after is not None:
-            self._fail(ApplicationError, reason)
-        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
-
-    @property
-    def _before(self) -> str:
-        return "before it was ready" if self.ready_after is None else "before it said 'done'"
+        early = LauncherFaultError if self._launcher_fault else LaunchError
+        error = early if self.ready_after is None else ApplicationError
+        self._fail(DeadlineError if self._launcher_end == str(TIMED_OUT) else error, reason)
 
     def _end_reason(self) -> str:
-        before, end = self._before, self._launcher_end
+        before = "before it was ready" if self.ready_after is None else "before it said 'done'"
+        end = self._launcher_end
+        if end == str(TIMED_OUT):
+            return f"its time limit ended it {before}"
         if end.startswith("-"):
             return f"mpiexec was ended by signal {end[1:]} {before}"
         if self._lost:
@@ -278,13 +275,12 @@ class Run:
         if not end and not self._processes.guarded:
             return f"the watchdog of the run was killed {before}"
         code = f" (exit code {end})" if end else ""
-        if self._ended and (end != "0" or len(self._ended) < len(self._hosts)):
+        if self._ended and end != "0":
             return f"{self._named(self._ended[0])} ended {before}{code}"
         return f"the program ended {before}{code}"
 
     def _named(self, rank: int) -> str:
-        host = self._hosts[rank] if rank < len(self._hosts) else "?"
-        return f"rank {rank} ({host})"
+        return f"rank {rank} ({self._hosts[rank] if rank < len(self._hosts) else '?'})"
 
     def _fail(self, error: type[ApplesError], reason: str) -> NoReturn:
         words = " / ".join(list(self._tail)[-SHOWN_LINES:])
@@ -294,8 +290,7 @@ class Run:
 
 def _short_name(program: Sequence[str]) -> str:
     """Return what a person calls the program: the script, not its interpreter."""
-    scripts = [argument for argument in program if argument.endswith(".py")]
-    return Path([*scripts, program[0]][0]).name
+    return Path(next((word for word in program if word.endswith(".py")), program[0])).name
 
 
 def _event(line: bytes) -> Event | None:

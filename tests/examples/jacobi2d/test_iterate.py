@@ -46,9 +46,7 @@ class Sweeping:
 
 
 @pytest.mark.parametrize("elapsed", [0.0, 2.5])
-def test_ranks_that_begin_at_different_moments_agree_on_every_report(
-    elapsed, monkeypatch, capsys
-):
+def test_ranks_that_begin_at_different_moments_agree_on_every_report(elapsed, monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr("iterate.time.perf_counter", lambda: now[0])
     dues = []
