@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
 from apples.models import FORGETTING, learn
+from apples.resources import Host
 from apples.schedule import Estimate
 
 LEAST_DRAG = 0.1
@@ -108,6 +110,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
+    pace = _own(pace, hosts, information)
     known = information.learned.pace
     paced = compute * [
         pace.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
@@ -116,9 +119,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
-    drag = (
-        _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else information.learned.drag
-    )
+    drag = _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else None
     learn(template.name, template.version, pace, overlap, drag, result.inside)
 
 
@@ -139,19 +140,17 @@ def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequenc
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none worth the name.
 
-    Where borders weigh, the host that had least time left beside its computing did not wait: the iteration's
-    own time says what its borders cost. Else it is what the program says of its borders. One that cannot
-    tell waiting from communicating reports both as one: then the host that spent least waited least, and it
-    alone speaks for the borders.
+    The host that has least time left beside its computing waits least: where its borders weigh, that time is
+    what they cost. Else it is what the program says of its borders. One that cannot tell waiting from
+    communicating reports both as one: then the host that spent least waited least, and it alone speaks for
+    the borders.
     """
     whole = result.iteration_seconds
-    left = [
-        (whole - one.measured_compute) / seconds
-        for one, seconds in zip(result.hosts, predicted, strict=True)
-        if seconds > WEIGHTY * whole > 0
-    ]
-    if left and min(left) > 0:
-        return min(left)
+    busiest, seconds = max(
+        zip(result.hosts, predicted, strict=True), key=lambda pair: pair[0].measured_compute
+    )
+    if seconds > WEIGHTY * whole and 0 < busiest.measured_compute < whole:
+        return (whole - busiest.measured_compute) / seconds
     at_borders = [
         (one.measured_communicate, seconds, one.wait)
         for one, seconds in zip(result.hosts, predicted, strict=True)
@@ -162,6 +161,24 @@ def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | Non
     if any(wait is None for _, _, wait in at_borders):
         at_borders = [min(at_borders, key=lambda border: border[0])]
     return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
+
+
+def _own(
+    pace: dict[str, float], hosts: Sequence[Host], information: InformationPool
+) -> dict[str, float]:
+    """Return what of the paces is each host's own.
+
+    What all calibrated hosts of a run have in common is no host's: memory they share, caches that others
+    emptied. It is left to the drag of the set. Without calibration it is the unknown speed itself.
+    """
+    if len(hosts) < 2 or not all(_is_calibrated(host, information) for host in hosts):
+        return pace
+    common = median(pace.values()) if pace else 1.0
+    return {name: ratio / common for name, ratio in pace.items()}
+
+
+def _is_calibrated(host: Host, information: InformationPool) -> bool:
+    return information.learned.speed(host.identity, information.implementation(host)) is not None
 
 
 def _pace(one: HostCheck, predicted: float, information: InformationPool) -> float | None:

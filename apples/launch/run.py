@@ -26,7 +26,7 @@ from apples.launch.events import (
 )
 from apples.launch.hydra import Command, Segment
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
-from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, TIMED_OUT, Talk, to_stderr
+from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, Talk, to_stderr
 
 STARTUP_SECONDS = 120.0
 SILENCE_SECONDS = 60.0
@@ -259,28 +259,27 @@ class Run:
             self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
         if timed_out:
             self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
-        early = LauncherFaultError if self._launcher_fault else LaunchError
-        error = early if self.ready_after is None else ApplicationError
-        self._fail(DeadlineError if self._launcher_end == str(TIMED_OUT) else error, reason)
+        if self.ready_after is not None:
+            self._fail(ApplicationError, reason)
+        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
 
     def _end_reason(self) -> str:
-        before = "before it was ready" if self.ready_after is None else "before it said 'done'"
+        before = "it was ready" if self.ready_after is None else "it said 'done'"
         end = self._launcher_end
-        if end == str(TIMED_OUT):
-            return f"its time limit ended it {before}"
         if end.startswith("-"):
-            return f"mpiexec was ended by signal {end[1:]} {before}"
+            return f"mpiexec was ended by signal {end[1:]} before {before}"
         if self._lost:
-            return f"{readable(self._lost)} {before}"
+            return f"{readable(self._lost)} before {before}"
         if not end and not self._processes.guarded:
-            return f"the watchdog of the run was killed {before}"
+            return f"the watchdog of the run was killed before {before}"
         code = f" (exit code {end})" if end else ""
         if self._ended and end != "0":
-            return f"{self._named(self._ended[0])} ended {before}{code}"
-        return f"the program ended {before}{code}"
+            return f"{self._named(self._ended[0])} ended before {before}{code}"
+        return f"the program ended before {before}{code}"
 
     def _named(self, rank: int) -> str:
-        return f"rank {rank} ({self._hosts[rank] if rank < len(self._hosts) else '?'})"
+        host = self._hosts[rank] if rank < len(self._hosts) else "?"
+        return f"rank {rank} ({host})"
 
     def _fail(self, error: type[ApplesError], reason: str) -> NoReturn:
         words = " / ".join(list(self._tail)[-SHOWN_LINES:])
@@ -290,7 +289,8 @@ class Run:
 
 def _short_name(program: Sequence[str]) -> str:
     """Return what a person calls the program: the script, not its interpreter."""
-    return Path(next((word for word in program if word.endswith(".py")), program[0])).name
+    scripts = [argument for argument in program if argument.endswith(".py")]
+    return Path([*scripts, program[0]][0]).name
 
 
 def _event(line: bytes) -> Event | None:

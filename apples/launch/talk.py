@@ -1,4 +1,4 @@
-"""What a run says besides its events: who hears it, and what of it is the launcher's own word."""
+"""What a run says besides its events: who hears it, and what of it is the launcher's own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ LAUNCHER_TALK = (
 
 LAUNCHER_FAULT = "assert (!closed) failed"
 """What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
-
-TIMED_OUT = 124
-"""The exit code by which a launcher says that a time limit ended the run, as timeout(1) does."""
 
 
 def to_stderr(line: str) -> None:

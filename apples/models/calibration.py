@@ -126,7 +126,7 @@ def learn(
     version: str,
     pace: Mapping[str, float],
     overlap: float | None,
-    drag: float,
+    drag: float | None,
     inside: bool | None,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
@@ -138,7 +138,8 @@ def learn(
     overlap
         Measured over predicted communication seconds, likewise; None when there was none.
     drag
-        Factor on all computing that explains the iteration time, beside the pace of each host.
+        Factor on all computing that explains the iteration time, beside the pace of each host; None where
+        it was a lone host's.
     inside
         Whether the run ended inside its interval; None when it had none.
     """
@@ -156,8 +157,9 @@ def learn(
                 document.get("overlap_spread"), overlap, not _is_positive(before)
             )
             document["overlap"] = _blend(before, overlap)
-        known_drag = document.get("drag")
-        document["drag"] = _blend(known_drag, drag / _factor(known_drag))
+        if drag is not None:
+            known_drag = document.get("drag")
+            document["drag"] = _blend(known_drag, drag / _factor(known_drag))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document

@@ -7,8 +7,6 @@ machine: a CPU quota means nothing where others take the CPU. Caches and memory 
 The machine beneath the lab is itself not always equally fast (a virtual one was seen to change by a factor of
 1.7 within minutes), which no emulated host is meant to do. So its speed is measured before and after each
 run, outside all quotas: predictions are for the speed before it, and a run in which it changed is repeated.
-And its CPUs share their memory: two sweeps at once take up to 1.4 times as long each. So that a host is as
-fast alone as among others, sweeps of idle priority fill what the lab leaves of each CPU.
 """
 
 import argparse
@@ -17,7 +15,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -79,57 +76,11 @@ def world(name, asked):
         try:
             if asked.first:
                 put_first(made)
-            with Fillers() as fillers:
-                yield World(made, asked, fillers)
+            yield World(made, asked)
         finally:
             lab.down(Path(made.folder))
             os.environ.clear()
             os.environ.update(before)
-
-
-FILLER = """
-import os, signal, sys
-import numpy
-os.sched_setaffinity(0, {int(sys.argv[1])})
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-os.nice(19)
-there, back = numpy.ones(6_000_000), numpy.ones(6_000_000)
-parent = os.getppid()
-print("there", flush=True)
-os.kill(os.getpid(), signal.SIGSTOP)
-while os.getppid() == parent:
-    numpy.add(there, there, out=back)
-"""
-
-
-class Fillers:
-    """Sweeps of idle priority, one a CPU, that have it whenever nobody else wants it: while they are let."""
-
-    def __enter__(self):
-        words = [sys.executable, "-c", FILLER]
-        self.sweeps = [
-            subprocess.Popen([*words, str(cpu)], stdout=subprocess.PIPE)
-            for cpu in os.sched_getaffinity(0)
-        ]
-        for one in self.sweeps:
-            one.stdout.readline()
-        return self
-
-    def __exit__(self, *_):
-        for one in self.sweeps:
-            one.kill()
-            one.communicate()
-
-    @contextmanager
-    def let(self):
-        """Let them go while inside."""
-        for one in self.sweeps:
-            one.send_signal(signal.SIGCONT)
-        try:
-            yield
-        finally:
-            for one in self.sweeps:
-                one.send_signal(signal.SIGSTOP)
 
 
 def put_first(made):
@@ -144,15 +95,14 @@ def put_first(made):
 class World:
     """One lab, and the application in it."""
 
-    def __init__(self, made, asked, fillers):
-        self.lab, self.asked, self._fillers = made, asked, fillers
+    def __init__(self, made, asked):
+        self.lab, self.asked = made, asked
         folder = example_folder()
         self.files = (made.hosts, folder / "template.toml", folder / "user.toml")
         self.records, self._unit = [], ("", math.inf)
         self._grid = max(asked.sizes)
-        with fillers.let():
-            self._calibrate()
-            self.drift = self._drift()
+        self._calibrate()
+        self.drift = self._drift()
 
     def _calibrate(self):
         """Measure the kernel once, outside all quotas: the hosts are parts of one machine."""
@@ -226,23 +176,26 @@ class World:
 
     def run(self, pool, chosen, method, learn=True, **more):
         """Run a choice for at least as long as asked; record predicted and measured, and learn."""
-        iterations = self.asked.seconds * AIM / chosen.iteration_seconds
+        iterations, given_up = self.asked.seconds * AIM / chosen.iteration_seconds, []
         for left in reversed(range(MOST_TRIES)):
-            with self._fillers.let():
+            with self._turn():
                 before = self.drift = self._drift()
                 known, most = self.now(pool), max(2, math.ceil(iterations))
                 result, record = self._run(known, chosen, method, most, more)
                 self.drift = self._drift()
-            record["machine"] = [before, self.drift]
-            if record["seconds"] < self.asked.seconds and not self.asked.quick:
-                say(f"  only {record['seconds']:.1f} s: again, longer")
-            elif abs(self.drift / before - 1) > STEADY and left and not self.asked.quick:
-                say(f"  the machine's time went from {before:.2f} to {self.drift:.2f}: again")
-            else:
+            short = record["seconds"] < self.asked.seconds
+            restless = abs(self.drift / before - 1) > STEADY
+            record |= {"machine": [before, self.drift], "short": short, "restless": restless}
+            if not left or self.asked.quick or not (short or restless):
                 break
+            say(
+                f"  {record['seconds']:.1f} s, the machine from {before:.2f} to {self.drift:.2f}: again"
+            )
+            given_up.append(record)
             iterations = self.asked.seconds * AIM / record["measured"]
+        record["given_up"] = given_up
         self.records.append(record)
-        if learn:
+        if learn and not restless:
             # What a run teaches is of the speed while it ran, as far as anybody knows that.
             remember(result, known.varied(pace=self._drifted((before + self.drift) / 2)))
         return record
@@ -252,9 +205,8 @@ class World:
         pool = replace(pool, application=pool.template.bind(parameters))
         coordinator = Coordinator(pool, SshActuator(talk=say))
         estimate = coordinator.best([coordinator.estimate(chosen.schedule)])
-        with self._turn():
-            before, load = self.crossed(), os.getloadavg()[0]
-            outcome = coordinator.actuator.actuate(estimate.schedule, pool).outcome()
+        before, load = self.crossed(), os.getloadavg()[0]
+        outcome = coordinator.actuator.actuate(estimate.schedule, pool).outcome()
         record = {
             "method": method,
             "grid": pool.application.rows,
@@ -319,6 +271,9 @@ def prediction_errors(records):
 def write(asked, name, document, x_name, y_name, curves):
     """Write the JSON and the plot of a figure; `curves` by name: (x, y)."""
     document = {"quick": asked.quick, "first": asked.first, **document}
+    kept = [record for record in document["records"] if record["short"] or record["restless"]]
+    tries = sum(len(record["given_up"]) for record in document["records"])
+    print(f"{tries} tries were too short or restless and made again; {len(kept)} such runs remain")
     (asked.out / f"{name}.json").write_text(json.dumps(document, indent=1))
     series = [Series(label, x, y) for label, (x, y) in curves.items()]
     (asked.out / f"{name}.svg").write_text(lines(name, x_name, y_name, series))

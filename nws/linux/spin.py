@@ -4,32 +4,42 @@
 starts quickly on a busy machine.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PAUSE = 5e-4
 """Seconds between two looks at the clock that mean that somebody else had the CPU."""
 FEWEST = 3
-"""Pauses it takes to tell turns."""
+"""Pauses it takes to tell turns; what lies between the first and the last is at least half of the loop."""
 
 
-def spin(seconds: float) -> float:
+def spin(
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    used: Callable[[], float] = time.thread_time,
+) -> float:
     """Return CPU time over wall time of a loop that lasts `seconds`.
 
     Where the CPU comes in turns (others compute too, a quota is used up) it is taken from the end of the
     first pause to the end of the last: a part of a turn, and what was left of a quota, would count too much
-    or too little.
+    or too little. Turns longer than a third of the loop cannot be told.
     """
-    begin = (time.monotonic(), time.thread_time())
+    begin = (clock(), used())
     last, ends = begin[0], []
     while last - begin[0] < seconds:
-        now = time.monotonic()
+        now = clock()
         if now - last > PAUSE:
-            ends.append((now, time.thread_time()))
+            ends.append((now, used()))
         last = now
-    if len(ends) < FEWEST:
-        ends = [begin, (last, time.thread_time())]
+    if len(ends) < FEWEST or ends[-1][0] - ends[0][0] < seconds / 2:
+        ends = [begin, (last, used())]
     (wall, cpu), (end_wall, end_cpu) = ends[0], ends[-1]
     return min(1.0, (end_cpu - cpu) / (end_wall - wall))
 

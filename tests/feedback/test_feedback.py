@@ -7,7 +7,9 @@ from worlds import TEMPLATE, pool
 from apples import Coordinator, Host, Link
 from apples.actuator import HostTimes, Outcome
 from apples.feedback import check, remember
-from apples.models import learn, recall
+from apples.model import SpeedFunction
+from apples.models import learn, recall, store_speeds
+from apples.schedule import Allocation, Schedule
 from apples.verification import Reference
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
@@ -22,8 +24,8 @@ def own_state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def decided(user="", sky=None):
-    information = pool(HOSTS, LINKS, user=user, weather=sky, learned=recall(*APP))
+def decided(user="", sky=None, links=LINKS):
+    information = pool(HOSTS, links, user=user, weather=sky, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
     return coordinator.deliberation.chosen, information
@@ -32,13 +34,15 @@ def decided(user="", sky=None):
 class World:
     """How things really are: hosts slower than listed, borders cheaper, and somebody always late."""
 
-    def __init__(self, *, processor, wait, drag=1.15, pace=(1.5, 0.8), overlap=0.6, share=1.0):
-        self.processor, self.wait = processor, wait
+    def __init__(
+        self, *, processor, wait, drag=1.15, pace=(1.5, 0.8), overlap=0.6, share=1.0, links=LINKS
+    ):
+        self.processor, self.wait, self.links = processor, wait, links
         self.drag, self.pace, self.overlap, self.share = drag, pace, overlap, share
 
     def run(self, estimate, information):
         """Compute and communicate as a mean iteration does, and say so as a program would."""
-        ideal = pool(HOSTS, LINKS)
+        ideal = pool(HOSTS, self.links)
         hosts = estimate.schedule.resources
         rows = np.array(estimate.schedule.rows, dtype=float)
         pace = np.array([self.pace[h.name == "b"] for h in hosts])
@@ -89,6 +93,51 @@ def test_a_program_that_cannot_tell_waiting_from_talking_is_learned_from_too():
         result = check(estimate, outcome)
         remember(result, information)
     assert abs(result.off) < 0.05
+
+
+SLOW = {("local", "local"): Link(1e-5, 2e7)}
+
+
+def planned(rows, links):
+    """Return the estimate of so many rows on each host, and the pool: plans are not what is tested."""
+    information = pool(HOSTS, links, learned=recall(*APP))
+    coordinator = Coordinator(information)
+    allocations = (Allocation(h, r, "") for h, r in zip(information.hosts, rows, strict=True))
+    return coordinator.estimate(Schedule(tuple(allocations))), information
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["tells waiting", "does not"])
+@pytest.mark.parametrize("rows", [(500, 500), (200, 800), (700, 300)])
+def test_borders_that_weigh_are_learned_from_the_iteration_in_one_run(wait, rows):
+    world = World(processor=True, wait=wait, drag=1.0, pace=(1.0, 1.0), overlap=0.5, links=SLOW)
+    estimate, information = planned(rows, SLOW)
+    border = information.model.communication(estimate.schedule.resources)
+    assert border.max() > 0.2 * estimate.iteration_seconds
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).overlap == pytest.approx(0.5)
+    assert recall(*APP).drag == pytest.approx(1.0)
+    again, information = planned(rows, SLOW)
+    assert check(again, world.run(again, information)).off == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_program_that_tells_no_times_of_hosts_teaches_nothing_of_borders():
+    estimate, information = planned((500, 500), SLOW)
+    outcome = Outcome(estimate.iterations, 1.5 * estimate.execution_seconds, 0.0, ())
+    remember(check(estimate, outcome), information)
+    assert recall(*APP).overlap == 1.0
+
+
+def test_what_calibrated_hosts_have_in_common_is_the_sets_and_no_hosts_own():
+    for host in HOSTS:
+        store_speeds(*APP, host.identity, {"default": SpeedFunction.constant(1e-9)})
+    world = World(processor=True, wait=True, drag=1.0, pace=(1.4, 1.4))
+    for _ in range(2):
+        estimate, information = planned((300, 700), LINKS)
+        result = check(estimate, world.run(estimate, information))
+        remember(result, information)
+    assert result.off == pytest.approx(0.0, abs=0.01)
+    assert recall(*APP).pace == pytest.approx({"a": 1.0, "b": 1.0})
+    assert recall(*APP).drag == pytest.approx(1.4, rel=0.01)
 
 
 def test_with_processor_time_a_busy_machine_is_not_taken_for_a_slow_one():

@@ -115,13 +115,6 @@ def test_a_launcher_that_does_not_exist_is_no_run(job):
         run.until_ready()
 
 
-def test_a_launcher_that_says_the_time_is_up_is_a_deadline(job):
-    segments = [Segment("ada", 1, ("true",))]
-    order = Command(("/bin/sh", "-c", "exit 124"))
-    with pytest.raises(DeadlineError, match="time limit ended it before it was ready"):
-        Run(order, segments, job=job.name, talk=job.talk.append).until_ready()
-
-
 def test_cancelling_twice_is_cancelling_once(job):
     run = job.run(how="silent")
     run.until_ready()

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch.slurm import replies
-from apples.launch.slurm.follow import end_without_record
 from apples.launch.slurm.hosts import entries, host_list, left_out
 from apples.launch.slurm.names import MOST_NAMES, expand
 from apples.launch.slurm.nodes import nodes
-from apples.launch.talk import TIMED_OUT
 
 RECORDED = Path(__file__).with_name("slurm_outputs")
 
@@ -84,31 +82,6 @@ def test_how_jobs_ended_as_the_controller_remembers_it():
     assert (done.state, done.code) == ("COMPLETED", 0)
     assert (cancelled.state, cancelled.code) == ("CANCELLED", 128 + 15)
     assert pending.reason == "Resources"
-
-
-class Ended:
-    """A job that Slurm ended, as Slurm remembers it."""
-
-    number = 7
-
-    def __init__(self, words):
-        self.words = words
-
-    def last_state(self):
-        return replies.job_end(self.words)
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15", TIMED_OUT),
-        ("JobState=CANCELLED Reason=None ExitCode=0:15", 128 + 15),
-        ("JobState=NODE_FAIL Reason=None ExitCode=0:0", 1),
-    ],
-)
-def test_a_job_that_wrote_no_end_ends_as_slurm_says(tmp_path, words, code):
-    state = replies.JobState("")
-    assert end_without_record(tmp_path, [], Ended(words), state) == code
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"jobs": 3}', '{"nodes": {}}', "[" * 5000])

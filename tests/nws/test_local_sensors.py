@@ -5,6 +5,8 @@ import sys
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from nws import CpuSensor, FreeMemorySensor, ReplaySensor, SensorError, SeriesName
 from nws.linux import spin
@@ -243,6 +245,48 @@ def test_a_probe_that_cannot_start_may_be_tried_again(monkeypatch):
     with pytest.raises(SensorError, match="a probe did not start") as failed:
         probe_share(os.sched_getaffinity(0))
     assert failed.value.transient
+
+
+class Processor:
+    """A CPU that a process has in the first `on` of every `period` seconds, from some phase on."""
+
+    def __init__(self, on, period, phase):
+        self.on, self.period, self.now, self.used = on, period, phase, 0.0
+
+    def clock(self):
+        """Look at the clock, which takes 10 us of the CPU."""
+        if self.now % self.period >= self.on:
+            self.now += self.period - self.now % self.period
+        self.now += 1e-5
+        self.used += 1e-5
+        return self.now
+
+    def time(self):
+        return self.used
+
+
+@given(
+    share=st.floats(0.05, 0.95),
+    period=st.sampled_from([0.005, 0.01, 0.02]),
+    phase=st.floats(0.0, 0.02),
+)
+def test_a_probe_of_turns_gives_their_share_wherever_it_begins(share, period, phase):
+    pause = (1 - share) * period
+    assume(pause > 1.1 * spin.PAUSE)
+    one = Processor(share * period, period, phase)
+    assert spin.spin(0.1, one.clock, one.time) == pytest.approx(share, abs=0.005)
+
+
+def test_a_burst_of_others_is_not_taken_for_turns():
+    one, others = Processor(1.0, 1.0, 0.0), [0.020, 0.021, 0.022]
+
+    def clock():
+        if others and one.now >= others[0]:
+            one.now += 6e-4
+            others.pop(0)
+        return one.clock()
+
+    assert spin.spin(0.1, clock, one.time) == pytest.approx(1 - 3 * 6e-4 / 0.1, abs=0.002)
 
 
 @pytest.mark.hardware

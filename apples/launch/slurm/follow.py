@@ -24,7 +24,6 @@ from apples.launch.slurm import cancel, client
 from apples.launch.slurm.rank import OUTPUT
 from apples.launch.slurm.replies import JobState
 from apples.launch.slurm.script import SCRIPT
-from apples.launch.talk import TIMED_OUT
 from apples.quantities import duration
 
 LOOK_SECONDS = 0.05
@@ -174,7 +173,7 @@ def _follow(folder: Path, job: Job) -> int:
             time.sleep(LOOK_SECONDS)
         over = next(asking)
         if over is not None:
-            return end_without_record(folder, tails, job, over)
+            return _without_record(folder, tails, job, over)
         if not any(tail.heard for tail in tails):
             _judge_silence(job)
 
@@ -221,7 +220,7 @@ def _once(line: str, told: str) -> str:
     return line
 
 
-def end_without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) -> int:
+def _without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) -> int:
     """Return the exit code of a job that Slurm says is over; its own record may still arrive."""
     deadline = time.monotonic() + RECORD_SECONDS
     end = job.last_state()
@@ -235,7 +234,7 @@ def end_without_record(folder: Path, tails: list[Tail], job: Job, state: JobStat
     how = end.state or state.state or "Slurm does not know how"
     why = f" ({end.reason})" if end.reason else ""
     _say(f"job {job.number} was ended: {how}{why}")
-    return TIMED_OUT if how == "TIMEOUT" else end.code or FAILED
+    return end.code or FAILED
 
 
 class Tail:
