@@ -52,13 +52,14 @@ figures: setup
 bench: setup
 	@for program in $(filter-out $(FIGURES),$(wildcard benchmarks/*.py)); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
-# N kills, N/5 power cuts (root), N seeds of the cliques, N corruptions: make soak N=10000 for the figures of the guarantees
+# N kills, N/5 power cuts (root), every step of a lab (root), N seeds of the cliques, N corruptions: make soak N=10000 for the figures of the guarantees
 N ?= 1000
 soak: setup
 	$(BIN)/python tests/soak_nws.py all --n $(N) --engine auto
 	$(BIN)/python tests/soak_topologyd.py all --n $(N)
 	APPLES_TOPOLOGY_CASES=$$(( 20 * $(N) )) $(BIN)/python -m pytest -q tests/topology/test_allocator.py -k radius
 	$(BIN)/python tests/soak_protocol.py
+	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/soak_lab.py
 	$(BIN)/python tests/malleable/walk.py $(N)
 	$(BIN)/python tests/malleable/faults/trials.py $(N)
 

@@ -9,7 +9,7 @@ import typer
 
 from apples import lab as emulation
 from apples.cli.program import say, show, show_json
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.quantities import amount, digits
 
 SCHEMA = "apples.lab/1"
@@ -56,9 +56,14 @@ def down(
 
     Example: apples lab down --all
     """
-    folders = _chosen(name, everything)
+    folders, failures = _chosen(name, everything), []
     for folder in folders:
-        emulation.down(folder)
+        try:
+            emulation.down(folder)
+        except LaunchError as error:
+            failures.append(str(error))
+    if failures:
+        raise LaunchError("; ".join(failures))
     if json:
         show_json({"schema": SCHEMA, "down": [folder.name for folder in folders]})
     for folder in () if json else folders:

@@ -13,6 +13,7 @@ from pathlib import Path
 from apples.errors import LaunchError
 from apples.lab import cgroups, locking, record
 from apples.lab.commands import run
+from apples.lab.journal import FILE as JOURNAL
 from apples.lab.journal import Journal
 
 END_SECONDS = 10.0
@@ -42,6 +43,16 @@ def undo(folder: Path) -> None:
     left = [f"{kind} {name}" for kind, name in steps if not _undone(kind, name)]
     if left:
         raise LaunchError(f"lab '{folder.name}': cannot be removed: {', '.join(left)}")
+    _forget(folder)
+
+
+def _forget(folder: Path) -> None:
+    """Remove the lab's own directory, the journal last: a lab that has one is known and can be named."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != JOURNAL:
+            entry.unlink()
     shutil.rmtree(folder)
 
 

@@ -15,6 +15,7 @@ from apples.errors import LaunchError, UsageError
 from apples.lab import LabDocument, cgroups, host_list, network, record, secure_shell, tools
 from apples.lab.cgroups import Group, Hierarchy
 from apples.lab.document import HostEntry
+from apples.lab.down import down
 from apples.lab.journal import Journal
 from apples.lab.record import Machine, identity
 from apples.lab.slurm import configuration
@@ -211,3 +212,31 @@ def test_a_lab_that_is_only_half_way_up_is_no_lab(tmp_path, monkeypatch):
         record.find(None)
     with pytest.raises(UsageError, match="no lab 'y'"):
         record.find("y")
+
+
+@pytest.mark.parametrize("after", range(1, 27, 5))
+def test_a_lab_whose_directory_is_half_removed_is_still_known_by_name(
+    after, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = record.labs() / "small"
+    (folder / "slurm").mkdir(parents=True)
+    Journal(folder).record("directory", str(tmp_path / "sockets"))
+    for name in (*"abcdefghijklmnopqrstuvwxyz", "slurm/munge.key"):
+        (folder / name).write_text("secret")
+    real, removed = os.unlink, []
+
+    def until_killed(path, **where):
+        if len(removed) == after:
+            raise KeyboardInterrupt
+        removed.append(path)
+        real(path, **where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", until_killed)
+        with pytest.raises(KeyboardInterrupt):
+            down(folder)
+    assert len(removed) == after
+    assert list(record.begun()) == [folder]
+    down(folder)
+    assert not folder.exists()
