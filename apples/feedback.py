@@ -140,17 +140,19 @@ def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequenc
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none worth the name.
 
-    The host that has least time left beside its computing waits least: where its borders weigh, that time is
-    what they cost. Else it is what the program says of its borders. One that cannot tell waiting from
-    communicating reports both as one: then the host that spent least waited least, and it alone speaks for
-    the borders.
+    No host has more for its borders than its computing leaves of the iteration: who has least for what its
+    borders are to take waits least. Where those weigh, they cost what is left. Else it is what the program
+    says of its borders. One that cannot tell waiting from communicating reports both as one: then the host
+    that spent least waited least, and it alone speaks for the borders.
     """
     whole = result.iteration_seconds
-    busiest, seconds = max(
-        zip(result.hosts, predicted, strict=True), key=lambda pair: pair[0].measured_compute
-    )
-    if seconds > WEIGHTY * whole and 0 < busiest.measured_compute < whole:
-        return (whole - busiest.measured_compute) / seconds
+    left = [
+        ((whole - one.measured_compute) / seconds, seconds)
+        for one, seconds in zip(result.hosts, predicted, strict=True)
+        if seconds > 0 and 0 < one.measured_compute < whole
+    ]
+    if len(left) == len(predicted) and min(left)[1] > WEIGHTY * whole:
+        return min(left)[0]
     at_borders = [
         (one.measured_communicate, seconds, one.wait)
         for one, seconds in zip(result.hosts, predicted, strict=True)

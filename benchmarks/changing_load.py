@@ -23,13 +23,22 @@ FORECAST, LAST = "forecast", "last value"
 def by_last_value(pool):
     """Return the pool under a sky where every host goes on as it was last measured."""
     newest = {
-        name.host: values[-1].value
+        (name.resource, name.host): values[-1].value
         for name, values in history.recall(pool.hosts).items()
-        if name.resource == "availableCpu" and values
+        if values
     }
+
+    def as_last(resource, forecasts):
+        return {
+            h: replace(f, value=newest.get((resource, h), f.value)) for h, f in forecasts.items()
+        }
+
     weather = pool.conditions.weather
-    cpu = {h: replace(f, value=newest.get(h, f.value)) for h, f in weather.cpu.items()}
-    sky = replace(weather, cpu=cpu, competitors={})
+    sky = replace(
+        weather,
+        cpu=as_last("availableCpu", weather.cpu),
+        competitors=as_last("competitors", weather.competitors),
+    )
     return replace(pool, conditions=replace(pool.conditions, weather=sky))
 
 

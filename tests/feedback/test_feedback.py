@@ -35,14 +35,23 @@ class World:
     """How things really are: hosts slower than listed, borders cheaper, and somebody always late."""
 
     def __init__(
-        self, *, processor, wait, drag=1.15, pace=(1.5, 0.8), overlap=0.6, share=1.0, links=LINKS
+        self,
+        *,
+        processor,
+        wait,
+        drag=1.15,
+        pace=(1.5, 0.8),
+        overlap=0.6,
+        share=1.0,
+        links=LINKS,
+        hosts=HOSTS,
     ):
-        self.processor, self.wait, self.links = processor, wait, links
+        self.processor, self.wait, self.ideal = processor, wait, pool(hosts, links)
         self.drag, self.pace, self.overlap, self.share = drag, pace, overlap, share
 
     def run(self, estimate, information):
         """Compute and communicate as a mean iteration does, and say so as a program would."""
-        ideal = pool(HOSTS, self.links)
+        ideal = self.ideal
         hosts = estimate.schedule.resources
         rows = np.array(estimate.schedule.rows, dtype=float)
         pace = np.array([self.pace[h.name == "b"] for h in hosts])
@@ -98,9 +107,9 @@ def test_a_program_that_cannot_tell_waiting_from_talking_is_learned_from_too():
 SLOW = {("local", "local"): Link(1e-5, 2e7)}
 
 
-def planned(rows, links):
+def planned(rows, links, hosts=HOSTS):
     """Return the estimate of so many rows on each host, and the pool: plans are not what is tested."""
-    information = pool(HOSTS, links, learned=recall(*APP))
+    information = pool(hosts, links, learned=recall(*APP))
     coordinator = Coordinator(information)
     allocations = (Allocation(h, r, "") for h, r in zip(information.hosts, rows, strict=True))
     return coordinator.estimate(Schedule(tuple(allocations))), information
@@ -118,6 +127,37 @@ def test_borders_that_weigh_are_learned_from_the_iteration_in_one_run(wait, rows
     assert recall(*APP).drag == pytest.approx(1.0)
     again, information = planned(rows, SLOW)
     assert check(again, world.run(again, information)).off == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_middle_of_a_chain_speaks_for_its_two_borders_though_an_end_computes_longer():
+    chain = [Host(name, seconds_per_point=1e-9) for name in "abc"]
+    world = World(
+        processor=True, wait=True, drag=1.0, pace=(1, 1), overlap=0.5, links=SLOW, hosts=chain
+    )
+    estimate, information = planned((330, 320, 350), SLOW, chain)
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).overlap == pytest.approx(0.5)
+    assert recall(*APP).drag == pytest.approx(1.0)
+
+
+def test_a_slow_host_with_a_light_border_keeps_the_others_waiting_and_that_is_no_border():
+    trio = [
+        Host("a", seconds_per_point=1e-9, site="far"),
+        *(Host(name, seconds_per_point=1e-9) for name in "bc"),
+    ]
+    links = {
+        ("far", "local"): Link(1e-5, 2e7),
+        ("local", "far"): Link(1e-5, 2e7),
+        ("local", "local"): Link(1e-6, 1e10),
+    }
+    world = World(
+        processor=True, wait=True, drag=1.0, pace=(1, 1), overlap=0.5, links=links, hosts=trio
+    )
+    estimate, information = planned((10, 10, 980), links, trio)
+    border = information.model.communication(estimate.schedule.resources)
+    assert border[0] > 0.2 * estimate.iteration_seconds > border[2]
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).overlap == pytest.approx(0.5)
 
 
 def test_a_program_that_tells_no_times_of_hosts_teaches_nothing_of_borders():
