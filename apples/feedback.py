@@ -170,12 +170,13 @@ def _own(
 ) -> dict[str, float]:
     """Return what of the paces is each host's own.
 
-    What all calibrated hosts of a run have in common is no host's: memory they share, caches that others
-    emptied. It is left to the drag of the set. Without calibration it is the unknown speed itself.
+    What all calibrated hosts of a run have in common (if each was slower, the least of it) is no host's:
+    memory they share, caches that others emptied. It is left to the drag of the set. Without calibration
+    it is the unknown speed itself.
     """
     if len(hosts) < 2 or not all(_is_calibrated(host, information) for host in hosts):
         return pace
-    common = median(pace.values()) if pace else 1.0
+    common = median((1.0, min(pace.values(), default=1.0), max(pace.values(), default=1.0)))
     return {name: ratio / common for name, ratio in pace.items()}
 
 

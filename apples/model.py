@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ class SpeedFunction:
         One value for each.
     error
         Relative standard deviation of the measurements.
+    columns
+        Points of a row where it was measured; 0 where that does not matter.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class SpeedFunction:
     rows: tuple[float, ...]
     seconds_per_point: tuple[float, ...]
     error: float = 0.0
+    columns: int = 0
 
     @classmethod
     def constant(cls, seconds_per_point: float, error: float = 0.0) -> SpeedFunction:
@@ -54,7 +57,9 @@ class SpeedFunction:
         return cls((1.0,), (seconds_per_point,), error)
 
     @classmethod
-    def measured(cls, points: Iterable[tuple[float, float, float]]) -> SpeedFunction:
+    def measured(
+        cls, points: Iterable[tuple[float, float, float]], columns: int = 0
+    ) -> SpeedFunction:
         """Return the function through (rows, seconds per point, absolute error) measurements.
 
         A strip never takes less time than a smaller one: where noise says so, the earlier time holds.
@@ -65,7 +70,20 @@ class SpeedFunction:
             rows.append(float(size))
             speeds.append(longest / size)
             errors.append(error / seconds)
-        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0))
+        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0), columns)
+
+    def on(self, columns: int) -> SpeedFunction:
+        """Return the function for rows of so many points: what fits a cache is points, not rows.
+
+        Examples
+        --------
+        >>> SpeedFunction((100.0, 300.0), (1e-9, 2e-9), columns=600).on(300).rows
+        (200.0, 600.0)
+        """
+        if not self.columns:
+            return self
+        stretch = self.columns / columns
+        return replace(self, rows=tuple(r * stretch for r in self.rows), columns=columns)
 
     def at(self, rows: float) -> float:
         """Return seconds per point for a strip of `rows` rows of one slot."""
@@ -83,9 +101,7 @@ class SpeedFunction:
 
     def scaled(self, factor: float) -> SpeedFunction:
         """Return the function with every value multiplied by `factor`."""
-        return SpeedFunction(
-            self.rows, tuple(s * factor for s in self.seconds_per_point), self.error
-        )
+        return replace(self, seconds_per_point=tuple(s * factor for s in self.seconds_per_point))
 
 
 class ModelTemplate(ABC):

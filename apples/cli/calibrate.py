@@ -55,6 +55,7 @@ def calibrate(
                             "rows": list(f.rows),
                             "seconds_per_point": list(f.seconds_per_point),
                             "error": f.error,
+                            "columns": f.columns,
                         }
                         for name, f in speeds.items()
                     }
@@ -112,7 +113,8 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Sp
             say(f"warning: {one.name} on {host.name}: {error}")
             continue
         speeds[one.name] = SpeedFunction.measured(
-            [(p.rows, p.seconds_per_point, p.error) for p in points]
+            [(p.rows, p.seconds_per_point, p.error) for p in points],
+            information.application.columns,
         )
     return speeds
 

@@ -262,7 +262,7 @@ def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
     chosen = pool.implementation(host)
     measured = pool.learned.speed(host.identity, chosen)
     if measured is not None:
-        return measured
+        return measured.on(pool.application.columns)
     seconds = host.seconds_per_point
     if seconds is None and chosen:
         seconds = pool.template.implementation(chosen).cost(host.platform)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -73,7 +73,7 @@ class Learned:
             return None
         corrected = measured.scaled(self.pace.get(host, 1.0))
         spread = math.hypot(measured.error, self.spread.get(host, 0.0))
-        return SpeedFunction(corrected.rows, corrected.seconds_per_point, spread)
+        return replace(corrected, error=spread)
 
 
 def document_name(application: str, version: str) -> str:
@@ -109,7 +109,12 @@ def store_speeds(
 
     def change(document: state.Document) -> state.Document:
         functions = {
-            name: {"rows": f.rows, "seconds_per_point": f.seconds_per_point, "error": f.error}
+            name: {
+                "rows": f.rows,
+                "seconds_per_point": f.seconds_per_point,
+                "error": f.error,
+                "columns": f.columns,
+            }
             for name, f in measured.items()
         }
         document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
@@ -190,7 +195,11 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     times = [r * s for r, s in zip(rows, points, strict=True)]
     if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
         return None
-    return SpeedFunction(tuple(rows), tuple(points), float(error) if _is_positive(error) else 0.0)
+    error = float(error) if _is_positive(error) else 0.0
+    columns = entry.get("columns", 0)
+    return SpeedFunction(
+        tuple(rows), tuple(points), error, int(columns) if _is_positive(columns) else 0
+    )
 
 
 def _bounded(value: float) -> float:

@@ -117,7 +117,7 @@ class World:
                 say(f"{one.name}: {error}")
                 continue
             known[one.name] = SpeedFunction.measured(
-                [(p.rows, p.seconds_per_point, p.error) for p in points]
+                [(p.rows, p.seconds_per_point, p.error) for p in points], self._grid
             )
             at_unit = known[one.name].at(self._grid * UNIT)
             self._unit = min(self._unit, (one.name, at_unit), key=lambda unit: unit[1])

@@ -38,6 +38,16 @@ def test_speeds_come_back_as_they_were_stored():
     assert recall("heat", "2") == Learned()
 
 
+def test_what_was_measured_on_long_rows_holds_for_as_many_points_in_short_ones():
+    wide = SpeedFunction.measured([(100, 1e-9, 0.0), (300, 2e-9, 0.0)], columns=6000)
+    store_speeds(*APP, "ada", {"numpy": wide})
+    again = recall(*APP).speed("ada", "numpy")
+    assert again == wide
+    assert again.on(3000).at(200.0) == pytest.approx(wide.at(100.0))
+    assert again.on(3000).at(400.0) == pytest.approx(wide.at(200.0))
+    assert again.on(3000).on(6000) == wide
+
+
 def test_a_new_calibration_forgets_what_runs_taught_about_the_old_one():
     learn(*APP, {"ada": 2.0, "bob": 3.0}, None, 1.0, None)
     store_speeds(*APP, "ada", {"numpy": SpeedFunction.constant(1e-9)})
