@@ -1,6 +1,6 @@
 """A program: spin on some CPUs for a moment and print the share of one CPU that it got.
 
-``python -I -S spin.py SECONDS CPU,CPU,..``. It imports nothing but built-in modules, so that it
+``python -I -S spin.py SECONDS CPU,CPU,..``. It imports little, so that it
 starts quickly on a busy machine.
 """
 
@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 PAUSE = 5e-4
 """Seconds between two looks at the clock that mean that somebody else had the CPU."""
