@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from apples.conditions import Conditions, listed
@@ -29,13 +28,12 @@ from nws import (
     SensorError,
     ServiceError,
     Weather,
-    probe_share,
 )
 
 ROUNDS = 5
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
 READINGS, SPACING = 5, 0.01
-PROBE_SECONDS = 0.05
+PROBE_EVERY = 0.0
 """Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
 MOST_LINKED = 64
 """Hosts on one machine whose links are told one by one."""
@@ -90,8 +88,7 @@ class LiveSky:
                     cpus or None,
                     readings=READINGS,
                     spacing=SPACING,
-                    probe=partial(probe_share, seconds=PROBE_SECONDS),
-                    probe_every=0.0,
+                    probe_every=PROBE_EVERY,
                 )
             if self.local:
                 self._sensors["memory"] = FreeMemorySensor("memory")

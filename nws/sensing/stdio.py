@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
-from nws.linux.probe import probe_share
 from nws.measurement import Measurement
 from nws.sensing.wire import LONGEST_LINE, answer, question
 from nws.sensor import Sensor, SensorError
@@ -23,7 +22,6 @@ from nws.tcp import Endpoint
 
 READINGS: Final = 5
 SPACING: Final = 0.01
-PROBE_SECONDS: Final = 0.1
 MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
 
@@ -79,7 +77,6 @@ class StdioSensor:
                     host,
                     readings=READINGS,
                     spacing=SPACING,
-                    probe=_spin,
                     probe_every=0.0,
                 ),
                 FreeMemorySensor(host),
@@ -116,10 +113,6 @@ class StdioSensor:
             except SensorError as error:
                 failures.append(f"{sensor.series[0]}: {error}")
         return answer(number, self._clock(), found, failures)
-
-
-def _spin(cpus: frozenset[int]) -> float:
-    return probe_share(cpus, PROBE_SECONDS)
 
 
 def main() -> int:
