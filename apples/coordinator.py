@@ -162,7 +162,11 @@ class Coordinator(Tending):
         ------
         ModelError
             A user's own planner returned something that is no schedule of these hosts.
+        NoFeasiblePlanError
+            The set is empty: every host was refused, with the reasons recorded.
         """
+        if not resources:
+            raise NoFeasiblePlanError(tuple(self.deliberation.rejections))
         self.deliberation.considered += 1
         return _checked((planner or self.planner)(resources, self.information), resources)
 
@@ -238,12 +242,8 @@ class Coordinator(Tending):
         one sky; the choice stays.
         """
         record = self.deliberation
-        before, record.estimates, record.chosen, record.information = (
-            record.estimates,
-            [],
-            None,
-            None,
-        )
+        before = record.estimates
+        record.estimates, record.chosen, record.information = [], None, None
         for candidate in before:
             self.estimate(candidate.schedule)
         return self.best(

@@ -50,6 +50,7 @@ class Done:
     @property
     def document(self):
         """What it printed, as JSON."""
+        assert self.out, f"nothing printed, exit code {self.code}: {self.err}"
         return json.loads(self.out)
 
 

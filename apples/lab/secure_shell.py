@@ -15,6 +15,9 @@ from apples.lab.record import TRANSPORT, Machine
 
 ANSWER_SECONDS = 15.0
 PORT = 22
+INNER = {"SHLVL": "1"}
+"""A shell inside a shell: for a command from sshd, bash runs ``~/.bashrc`` only where it is the outermost one.
+All hosts of a lab share one home: what that file does would run under each quota, and wait for a shared lock."""
 
 
 def quoted(path: Path, expanded: bool = True) -> str:
@@ -38,7 +41,7 @@ def quoted(path: Path, expanded: bool = True) -> str:
 
 def server_config(machine: Machine, folder: Path) -> str:
     """Return the sshd configuration of one host; `folder` holds the lab's keys."""
-    variables = " ".join(f"{name}={value}" for name, value in TRANSPORT.items())
+    variables = " ".join(f"{name}={value}" for name, value in {**TRANSPORT, **INNER}.items())
     return f"""Port {PORT}
 ListenAddress {machine.address}
 HostKey {quoted(folder / f"host-{machine.name}.key", expanded=False)}

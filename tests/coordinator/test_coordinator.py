@@ -91,6 +91,13 @@ def test_every_blueprint_refuses_what_does_not_fit_with_two_numbers_each(bluepri
         assert sum(c.isdigit() for c in refusal.reason) >= 2
 
 
+@pytest.mark.parametrize("blueprint", ALL)
+def test_every_blueprint_tells_why_no_host_is_left(blueprint):
+    user = '[constraints]\nexclude = ["h0", "h1"]\n'
+    with pytest.raises(NoFeasiblePlanError, match="h0 is excluded by the user"):
+        decided(pool(hosts(1e-9, 1e-9), NEAR, user=user), blueprint)
+
+
 def test_best_of_nothing_is_an_error():
     with pytest.raises(NoFeasiblePlanError, match="no host was left to consider"):
         Coordinator(pool(hosts(1e-9))).best([])

@@ -99,6 +99,14 @@ def test_a_login_lands_in_the_hosts_own_limits_and_namespaces(lab):
     assert "UCX_TLS=tcp,self" in over_ssh(lab, "bob", "env").splitlines()
 
 
+def test_a_login_does_not_run_the_start_up_file_that_all_hosts_share(lab, tmp_path):
+    (tmp_path / ".bashrc").write_text("echo from the start-up file\n")
+    words = [f"HOME={tmp_path}", "bash", "-c", "true"]
+    as_the_first = over_ssh(lab, "bob", "env", "SHLVL=$((SHLVL - 1))", *words)
+    assert as_the_first == ""
+    assert over_ssh(lab, "bob", "env", "-u", "SHLVL", *words) == "from the start-up file"
+
+
 def test_the_memory_limit_ends_what_takes_more(lab):
     hungry = "x = bytearray(400 << 20); print(len(x))"
     with pytest.raises(AssertionError):
