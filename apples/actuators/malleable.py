@@ -1,10 +1,11 @@
-"""`MalleableActuator`: runs a schedule on this machine as a job that can shrink, grow and migrate."""
+"""`MalleableActuator`: runs a schedule as a job that can shrink, grow and migrate, here or over ssh."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from apples.launch.hydra import Segment
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run
+from apples.launch.seating import looked, seats_of_all
 from apples.launch.starting import silence, started
 from apples.launch.talk import Talk, to_stderr
 from apples.launch.task import run_task
@@ -24,8 +26,9 @@ from apples.malleable.command import Command as MapCommand
 from apples.malleable.command import Share
 from apples.malleable.control import SECRET_BYTES
 from apples.malleable.conversing import SILENCE_SECONDS, Conversation
-from apples.malleable.job_file import Engine, JobFile
+from apples.malleable.job_file import Engine, JobFile, Place
 from apples.malleable.protocol.messages import BUSY, Verdict
+from apples.remote.fitness import Finding
 from apples.resources import Host
 from apples.schedule import Schedule
 
@@ -34,7 +37,7 @@ RESIZE_SECONDS = 60.0
 
 
 class MalleableExecution(RunExecution):
-    """A job on this machine. `talking` speaks with its anchor."""
+    """A malleable job. `talking` speaks with its anchor."""
 
     def __init__(self, run: Run, talking: Conversation, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(run, warnings)
@@ -90,7 +93,7 @@ def resized(verdict: Verdict) -> Resized:
 
 
 class MalleableActuator(Actuator):
-    """Speaks to this machine, through an anchor that starts one MPI world a host.
+    """Speaks to this machine, or to all of the list over ssh, through an anchor that starts one MPI world a host.
 
     Parameters
     ----------
@@ -106,6 +109,13 @@ class MalleableActuator(Actuator):
         Hosts on which a parked group may wait for a growth.
     engine
         ``merge``, ``restart``, or ``auto``.
+    ssh
+        Whether hosts of the list that are other machines are reached; else all are played by this one.
+
+    Raises
+    ------
+    UsageError
+        The restart engine over ssh: it starts all ranks at once, by one launcher.
     """
 
     def __init__(
@@ -122,30 +132,51 @@ class MalleableActuator(Actuator):
         commit_seconds: float = 0.0,
         warm: Collection[str] = (),
         engine: Engine = "auto",
+        ssh: bool = False,
     ) -> None:
+        if ssh and engine == "restart":
+            raise UsageError(
+                "engine restart: over ssh every host has a launcher of its own; use merge"
+            )
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
-        self.warm, self.engine = warm, engine
+        self.warm, self.engine, self.ssh = warm, engine, ssh
+
+    def look(self, information: InformationPool) -> InformationPool:
+        """Look at every other machine: a malleable program finds its side of the job in apples there."""
+        if not self.ssh:
+            return information
+        information = looked(information, self.talk)
+        strange = {
+            name: replace(one, findings=(*one.findings, _stranger(one.apples)))
+            for name, one in information.looked_at.items()
+            if not one.refusal and one.apples != version("apples")
+        }
+        for name, one in strange.items():
+            self.talk(f"warning: {name} cannot be used: {one.refusal}")
+        return information.knowing(strange)
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return the anchor's command, with a secret of its own; quotas are left out."""
-        job = self._job("dry-run", segments(information), schedule, information)
+        places = self._places(segments(information), information)
+        job = self._job("dry-run", places, schedule, information)
         return anchored.command(job, b"\0" * SECRET_BYTES, self.folder)
 
     def actuate(self, schedule: Schedule, information: InformationPool) -> MalleableExecution:
         """Start the job on this machine; returns once every rank is ready."""
         name = self.job or job_name()
         everybody = segments(information)
-        quotas = Quotas.plan(_slower_hosts(information), name)
+        quotas = Quotas.plan({} if self.ssh else _slower_hosts(information), name)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
         ranks = [replace(one, cgroup=quotas.joined(one.host)) for one in everybody]
         members = {a.host.name: a.ranks for a in schedule.allocations}
         secret = self._secret()
+        places = self._places(ranks, information)
         order = anchored.command(
-            self._job(name, ranks, schedule, information), secret, self.folder
+            self._job(name, places, schedule, information), secret, self.folder
         )
         quiet = self.silence_seconds or silence(schedule, information)
 
@@ -172,10 +203,19 @@ class MalleableActuator(Actuator):
             return secrets.token_bytes(SECRET_BYTES)
         return bytes.fromhex((self.folder / anchored.SECRET_FILE).read_text("ascii"))
 
+    def _places(self, ranks: Sequence[Segment], information: InformationPool) -> list[Place]:
+        """Return where the job may ever be."""
+        if not self.ssh:
+            return [anchored.place(one, warm=one.host in self.warm) for one in ranks]
+        return [
+            anchored.place_among(one, warm=one.segment.host in self.warm)
+            for one in seats_of_all(information)
+        ]
+
     def _job(
         self,
         name: str,
-        ranks: Sequence[Segment],
+        places: Sequence[Place],
         schedule: Schedule,
         information: InformationPool,
     ) -> JobFile:
@@ -183,16 +223,15 @@ class MalleableActuator(Actuator):
             what = information.template.name
             raise ApplicationError(f"{what}: its template does not say 'malleable = true'")
         limits = information.specifications.constraints
-        most = min(limits.maximum_hosts or len(ranks), len(ranks))
+        most = min(limits.maximum_hosts or len(places), len(places))
         members = [Share(a.host.name, float(a.rows)) for a in schedule.allocations]
         return anchored.job_of(
             name,
-            ranks,
+            places,
             members,
             run_task(schedule, information, output=self.output, save=self.save),
             minimum=min(limits.minimum_hosts, len(members)),
             maximum=max(most, len(members)),
-            warm=self.warm,
             commits=self.commits,
             commit_seconds=self.commit_seconds,
             engine=self.engine,
@@ -210,8 +249,13 @@ def segments(information: InformationPool) -> list[Segment]:
             host.cpus,
         )
         for host in information.hosts
-        if information.implementation(host)
+        if information.implementation(host) and not information.unfit(host)
     ]
+
+
+def _stranger(found: str) -> Finding:
+    what = f"apples {found} there" if found else "apples is not installed for its Python"
+    return Finding("apples", "fail", f"{what}, a malleable job needs {version('apples')}")
 
 
 def _in_order(ranks: Sequence[Segment], members: Mapping[str, int]) -> list[Segment]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from apples.execution import RunExecution
+from apples.information import elsewhere
 from apples.launch import anchored
 from apples.launch.hydra import Segment
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.talk import Talk, to_stderr
 from apples.malleable.command import Share
 from apples.malleable.conversing import SILENCE_SECONDS, Conversation
-from apples.malleable.job_file import JobFile, Place
+from apples.malleable.job_file import Place
+from apples.remote import ssh
 from apples.resources import Host, HostList
 
 QUIET_SECONDS = 5.0
 """Of the anchor, which says every second that it is there."""
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
 
 class ProgramExecution(RunExecution):
@@ -75,14 +72,11 @@ def start_program(
     LaunchError
         It cannot be started.
     """
-    segments = [Segment(host.name, 1, tuple(argv), host.cpus) for host in hosts]
+    places = [_placed(host, hosts, tuple(argv)) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
-    made = anchored.job_of(
-        job, segments, [Share(first)], task, minimum=1, maximum=1, commits=shared
-    )
-    places = tuple(_placed(place, hosts[place.host], hosts.ssh_config) for place in made.hosts)
-    order = anchored.command(_with_hosts(made, places), secret, folder, anchored.PROGRAM_ANCHOR)
+    made = anchored.job_of(job, places, [Share(first)], task, minimum=1, maximum=1, commits=shared)
+    order = anchored.command(made, secret, folder, anchored.PROGRAM_ANCHOR)
     names = [host.name for host in hosts]
     run = Run(
         replace(order, environment={}),
@@ -98,31 +92,8 @@ def start_program(
     return ProgramExecution(run, Conversation(job, secret, folder / anchored.ANNOUNCE_FILE))
 
 
-def reach(host: Host, ssh_config: str = "") -> tuple[str, ...]:
-    """Return what leads to a host, before a command: nothing for a part of this machine, else ssh.
-
-    Examples
-    --------
-    >>> reach(Host("ada")), reach(Host("bob", address="192.0.2.7", user="eve"))[-1]
-    ((), 'eve@192.0.2.7')
-    """
-    if not host.address or host.cpus or host.address in _own_addresses():
-        return ()
-    where = f"{host.user}@{host.address}" if host.user else host.address
-    return (*SSH, *(("-F", ssh_config) if ssh_config else ()), where)
-
-
-def _own_addresses() -> set[str]:
-    found = {entry.address for card in psutil.net_if_addrs().values() for entry in card}
-    return found | {"localhost", socket.gethostname()}
-
-
-def _placed(place: Place, host: Host, ssh_config: str) -> Place:
-    """Return the place with the way there; the program's environment stays the user's own."""
-    python = host.python or sys.executable
-    way = reach(host, ssh_config)
-    return replace(place, reach=way, python=python, environment={})
-
-
-def _with_hosts(job: JobFile, places: tuple[Place, ...]) -> JobFile:
-    return replace(job, hosts=places)
+def _placed(host: Host, hosts: HostList, program: tuple[str, ...]) -> Place:
+    """Return where the program may run; its environment stays the user's own."""
+    segment = Segment(host.name, 1, program, host.cpus)
+    way = () if host not in elsewhere(hosts) else tuple(ssh.command(ssh.reach(host, hosts)))
+    return replace(anchored.place(segment), reach=way, environment={})

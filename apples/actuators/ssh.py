@@ -11,15 +11,14 @@ from pathlib import Path
 
 from apples.actuator import Actuator, Command
 from apples.execution import RunExecution
-from apples.information import InformationPool, is_here, needs_of
+from apples.information import InformationPool
 from apples.launch import ssh
 from apples.launch.processes import job_name
 from apples.launch.run import STARTUP_SECONDS, Run
-from apples.launch.seating import bound_seats, own_address, seats
+from apples.launch.seating import bound_seats, looked, own_address, seats
 from apples.launch.starting import silence, started
 from apples.launch.talk import Talk, to_stderr
 from apples.launch.task import run_task
-from apples.remote import preflight
 from apples.schedule import Schedule
 
 
@@ -48,21 +47,7 @@ class SshActuator(Actuator):
 
     def look(self, information: InformationPool) -> InformationPool:
         """Look at every other machine the user may use and nobody has looked at."""
-        refused = information.specifications.constraints.refusal
-        unseen = [
-            host
-            for host in information.hosts
-            if host.name not in information.looked_at
-            and not is_here(host)
-            and refused(host.name, host.site) is None
-        ]
-        if not unseen:
-            return information
-        found = preflight.preflight(unseen, information.hosts, needs_of(information))
-        for name, one in found.items():
-            if one.refusal:
-                self.talk(f"warning: {name} cannot be used: {one.refusal}")
-        return information.knowing(found)
+        return looked(information, self.talk)
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return the mpiexec command, to be started where its files were written."""

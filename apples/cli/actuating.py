@@ -50,6 +50,8 @@ def _slurm(output: Path | None, settings: Sequence[str]) -> Actuator:
     return SlurmActuator(output, save=output is not None, options=options)
 
 
+MOVING = ("local", "ssh")
+"""Where a job can be moved while it runs."""
 ACTUATORS: Mapping[str, Make] = {"local": _local, "ssh": _ssh, "slurm": _slurm}
 
 
@@ -88,24 +90,30 @@ def actuator_of(name: str, output: Path | None, slurm: Sequence[str] | None = No
 
 
 def malleable_of(
-    information: InformationPool, blueprint: str, output: Path | None, elastic: Mapping[str, Any]
+    name: str, output: Path | None, information: InformationPool, what: str, **elastic: Any
 ) -> Actuator:
-    """Return the actuator of a job that a blueprint moves while it runs."""
+    """Return the actuator of a job that is moved while it runs, through the actuator of that name.
+
+    Parameters
+    ----------
+    what
+        Option that makes it move, for messages.
+
+    Raises
+    ------
+    UsageError
+        The template is of no malleable program, or slurm was asked for.
+    """
     if not information.template.malleable:
-        name = information.template.name
         raise UsageError(
-            f"--blueprint {blueprint}: moves the application while it runs, and the template of "
-            f"{name} does not say 'malleable = true'"
+            f"{what}: moves the application while it runs, and the template of "
+            f"{information.template.name} does not say 'malleable = true'"
         )
-    return MalleableActuator(output, save=output is not None, **elastic)
-
-
-def demand_local(name: str, what: str) -> None:
-    """Refuse what only this machine's actuator can do where another one was asked for."""
-    if name != "local":
+    if name not in MOVING:
         raise UsageError(
-            f"{what}: a job that moves while it runs needs --actuator local, not {name}"
+            f"{what}: a job that moves while it runs needs --actuator {' or '.join(MOVING)}, not {name}"
         )
+    return MalleableActuator(output, save=output is not None, ssh=name == "ssh", **elastic)
 
 
 def others_of(name: str, hosts: HostList) -> Sequence[Host]:

@@ -20,7 +20,6 @@ from apples.cli.actuating import (
     SlurmSettings,
     actuator_name,
     actuator_of,
-    demand_local,
     malleable_of,
     others_of,
     remembering,
@@ -108,13 +107,12 @@ def run(
     elastic = {"warm": _listed(warm), "commit_seconds": commit, "engine": engine}
     through = actuator_name(actuator, hosts)
     if detach:
-        demand_local(through, "--detach")
         actuator_of(through, output, slurm)
         return _detached(
             order_of(
                 hosts, template, user, output, settings=settings, blueprint=blueprint,
                 weather=weather, planner=planner, distance=distance, model=model,
-                verify=not no_verify, **elastic,
+                verify=not no_verify, actuator=through, slurm=slurm or [], **elastic,
             ),
             json,
         )  # fmt: skip
@@ -131,8 +129,7 @@ def run(
     if report is not None:
         make_folder(report)
     if coordinator.deliberation.policy is not None:
-        demand_local(through, f"--blueprint {name}")
-        starter = malleable_of(information, name, output, elastic)
+        starter = malleable_of(through, output, information, f"--blueprint {name}", **elastic)
     started = Coordinator(
         coordinator.present,
         starter,

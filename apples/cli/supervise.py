@@ -14,16 +14,24 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apples.actuator import Execution, Outcome, Progress
-from apples.actuators import LocalActuator, MalleableActuator
+from apples.actuator import Actuator, Execution, Outcome, Progress
 from apples.cli import deciding, unmodified
+from apples.cli.actuating import (
+    MOVING,
+    actuator_of,
+    malleable_of,
+    others_of,
+    remembering,
+    weather_of,
+)
 from apples.cli.job_face import placed
 from apples.cli.plan import decide
 from apples.cli.program import say
-from apples.cli.run import carry_out
+from apples.cli.run import carry_out, same
 from apples.coordinator import Coordinator
 from apples.errors import ApplesError, ApplicationError
 from apples.information import InformationPool, under_live_weather
@@ -75,10 +83,13 @@ class Supervisor:
         os.chdir(order["directory"])
         if "program" in order:
             return self._program(order)
+        through = order["actuator"]
+        others, sky = partial(others_of, through), weather_of(through, order["weather"])
         information = deciding.information_of(
             Path(order["hosts"]), Path(order["template"]), Path(order["user"]),
-            order["settings"], order["weather"], order["model"],
+            order["settings"], sky, order["model"], others,
         )  # fmt: skip
+        information = information if sky == order["weather"] else remembering(information)
         name, method = deciding.blueprint_of(order["blueprint"], information)
         coordinator = deciding.coordinator_of(
             information, None, order["planner"], order["distance"]
@@ -96,7 +107,7 @@ class Supervisor:
             self._actuator(order, information),
             selector=coordinator.selector,
             planner=coordinator.planner,
-            fresh=under_live_weather if order["weather"] == "live" else lambda pool: pool,
+            fresh=partial(under_live_weather, others=others) if sky == "live" else same,
         )
         started.deliberation = coordinator.deliberation
         return carry_out(
@@ -118,15 +129,16 @@ class Supervisor:
         self.record["hosts"] = [times.host for times in outcome.hosts]
         return unmodified.result_of(order, outcome)
 
-    def _actuator(
-        self, order: Record, information: InformationPool
-    ) -> LocalActuator | MalleableActuator:
+    def _actuator(self, order: Record, information: InformationPool) -> Actuator:
         output = Path(order["output"]) if order["output"] else None
-        if not information.template.malleable:
-            return LocalActuator(output, save=output is not None, talk=say)
-        return MalleableActuator(
+        through = order["actuator"]
+        if not information.template.malleable or through not in MOVING:
+            return actuator_of(through, output, order["slurm"])
+        return malleable_of(
+            through,
             output,
-            save=output is not None,
+            information,
+            "--detach",
             talk=say,
             folder=self.job.folder,
             job=self.job.id,

@@ -1,53 +1,79 @@
-"""What starts a malleable job on this machine: the anchor's job file and its command, built and not run.
+"""What starts a malleable job: the anchor's job file and its command, built and not run.
 
-The anchor takes the place of mpiexec behind the watchdog; it starts one mpiexec a host itself.
+The anchor takes the place of mpiexec behind the watchdog, on this machine; it has one mpiexec a host started,
+by a guard there.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from apples.launch import bind, hydra
 from apples.launch.hydra import Command, Segment
+from apples.launch.ssh import Seat, carried
 from apples.malleable.command import Share
 from apples.malleable.job_file import Engine, JobFile, Place
+from apples.remote import ssh as line
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
+QUIET = {"UCX_LOG_LEVEL": "error"}
+"""UCX warns of a pooled request of its own whenever a world leaves."""
 JOB_FILE = "job.json"
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 ANNOUNCE_FILE = "control.json"
 ANCHOR = "apples.malleable.anchor"
+PYTHON = "{python}"
+"""A host's own interpreter, which its guard knows."""
 PROGRAM_ANCHOR = "apples.malleable.programs.anchor"
 
 
-def places(segments: Sequence[Segment], warm: Collection[str] = ()) -> tuple[Place, ...]:
-    """Return the hosts a job may use, all of them parts of this machine.
+def place(segment: Segment, *, warm: bool = False) -> Place:
+    """Return a host that is a part of this machine, as all the others are."""
+    environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
+    return _here(segment, environment, warm)
 
-    Parameters
-    ----------
-    warm
-        Hosts on which a parked group may wait for a growth.
-    """
-    return tuple(
-        Place(
-            one.host,
-            one.ranks,
-            one.program,
-            sys.executable,
-            bind.__file__,
-            hydra.mpiexec(),
-            hydra.OPTIONS,
-            one.cpus,
-            one.cgroup,
-            environment={**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD},
-            warm=one.host in warm,
-        )
-        for one in segments
+
+def place_among(seat: Seat, *, warm: bool = False) -> Place:
+    """Return a host where others are other machines: reached over ssh, or this machine beside them."""
+    segment = seat.segment
+    environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **seat.environment}
+    if seat.reach is None:
+        return _here(segment, environment, warm)
+    program = (PYTHON if word == seat.reach.python else word for word in segment.program)
+    return Place(
+        segment.host,
+        segment.ranks,
+        tuple(program),
+        PYTHON,
+        "{apples.launch.bind}",
+        "{mpiexec}",
+        hydra.OPTIONS,
+        reach=tuple(line.command(seat.reach)),
+        environment=environment,
+        warm=warm,
+        directory=seat.directory,
+        programs=seat.programs,
+    )
+
+
+def _here(segment: Segment, environment: Mapping[str, str], warm: bool) -> Place:
+    return Place(
+        segment.host,
+        segment.ranks,
+        segment.program,
+        sys.executable,
+        bind.__file__,
+        hydra.mpiexec(),
+        hydra.OPTIONS,
+        segment.cpus,
+        segment.cgroup,
+        environment=environment,
+        warm=warm,
     )
 
 
@@ -68,7 +94,8 @@ def command(job: JobFile, secret: bytes, folder: Path | None, anchor: str = ANCH
         where = {name: str(folder / file) for name, file in where.items()}
     files[JOB_FILE] = with_control(job, where).dumps()
     argv = (sys.executable, "-m", anchor, JOB_FILE)
-    return Command(argv, {**hydra.LOOPBACK, **hydra.ONE_THREAD}, files)
+    alone = not any(place.reach for place in job.hosts)
+    return Command(argv, {**(hydra.LOOPBACK if alone else {}), **hydra.ONE_THREAD}, files)
 
 
 def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
@@ -79,13 +106,12 @@ def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
 
 def job_of(
     name: str,
-    segments: Sequence[Segment],
+    places: Sequence[Place],
     members: Sequence[Share],
     task: Mapping[str, Any],
     *,
     minimum: int = 1,
     maximum: int = 0,
-    warm: Collection[str] = (),
     commits: Path | None = None,
     commit_seconds: float = 0.0,
     engine: Engine = "auto",
@@ -94,7 +120,7 @@ def job_of(
 
     Parameters
     ----------
-    segments
+    places
         Every host the job may ever use.
     members
         The first map.
@@ -102,7 +128,7 @@ def job_of(
     return JobFile(
         name,
         str(Path.cwd()),
-        places(segments, warm),
+        tuple(places),
         tuple(members),
         json.loads(json.dumps(task, allow_nan=False)),
         minimum,

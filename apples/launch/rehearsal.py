@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apples.launch.anchored import job_of
+from apples.launch.anchored import job_of, place
 from apples.launch.hydra import Segment
 from apples.launch.leftovers import leftovers
 from apples.launch.processes import job_name
@@ -98,9 +98,12 @@ def rehearse(
         Called with the anchor before it runs.
     """
     name = job_name()
-    segments = [Segment(host, count, tuple(program)) for host, count in slots.items()]
+    places = [
+        place(Segment(host, count, tuple(program)), warm=host in warm)
+        for host, count in slots.items()
+    ]
     made = job_of(
-        name, segments, first, task or {}, minimum=minimum, warm=warm,
+        name, places, first, task or {}, minimum=minimum,
         commits=commits, commit_seconds=commit_seconds, engine=engine,
     )  # fmt: skip
     job = _with(made, environment or {})
@@ -144,8 +147,8 @@ def _listen(anchor: Anchor, handle: int) -> _Heard:
 
 def _with(job: JobFile, environment: Mapping[str, str]) -> JobFile:
     raw = json.loads(job.dumps())
-    for place in raw["hosts"]:
-        place["environment"].update(environment)
+    for host in raw["hosts"]:
+        host["environment"].update(environment)
     return loads(json.dumps(raw))
 
 

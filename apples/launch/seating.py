@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from apples.errors import ApplesError, LaunchError
-from apples.information import InformationPool, is_here, own_files
+from apples.information import InformationPool, is_here, needs_of, own_files
 from apples.launch import ssh
 from apples.launch.binding import bound_apart
 from apples.launch.hydra import Segment
+from apples.launch.talk import Talk
 from apples.remote import preflight
 from apples.remote.ask import printable
 from apples.remote.look import network, own_machine
@@ -56,6 +57,44 @@ def seat(
         own_files(information, program),
         extra,
     )
+
+
+def seats_of_all(information: InformationPool) -> list[ssh.Seat]:
+    """Return where ranks run on every host with an implementation that nobody refused, with all its slots.
+
+    Raises
+    ------
+    LaunchError
+        A host whose address nobody knows.
+    """
+    rows = information.application.rows
+    every = Schedule(
+        tuple(
+            Allocation(host, rows, information.implementation(host))
+            for host in information.hosts
+            if information.implementation(host) and not information.unfit(host)
+        )
+    )
+    return seats(every, information)
+
+
+def looked(information: InformationPool, talk: Talk) -> InformationPool:
+    """Look at every other machine the user may use and nobody has looked at."""
+    refused = information.specifications.constraints.refusal
+    unseen = [
+        host
+        for host in information.hosts
+        if host.name not in information.looked_at
+        and not is_here(host)
+        and refused(host.name, host.site) is None
+    ]
+    if not unseen:
+        return information
+    found = preflight.preflight(unseen, information.hosts, needs_of(information))
+    for name, one in found.items():
+        if one.refusal:
+            talk(f"warning: {name} cannot be used: {one.refusal}")
+    return information.knowing(found)
 
 
 def bound_seats(

@@ -80,8 +80,7 @@ class Engine:
             self._tell_leader("restart", 0)
             return
         self.stage = "start"
-        for host in self._turn.joining:
-            self.fleet.have(host)
+        self.fleet.have(*self._turn.joining)
         self._started()
 
     def turn(self) -> None:
@@ -116,8 +115,7 @@ class Engine:
         if self.restarts:
             self.fleet.have_world(turn.joining)
             return
-        for host in turn.joining:
-            self.fleet.have(host)
+        self.fleet.have(*turn.joining)
 
     def _started(self) -> None:
         """Go on when everyone who is to join has parked."""
@@ -155,7 +153,8 @@ class Engine:
         self.fleet[key].tell({"do": word, "plan": self._plan(), "joining": joining}, 0)
 
     def _plan(self) -> Message:
-        return self._turn.plan(self.job, self.epoch, self.members, self.slots)
+        commits = self.fleet.commits(member.host for member in self._turn.new)
+        return self._turn.plan(self.job, self.epoch, self.members, self.slots, commits)
 
     def _hear(self, group: Group, rank: int, message: Message) -> None:
         word = message["say"]

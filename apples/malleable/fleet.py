@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
@@ -43,15 +43,16 @@ class Fleet:
         """Yield every group, of those there are now."""
         return iter(list(self.groups.values()))
 
-    def have(self, host: str) -> None:
-        """Have a group on a host, parked soon if it is not."""
-        group = self.groups.get(host)
-        self.released.discard(host)
-        if group is None or group.gone:
-            group = self.groups[host] = self._new([self.job.place(host)])
-            group.start()
-        elif group.phase == "empty":
-            group.start()
+    def have(self, *hosts: str) -> None:
+        """Have a group on each host, parked soon if it is not."""
+        for host in hosts:
+            group = self.groups.get(host)
+            self.released.discard(host)
+            if group is None or group.gone:
+                group = self.groups[host] = self._new([self.job.place(host)])
+                group.start()
+            elif group.phase == "empty":
+                group.start()
 
     def have_world(self, hosts: Sequence[str]) -> None:
         """Start all ranks of some hosts as one world."""
@@ -76,6 +77,11 @@ class Fleet:
     def warm(self) -> tuple[str, ...]:
         """Return the hosts where a group is parked."""
         return tuple(group.host for group in self if group.phase == "parked")
+
+    def commits(self, hosts: Iterable[str]) -> str:
+        """Return the directory of committed states if all these hosts see it; else none."""
+        groups = [self.groups[key] for key in hosts if key in self.groups]
+        return self.job.commits if all(group.sees_commits for group in groups) else ""
 
     def order(self, word: str, group: Group) -> Message:
         """Return what every rank of a group is told when it becomes a member."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from apples.malleable.job_file import JobFile, Place
 
 GUARD = Path(__file__).with_name("guard.py")
+FAR_GUARD = "apples.malleable.far_guard"
 SILENCE_SECONDS = 3.0
 """Of a guard that was heard before."""
 BIRTH_SECONDS = 15.0
@@ -57,16 +58,17 @@ class Group:
         self.phase: Phase = "starting"
         self.declared: Message = {}
         self.parked_ranks = 0
+        self.sees_commits = True
         self._hear, self._lose, self._selector = hear, lose, selector
         self._input = b""
         self._unsent = b""
         self._heard: float | None = None
         self._begun = self._pinged = time.monotonic()
-        reach = self.places[0].reach
-        here = () if reach else (str(folder.absolute()),)
-        argv = [*reach, self.places[0].python, "-I", "-S", str(GUARD), *here]
+        first = self.places[0]
+        here = [first.python, "-I", "-S", str(GUARD), str(folder.absolute())]
+        there = [*first.reach, "-I", "-m", FAR_GUARD]
         self._guard = subprocess.Popen(
-            argv,
+            there if first.reach else here,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "APPLES_JOB": job.job},
@@ -109,6 +111,7 @@ class Group:
             argv=self._argv(),
             files=files,
             environment=environment,
+            commits=self.job.commits,
         )
 
     def parked(self, declared: Message) -> None:
@@ -176,11 +179,15 @@ class Group:
         return argv
 
     def _launch_file(self) -> str:
-        hosts = [
+        first = self.places[0]
+        hosts: list[Message] = [
             {"host": p.host, "program": p.program, "cpus": p.cpus, "cgroup": p.cgroup}
             for p in self.places
         ]
-        return json.dumps({"directory": self.job.directory, "hosts": hosts})
+        if first.reach:
+            hosts[0]["programs"] = first.programs
+            return json.dumps({"directory": first.directory, "hosts": hosts})
+        return json.dumps({"directory": first.directory or self.job.directory, "hosts": hosts})
 
     def _send(self, word: str, **fields: object) -> None:
         self._unsent += json.dumps({"do": word, **fields}).encode() + b"\n"
@@ -222,6 +229,10 @@ class Group:
             self._hear(self, message["rank"], message["message"])
         elif word == "lost":
             self._lost(message["why"])
+        elif word == "blind":
+            self.sees_commits = False
+            where = f"{self.host} does not see {self.job.commits}"
+            print(f"warning: {where}: states are kept in memory only", file=sys.stderr, flush=True)  # noqa: T201 - talk
         elif word == "empty":
             self.phase = "empty"
             self._hear(self, -1, {"say": "empty"})

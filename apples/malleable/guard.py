@@ -1,14 +1,14 @@
 """Guards what a job runs on one host, whatever happens to the anchor, the launcher or a rank.
 
-Run by path as ``python -I -S guard.py FOLDER``; standard library only. It is the parent of the group's
-mpiexec and the subreaper of all below it. Its standard input and output are the wire to the anchor, JSON
-lines; every rank has a socket to it. It reports a rank that ended or was stopped, and keeps the memory
-that ranks hand it (commit copies outlive their ranks, not their host). When its input ends, or the anchor
-is silent for too long, it ends everything and itself.
+Run by path as ``python -I -S guard.py FOLDER``; standard library only. (On other machines: `far_guard`.)
+It is the parent of the group's mpiexec and the subreaper of all below it. Its standard input and output are
+the wire to the anchor, JSON lines; every rank has a socket to it. It reports a rank that ended or was
+stopped, and keeps the memory that ranks hand it (commit copies outlive their ranks, not their host). When
+its input ends, or the anchor is silent for too long, it ends everything and itself.
 
 Words of the anchor: ``start`` (argv, files, environment), ``tell`` (message to the ranks), ``end``,
 ``ping``. Words to it: ``alive``, ``said`` (rank, message), ``output``, ``errors``, ``lost`` (why),
-``empty`` (no process of the group is left).
+``empty`` (no process of the group is left), ``blind`` (the directory of committed states is not there).
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ import json
 import os
 import select
 import selectors
-import shutil
 import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 # Started by path without site packages, on any host: it finds its neighbour itself.
@@ -47,8 +45,7 @@ class Guard:
     """One host's guard."""
 
     def __init__(self, folder: str) -> None:
-        self.own = not folder
-        self.folder = folder or tempfile.mkdtemp(prefix="apples-")
+        self.folder = folder
         self.selector = selectors.DefaultSelector()
         self.ranks: dict[socket.socket, dict[str, Any]] = {}
         self.launcher = 0
@@ -75,10 +72,6 @@ class Guard:
         self.listener.listen(1024)
         self.selector.register(self.listener, selectors.EVENT_READ, self._admit)
         self.selector.register(0, selectors.EVENT_READ, self._read)
-        if self.own:
-            for name in ("output", "errors"):
-                pipe = guarded.Relay(os.path.join(self.folder, name), partial(self._say, name))  # noqa: PTH118
-                self.selector.register(pipe.handle, selectors.EVENT_READ, pipe.read)
         try:
             while True:
                 for key, _ in self.selector.select(TURN_SECONDS):
@@ -92,9 +85,7 @@ class Guard:
             self._remove()
 
     def _remove(self) -> None:
-        if self.own:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return
+        """Remove what it wrote."""
         for path in (self.path, *self.files):
             with contextlib.suppress(OSError):
                 os.unlink(path)  # noqa: PTH108
@@ -215,10 +206,7 @@ class Guard:
         """See who ended or was stopped; say that this guard is alive."""
         now = time.monotonic()
         if now - self.heard > SILENCE_SECONDS:
-            if not self.own and guarded.state(os.getppid()) in "Tt":
-                guarded.end(
-                    os.getppid()
-                )  # a stopped anchor ends nothing by itself, and nobody hears of it
+            self._miss_the_anchor()
             raise EOFError
         if self.group and not self.launcher:
             self._empty()
@@ -231,6 +219,11 @@ class Guard:
             if now - since > STOPPED_SECONDS:
                 self._lose(f"process {pid} was stopped")
         self._say("alive")
+
+    def _miss_the_anchor(self) -> None:
+        """End an anchor that was stopped: it ends nothing by itself, and nobody hears of it."""
+        if guarded.state(os.getppid()) in "Tt":
+            guarded.end(os.getppid())
 
     def _watched(self) -> set[int]:
         """Return the launcher, the ranks, and what is between them."""
@@ -283,17 +276,17 @@ class Guard:
         self._say("lost", group=self.group, why=why)
 
 
-def main() -> int:
-    """Guard in the folder of the first argument; without one, in a folder of its own."""
+def guard(make: Callable[[], Guard]) -> int:
+    """Prepare this process to be a guard, and guard."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(
         guarded.PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0
     )  # a stopped guard must hear of the end too
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Guard(sys.argv[1] if len(sys.argv) > 1 else "").run()
+    make().run()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guard(lambda: Guard(sys.argv[1])))

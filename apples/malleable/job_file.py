@@ -34,15 +34,20 @@ class Place:
     cpus, cgroup
         CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
     reach
-        Argument list put before a command to run it on the host; empty: here.
+        Argument list that runs `python` there, to which plain words are added; empty: it is here.
     python, bind, mpiexec
-        What runs there: the interpreter, the file that becomes one rank, the MPI launcher.
+        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
+        names in braces, for the guard there to fill in.
     options
         Options of that mpiexec.
     environment
         Variables added to the anchor's own for its ranks.
     warm
         Whether a parked group may wait there for a growth.
+    directory
+        Where the program works there; empty: the job's own directory, or elsewhere the login's.
+    programs
+        Words of the program that are files, looked for in that directory where they are not at their path.
     """
 
     host: str
@@ -57,6 +62,8 @@ class Place:
     reach: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     warm: bool = False
+    directory: str = ""
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +143,8 @@ def loads(text: str) -> JobFile:
 
 
 def _place(raw: Mapping[str, Any]) -> Place:
-    lists = {name: tuple(raw.get(name, ())) for name in ("program", "options", "cpus", "reach")}
-    return Place(**{**raw, **lists})
+    names = ("program", "options", "cpus", "reach", "programs")
+    return Place(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
 
 
 def _share(raw: Mapping[str, Any]) -> Share:

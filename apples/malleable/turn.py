@@ -82,9 +82,14 @@ class Turn:
         self.mark = time.monotonic()
 
     def plan(
-        self, job: JobFile, epoch: int, old: Sequence[Member], slots: Mapping[str, int]
+        self,
+        job: JobFile,
+        epoch: int,
+        old: Sequence[Member],
+        slots: Mapping[str, int],
+        commits: str,
     ) -> Message:
-        """Return the document all ranks work from."""
+        """Return the document all ranks work from; `commits` is the directory that all of them see."""
         shares = self.command.hosts if self.command else ()
         return {
             "epoch": self.command.epoch if self.command else epoch + 1,
@@ -94,7 +99,7 @@ class Turn:
             "hosts": [place.host for place in job.hosts],
             "origin": self.origin,
             "lost": self.lost,
-            "commits": job.commits,
+            "commits": commits,
             "cpus": {share.host: share.cpus for share in shares if share.cpus},
         }
 

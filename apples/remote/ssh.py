@@ -88,8 +88,10 @@ def configuration(hosts: HostList) -> str:
     return str(Path(hosts.source or ".").absolute().parent / path)
 
 
-def command(reach: Reach, words: Sequence[str]) -> list[str]:
+def command(reach: Reach, words: Sequence[str] = ()) -> list[str]:
     """Return the argument list that runs the host's interpreter with `words`.
+
+    Words that mean nothing to a shell may be added to it: ssh puts a space before each.
 
     Examples
     --------
@@ -110,7 +112,5 @@ def configured(reach: Reach) -> list[str]:
 
 def _line(python: str, words: Sequence[str]) -> str:
     """Return the line the login's shell reads."""
-    quoted = " ".join(shlex.quote(word) for word in words)
-    if python.startswith("~/"):
-        return f'exec "$HOME"/{shlex.quote(python[2:])} {quoted}'
-    return f"exec {shlex.quote(python)} {quoted}"
+    own = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
+    return " ".join(["exec", own, *map(shlex.quote, words)])

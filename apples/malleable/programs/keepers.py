@@ -27,13 +27,13 @@ class KeeperPipe:
     Parameters
     ----------
     place
-        Where: its `reach` leads there, its `python` runs the keeper.
+        Where: its `python` runs the keeper, there through its `reach`.
     """
 
     def __init__(self, place: Place) -> None:
         self.host = place.host
         self.process = subprocess.Popen(
-            [*place.reach, place.python, "-P", "-m", MODULE],
+            [*(place.reach or (place.python,)), "-P", "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -209,7 +209,7 @@ def test_a_path_that_is_not_there_stops_the_move_before_it_begins(stage):
     data = on.folder / "data"
     data.mkdir()
     hide = ("unshare", "--mount", "sh", "-c", HIDING, "sh", str(data))
-    on.places["b"] = replace(on.places["b"], reach=hide)
+    on.places["b"] = replace(on.places["b"], reach=(*hide, sys.executable))
     code, script = moved(on)
     assert (code, script.refused) == (0, [f"b: {data}/here is not there"])
 
@@ -218,7 +218,7 @@ def test_a_path_that_is_not_there_stops_the_move_before_it_begins(stage):
 def test_a_job_folder_that_is_not_shared_stops_the_move_before_it_begins(stage):
     on = stage(WAITING.format(prepare="", finish=""))
     hide = ("unshare", "--mount", "sh", "-c", HIDING, "sh", str(on.folder / "job"))
-    on.places["b"] = replace(on.places["b"], reach=hide)
+    on.places["b"] = replace(on.places["b"], reach=(*hide, sys.executable))
     code, script = moved(on)
     assert (code, script.refused) == (
         0,
@@ -230,7 +230,7 @@ def test_a_job_folder_that_is_not_shared_stops_the_move_before_it_begins(stage):
 def test_it_arrives_in_the_network_namespace_of_a_host_that_is_one(stage):
     look = "print(os.readlink('/proc/self/ns/net'), flush=True)"
     on = stage(WAITING.format(prepare=look, finish=look))
-    on.places["b"] = replace(on.places["b"], reach=NETWORK)
+    on.places["b"] = replace(on.places["b"], reach=(*NETWORK, sys.executable))
     code, script = moved(on)
     assert (code, script.refused) == (0, [])
     before, _, after = (on.folder / "job/output").read_text().split()

@@ -1,0 +1,159 @@
+"""Malleable jobs over ssh, on the hosts of a real lab: moved over its network, gone from hosts they left."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from commands import command
+
+from apples.lab.commands import entering
+from apples.launch.leftovers import leftovers
+from apples.malleable import far_guard, store
+
+HERE = Path(__file__).parent / "jobs"
+FILES = [
+    *("--template", str(HERE / "template.toml"), "--user", str(HERE / "user.toml")),
+    *("--weather", "static", "--no-verify"),
+]
+ITERATIONS = 300
+
+pytestmark = [pytest.mark.mpi, pytest.mark.lab]
+
+
+@pytest.fixture
+def job(lab, tmp_path, monkeypatch):
+    """Starts a job on all hosts of the lab that works until it is told to hurry."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    started = []
+
+    def start(*options):
+        words = ["--hosts", lab.hosts, *FILES, "--blueprint", "blocked", *options]
+        words += ["--set", f"iterations={ITERATIONS}", "--set", "pause=0.3"]
+        words += ["--set", f"slow={tmp_path / 'slow'}"]
+        done = command("apples", "run", "--detach", "--actuator", "ssh", "--json", *words)
+        started.append(done.document["id"])
+        assert done.document["hosts"] == ["ada", "bob", "far"]
+        return started[0]
+
+    yield start
+    for name in started:
+        command("apples", "cancel", name)
+        assert leftovers(name) == []
+    assert {host: processes(lab, host) for host in ("ada", "bob", "far")} == {
+        "ada": 0,
+        "bob": 0,
+        "far": 0,
+    }
+
+
+def processes(lab, host):
+    """How many processes of a job are on a host: ranks, launchers, guards."""
+    inside = Path(f"/proc/{lab.machine(host).pid}/ns/pid").readlink()
+    found = 0
+    for process in psutil.process_iter(["cmdline"]):
+        try:
+            there = Path(f"/proc/{process.pid}/ns/pid").readlink() == inside
+        except OSError:
+            continue
+        words = " ".join(process.info["cmdline"] or ())
+        found += there and any(
+            word in words for word in ("program.py", "hydra", "mpiexec", "far_guard")
+        )
+    return found
+
+
+def hurried(name, tmp_path):
+    """Let the job finish; return its document."""
+    (tmp_path / "slow").write_text("".join(f"{host} 0\n" for host in ("ada", "bob", "far")))
+    assert command("apples", "wait", name, "--timeout", "60").code == 0
+    return json.loads(store.job(name).result.read_text())
+
+
+def sequential():
+    return hashlib.sha256(np.full((60, 4), float(ITERATIONS)).tobytes()).hexdigest()
+
+
+def test_a_job_moves_over_the_network_and_leaves_nothing_on_the_hosts_it_left(lab, job, tmp_path):
+    name = job()
+    assert all(processes(lab, host) for host in ("ada", "bob", "far"))
+    shrunk = command("apples", "resize", name, "--hosts", "bob,far", "--json")
+    assert shrunk.document["hosts"] == ["bob", "far"]
+    assert processes(lab, "ada") == 0
+    swapped = command("apples", "migrate", name, "--from", "bob", "--to", "ada", "--json")
+    assert sorted(swapped.document["hosts"]) == ["ada", "far"]
+    assert (processes(lab, "bob"), processes(lab, "ada") > 0) == (0, True)
+    document = hurried(name, tmp_path)
+    assert document["result_sha256"] == sequential()
+
+
+def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, job, tmp_path):
+    (tmp_path / "state").mkdir()
+    hide = ["/usr/bin/env", "mount", "-t", "tmpfs", "none", str(tmp_path / "state")]
+    subprocess.run(entering(lab.machine("far"), hide), check=True)
+    try:
+        name = job("--commit", "0.2")
+        log = store.job(name).log
+        assert "warning: far does not see" in log.read_text()
+        address = lab.machine("bob").address
+        until = time.monotonic() + 30
+        while command("apples", "jobs", name, "--json").document["iteration"] < 10:
+            assert time.monotonic() < until
+        (connection,) = [
+            p
+            for p in psutil.process_iter(["cmdline"])
+            if address in (p.info["cmdline"] or ()) and p.info["cmdline"][0] == "ssh"
+        ]
+        os.kill(connection.pid, signal.SIGKILL)
+        while command("apples", "jobs", name, "--json").document["hosts"] != ["ada", "far"]:
+            assert time.monotonic() < until
+        assert processes(lab, "bob") == 0
+        assert hurried(name, tmp_path)["result_sha256"] == sequential()
+    finally:
+        unhide = ["/usr/bin/env", "umount", str(tmp_path / "state")]
+        subprocess.run(entering(lab.machine("far"), unhide), check=True)
+
+
+def test_a_host_without_our_apples_is_named_before_the_launch(lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("apples.actuators.malleable.version", lambda _: "7.0")
+    words = ["--hosts", lab.hosts, *FILES, "--actuator", "ssh"]
+    done = command("apples", "run", *words, "--blueprint", "redistribute")
+    assert done.code == 4
+    assert "far cannot be used: apples: apples 0" in done.err
+    assert "there, a malleable job needs 7.0" in done.err
+
+
+@pytest.mark.usefixtures("slurm")
+def test_what_cannot_be_moved_is_refused(lab):
+    words = ["--hosts", lab.hosts, *FILES, "--blueprint", "redistribute"]
+    done = command("apples", "run", *words, "--actuator", "slurm")
+    assert (done.code, "needs --actuator local or ssh, not slurm" in done.err) == (2, True)
+    done = command("apples", "run", *words, "--actuator", "ssh", "--engine", "restart")
+    assert (done.code, "over ssh every host has a launcher of its own" in done.err) == (2, True)
+
+
+def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 127.0.0.1 22")
+    (tmp_path / "heat.py").touch()
+    program = ["{python}", "/nowhere/heat.py", "/nowhere/other", "-x"]
+    entry = {"host": "a", "program": program, "programs": ["/nowhere/heat.py"]}
+    order = {
+        "argv": ["{mpiexec}", "-n", "1", "{python}", "{apples.launch.bind}", "{launch}"],
+        "environment": {"OMP_NUM_THREADS": "1"},
+        "files": {"launch": json.dumps({"directory": str(tmp_path), "hosts": [entry]})},
+    }
+    far_guard.settle(order)
+    mpiexec, *_, bind, launch = order["argv"]
+    assert mpiexec == str(Path(sys.executable).with_name("mpiexec"))
+    assert (bind.endswith("apples/launch/bind.py"), launch) == (True, "{launch}")
+    assert order["environment"] == {"UCX_NET_DEVICES": "lo", "OMP_NUM_THREADS": "1"}
+    (found,) = json.loads(order["files"]["launch"])["hosts"]
+    assert found["program"] == [sys.executable, str(tmp_path / "heat.py"), "/nowhere/other", "-x"]
