@@ -25,8 +25,8 @@ def equal_on_the_pair(coordinator):
 
 
 def measure(here, asked):
-    """Return why equal strips had no plan, and the free memory each strip had, both by run."""
-    refused, spilled = {}, []
+    """Return why equal strips had no plan, by run, and what the kernel killed or swapped for want of memory."""
+    refused, before = {}, here.spilled()
     sky = here.sky(asked.sizes[-1])
     here.run(sky, here.choose(sky, minimum_execution_time), "first acquaintance")
     here.records.clear()
@@ -39,11 +39,8 @@ def measure(here, asked):
                     say(f"  {name} {size}: {chosen[:120]}")
                     refused[f"{name}/{size}/{repeat}"] = chosen
                     continue
-                spilled += [
-                    h.host.name for h in chosen.hosts if h.memory > (h.free_memory or 1e18)
-                ]
                 here.run(sky, chosen, name, repeat=repeat)
-    return refused, spilled
+    return refused, {host: now for host, now in here.spilled().items() if now != before[host]}
 
 
 def main():
@@ -73,7 +70,7 @@ def main():
     write(asked, "figure9", document, "grid", "ms an iteration", curves)
     verdict(
         asked,
-        ("spilled strips", str(len(spilled)), "0", not spilled),
+        ("hosts where the kernel killed or swapped", str(len(spilled)), "0", not spilled),
         ("equal strips refused past the knee", str(bool(refused)), "True", bool(refused)),
         ("every size has a plan of ours", str(len(per_point)), str(len(asked.sizes)), True),
         ("largest step of time per point", f"x{jump:.2f}", "<= x2", jump <= 2.0),

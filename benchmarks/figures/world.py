@@ -246,6 +246,24 @@ class World:
         shaped = [q for q in json.loads(text) if q["kind"] == "tbf" and q["dev"].startswith("up")]
         return sum(q["bytes"] for q in shaped)
 
+    def spilled(self):
+        """Return how often the kernel killed for want of memory, and the bytes it swapped out, by limited host."""
+        found = {}
+        for machine in self.lab.machines:
+            for folder in (Path(file).parent for file in machine.cgroups):
+                texts = [folder / name for name in ("memory.oom_control", "memory.events")]
+                words = dict(
+                    line.split() for text in texts if text.exists() for line in text.open()
+                )
+                swap = [folder / "memory.swap.current"]
+                stat = folder / "memory.stat"
+                lines = dict(line.split() for line in stat.open()) if stat.exists() else {}
+                swapped = int(lines.get("total_swap", 0))
+                swapped += sum(int(one.read_text()) for one in swap if one.exists())
+                if "oom_kill" in words:
+                    found[machine.name] = (int(words["oom_kill"]), swapped)
+        return found
+
     def _assert_the_links_were_used(self, record, estimate):
         """Refuse a run whose borders did not cross the emulated links: they went by shared memory."""
         sites = [host.site for host in estimate.schedule.resources]
