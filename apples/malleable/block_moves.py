@@ -53,5 +53,6 @@ def exchange(
     }
     requests = [comm.Irecv([b, MPI.BYTE], old[n], 0) for n, b in coming.items()]
     requests += [comm.Isend([leaving[n], MPI.BYTE], new[n], 0) for n in sorted(leaving)]
-    wait(lambda: MPI.Request.Testall(requests))
+    moving = sum(map(len, coming.values())) + sum(len(leaving[n]) for n in leaving)
+    wait(lambda: MPI.Request.Testall(requests), moving)
     return coming

@@ -66,15 +66,16 @@ def keep(
     handle, mine = _memory(_size(declared, strips[rank]))
     _pack(declared, strips[rank], mine)
     kept = [(handle, strips[rank])]
-    requests = []
+    requests, moving = [], len(mine)
     if to[rank] != rank:
         requests.append(comm.Isend([mine, MPI.BYTE], to[rank], number % 1000))
     for other, target in enumerate(to):
         if target == rank and other != rank:
             handle, copy = _memory(_size(declared, strips[other]))
+            moving += len(copy)
             requests.append(comm.Irecv([copy, MPI.BYTE], other, number % 1000))
             kept.append((handle, strips[other]))
-    wait(lambda: MPI.Request.Testall(requests))
+    wait(lambda: MPI.Request.Testall(requests), moving)
     comm.Barrier()  # a commit exists when every copy does
     for handle, strip in kept:
         channel.keep(handle, epoch=number, first=strip.first, stop=strip.stop, values=values)
@@ -134,13 +135,14 @@ def _spread(
     """Send every rank its rows, and every value."""
     rank = comm.Get_rank()
     held = {(piece.strip.first, piece.strip.stop): piece for piece in have}
-    requests = []
+    requests, moving = [], 0
     for tag, array in enumerate(declared.arrays):
         array.strip = new[rank]
         for (first, stop), owner in sorted(chosen.items()):
             rows = array.owned(Range(first, stop))
             if part := rows & array.needed(new[rank]):
                 into = array.padded(part).reshape(-1).view("u1")
+                moving += len(into)
                 requests.append(comm.Irecv([into, MPI.BYTE], owner, tag))
             if owner != rank:
                 continue
@@ -149,8 +151,9 @@ def _spread(
                 if part := rows & array.needed(strip):
                     begin = (part.first - rows.first) * array.row_bytes
                     piece = data[begin : begin + len(part) * array.row_bytes]
+                    moving += len(piece)
                     requests.append(comm.Isend([piece, MPI.BYTE], other, tag))
-    wait(lambda: MPI.Request.Testall(requests))
+    wait(lambda: MPI.Request.Testall(requests), moving)
     source = chosen[min(chosen)]
     values = collect(comm, held[min(chosen)].values if source == rank else {})[source]
     declared.state.load(values)

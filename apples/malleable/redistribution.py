@@ -23,7 +23,7 @@ def redistribute(
     """
     rank = comm.Get_rank()
     requests: list[MPI.Request] = []
-    received = 0
+    received = sent = 0
     for tag, array in enumerate(arrays):
         plan = transfers(rank, [array.owned(s) for s in old], [array.needed(s) for s in new])
         for other, rows in plan.receives:
@@ -31,8 +31,10 @@ def redistribute(
             received += part.nbytes
             requests.append(comm.Irecv(_plain(part), other, tag))
         for other, rows in plan.sends:
-            requests.append(comm.Isend(_plain(array.padded(rows)), other, tag))
-    wait(lambda: MPI.Request.Testall(requests))
+            part = array.padded(rows)
+            sent += part.nbytes
+            requests.append(comm.Isend(_plain(part), other, tag))
+    wait(lambda: MPI.Request.Testall(requests), received + sent)
     for array in arrays:
         array.settle(new[rank])
     return received
