@@ -95,32 +95,43 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
 
     What was measured is compared with the mean that was predicted: neither the user's risk nor the
-    drag is a host's pace. Where the program reports processor time, the pace is that over the dedicated
-    speed, and what others took of the CPU is left to the forecasts; else it is wall time over prediction.
+    drag is a host's pace, nor is what a calibrated host is slower by in company. Where the program reports
+    processor time, the pace is that over the dedicated speed, and what others took of the CPU is left to the
+    forecasts; else it is wall time over prediction.
     """
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
     model = information.without_risk().model
     before = information.learned.drag if len(hosts) > 1 else 1.0
     compute = model.computation(hosts, rows) / before
+
+    def beside(name: str) -> float:
+        identity = information.hosts[name].identity
+        return information.learned.company.get(identity, 1.0) if len(hosts) > 1 else 1.0
+
     pace = {
         information.hosts[one.host].identity: ratio
         for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
-        if (ratio := _pace(one, seconds, information)) is not None
+        if (ratio := _pace(one, seconds, beside(one.host), information)) is not None
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
     pace = _own(pace, hosts, information)
-    known = information.learned.pace
+    company = {}
+    if len(hosts) > 1:  # what a calibrated host was slower by it owes to the others
+        calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
+        company = {name: pace.pop(name) for name in calibrated & set(pace)}
+    taught = {**pace, **company}
+    known = {*information.learned.pace} - {*company} | {*information.learned.company} & {*company}
     paced = compute * [
-        pace.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
+        taught.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
         for host in hosts
     ]
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
     drag = _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else None
-    learn(template.name, template.version, pace, overlap, drag, result.inside)
+    learn(template.name, template.version, pace, overlap, drag, result.inside, company)
 
 
 def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]) -> float:
@@ -184,13 +195,18 @@ def _is_calibrated(host: Host, information: InformationPool) -> bool:
     return information.learned.speed(host.identity, information.implementation(host)) is not None
 
 
-def _pace(one: HostCheck, predicted: float, information: InformationPool) -> float | None:
-    """Return how many times longer the host computed than its speed function says; None if unknown."""
+def _pace(
+    one: HostCheck, predicted: float, beside: float, information: InformationPool
+) -> float | None:
+    """Return how many times longer the host computed than its speed function says; None if unknown.
+
+    `beside` is what is known of its factor in company, which `predicted` has in it.
+    """
     if one.processor is not None:
         host = information.hosts[one.host]
         rows = one.rows / host.slots
         dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
-        return one.processor / dedicated if one.processor > 0 else None
+        return one.processor / (dedicated * beside) if one.processor > 0 else None
     if predicted > 0 and one.measured_compute > 0:
         return one.measured_compute / predicted
     return None

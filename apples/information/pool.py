@@ -221,6 +221,11 @@ def strip(information: InformationPool) -> StripModel:
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
         drag=information.learned.drag,
+        company={
+            host.name: factor
+            for host in information.hosts
+            if (factor := information.learned.company.get(host.identity)) is not None
+        },
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
     )

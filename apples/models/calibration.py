@@ -40,6 +40,8 @@ class Learned:
         Measured speed functions: host (`Host.identity`) -> implementation -> function.
     pace
         Measured over modelled compute time, by host, from runs.
+    company
+        The same beside `pace` for a calibrated host that is not alone: memory and caches it shares then.
     overlap
         Measured over modelled communication time, from runs; 1 before the first.
     drag
@@ -60,6 +62,7 @@ class Learned:
     spread: Mapping[str, float] = field(default_factory=dict)
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
+    company: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def coverage(self) -> float | None:
@@ -99,6 +102,7 @@ def recall(application: str, version: str) -> Learned:
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
+        _factors(document.get("company")),
     )
 
 
@@ -118,7 +122,7 @@ def store_speeds(
             for name, f in measured.items()
         }
         document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
-        for field_ in ("pace", "spread"):
+        for field_ in ("pace", "spread", "company"):
             others = _mapping(document.get(field_)).items()
             document[field_] = {name: value for name, value in others if name != host}
         return document
@@ -133,6 +137,7 @@ def learn(
     overlap: float | None,
     drag: float | None,
     inside: bool | None,
+    company: Mapping[str, float] | None = None,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
@@ -147,6 +152,8 @@ def learn(
         it was a lone host's.
     inside
         Whether the run ended inside its interval; None when it had none.
+    company
+        As `pace`, of calibrated hosts in a run of several.
     """
 
     def change(document: state.Document) -> state.Document:
@@ -155,7 +162,12 @@ def learn(
             if _is_positive(ratio):
                 spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
                 known[host] = _blend(known.get(host), ratio)
-        document.update(pace=known, spread=spread)
+        beside = _factors(document.get("company"))
+        for host, ratio in (company or {}).items():
+            if _is_positive(ratio):
+                spread[host] = _blend_spread(spread.get(host), ratio, host not in beside)
+                beside[host] = _blend(beside.get(host), ratio)
+        document.update(pace=known, spread=spread, company=beside)
         if overlap is not None and _is_positive(overlap):
             before = document.get("overlap")
             document["overlap_spread"] = _blend_spread(

@@ -8,7 +8,7 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ class StripModel(ModelTemplate):
         Relative standard deviation of that factor.
     drag
         Factor on the computing learned from runs: every iteration waits for whoever is late in it.
+    company
+        Factor on a host's computing where it is not alone, by name; 1 for others.
     risk
         How many mean absolute forecast errors later than the mean to plan for.
     memory_limit
@@ -62,10 +64,13 @@ class StripModel(ModelTemplate):
     drag: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
-    _co_located: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
-    _seconds_per_row: dict[str, float] = field(default_factory=dict, repr=False)
-    _site_border: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
-    _own_links: set[str] = field(default_factory=set, repr=False)
+    company: Mapping[str, float] = field(default_factory=dict)
+    _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+    _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    _site_border: dict[tuple[str, str], float] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _own_links: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
@@ -103,9 +108,13 @@ class StripModel(ModelTemplate):
         """Return p_i: seconds for one row when the strip has `rows` rows."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
-        mean = self.application.columns * speed * self.drag
+        mean = self.application.columns * speed * self._beside_others(host)
         mean /= self.share(host, present) * host.slots
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
+
+    def _beside_others(self, host: Host) -> float:
+        """Return the factor on a host's computing that it owes to the others of its set."""
+        return self.drag * self.company.get(host.name, 1.0)
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
@@ -167,14 +176,15 @@ class StripModel(ModelTemplate):
                     present = frozenset(h.name for h in resources)
                 per_row = self._row_seconds(host, present, strip)
             seconds[i] = per_row * strip
-        return seconds if len(resources) > 1 else seconds / self.drag
+        return seconds if len(resources) > 1 else seconds / self._beside_others(resources[0])
 
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
         constant = [self._constant_row_seconds(host) for host in resources]
         if any(p is None for p in constant):
             return rows_by_bisection(self._at_full_crowd, resources, total)
-        p = np.array(constant, dtype=float) / (1.0 if len(constant) > 1 else self.drag)
+        alone = 1.0 if len(constant) > 1 else self._beside_others(resources[0])
+        p = np.array(constant, dtype=float) / alone
 
         def rows_within(seconds: Seconds) -> Rows:
             # T - C loses bits that the product does not: round up a little, then check.
@@ -234,15 +244,7 @@ class StripModel(ModelTemplate):
     ) -> Seconds:
         """Return draws of T: CPU shares, speeds and links vary by their errors, the strips do not."""
         if self.risk:
-            mean = StripModel(
-                self.application,
-                self.conditions,
-                self.speeds,
-                self.overlap,
-                self.overlap_error,
-                self.drag,
-            )
-            return mean.draw(resources, rows, generator, count)
+            return replace(self, risk=0.0).draw(resources, rows, generator, count)
         compute = self.computation(resources, rows)
         communicate = self.communication(resources)
         shares = np.array([max(self.conditions.cpu(h).value, LEAST_SHARE) for h in resources])

@@ -74,7 +74,11 @@ class ResourceSelector:
         return next((r for r in reasons if r is not None), None)
 
     def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
-        """Return all of `hosts` in the chain order that balances best."""
+        """Return all of `hosts` in the chain order that balances best.
+
+        Of few hosts, one that passes from site to site as seldom as can be: borders between the same two
+        sites share a link, which the model prices as if each had it to itself.
+        """
         if len(hosts) < 2:
             return tuple(hosts)
         search = Search(hosts, information, BUDGET)
@@ -83,7 +87,13 @@ class ResourceSelector:
             return tuple(hosts[i] for i in order)
         chains = self._chains(hosts, information)
         whole = [c for c in chains if len(c) == len(hosts)] or [list(range(len(hosts)))]
-        best = min((tuple(c) for c in whole), key=lambda c: sum(search.borders(c)))
+        best = min(
+            (tuple(c) for c in whole),
+            key=lambda c: (
+                sum(hosts[i].site != hosts[j].site for i, j in pairwise(c)),
+                sum(search.borders(c)),
+            ),
+        )
         return tuple(hosts[i] for i in best)
 
     def resource_sets(

@@ -4,9 +4,8 @@ Every program plans and runs through the same parts as `apples run --actuator ss
 calibrated model, what runs taught. The result is not sent to the first rank (`digest=0`): over slow links it
 takes longer than the run. With ``--first`` the lab's processes run before all others of a busy
 machine: a CPU quota means nothing where others take the CPU. Caches and memory are shared all the same.
-The machine beneath the lab is itself not always equally fast (a virtual one was seen to change by a factor of
-1.7 within minutes), which no emulated host is meant to do. So its speed is measured before and after each
-run, outside all quotas: predictions are for the speed before it, and a run in which it changed is repeated.
+The machine beneath the lab is itself not always equally fast (`figures.machine`): predictions are for its
+speed before the run, and a run in which it changed is repeated.
 """
 
 import argparse
@@ -24,17 +23,15 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from figures.machine import Machine
+
 from apples import Coordinator, lab
 from apples.actuators import RecordingActuator, SshActuator
-from apples.errors import ApplesError
 from apples.feedback import check, remember
 from apples.information import load_information
 from apples.lab import commands
-from apples.launch.calibrate import calibrate
-from apples.model import SpeedFunction
-from apples.models import recall, store_speeds
+from apples.models import recall
 from apples.reports.sim_charts import Series, lines
-from apples.resources import Host
 from apples.sample import example_folder
 from apples.schedule import NoFeasiblePlanError
 
@@ -45,8 +42,8 @@ AIM = 1.2
 STEADY = 0.07
 """A run in which the machine's speed changed by more tells nothing and is repeated."""
 MOST_TRIES = 4
-UNIT, UNITS = 0.1, 10
-"""The machine's speed is that of the fastest kernel on strips of this share of the largest grid, so many."""
+ACQUAINTANCE = "first acquaintance"
+"""A run that begins so teaches whatever the machine does: without it the model knows nothing of borders."""
 
 
 def options(summary, sizes, quick_sizes):
@@ -99,48 +96,8 @@ class World:
         self.lab, self.asked = made, asked
         folder = example_folder()
         self.files = (made.hosts, folder / "template.toml", folder / "user.toml")
-        self.records, self._unit = [], ("", math.inf)
-        self._grid = max(asked.sizes)
-        self._calibrate()
-        self.drift = self._drift()
-
-    def _calibrate(self):
-        """Measure the kernel once, outside all quotas: the hosts are parts of one machine."""
-        information = load_information(*self.files, settings={"grid": self._grid})
-        shares = (0.02, UNIT, 0.3, 0.6, 1.0)
-        rows = sorted({max(1, int(self._grid * share)) for share in shares})
-        template, known = information.template, {}
-        for one in template.implementations:
-            try:
-                points = self._points(information, one.name, rows)
-            except ApplesError as error:
-                say(f"{one.name}: {error}")
-                continue
-            known[one.name] = SpeedFunction.measured(
-                [(p.rows, p.seconds_per_point, p.error) for p in points], self._grid
-            )
-            at_unit = known[one.name].at(self._grid * UNIT)
-            self._unit = min(self._unit, (one.name, at_unit), key=lambda unit: unit[1])
-        for host in information.hosts:
-            store_speeds(template.name, template.version, host.identity, known)
-
-    def _points(self, information, implementation, rows):
-        return calibrate(
-            Host("here"),
-            information.program(implementation),
-            implementation,
-            information.application.parameters,
-            rows,
-            talk=say,
-        )
-
-    def _drift(self):
-        """Return how many times longer the fastest kernel takes now than when it was calibrated."""
-        information = load_information(*self.files, settings={"grid": self._grid})
-        implementation, then = self._unit
-        rows = int(self._grid * UNIT)
-        now = self._points(information, implementation, range(rows, rows + UNITS))
-        return median(one.seconds_per_point for one in now) / then
+        self.records = []
+        self.machine = Machine(self.files, max(asked.sizes), say)
 
     def sky(self, grid, weather="live"):
         """Return the pool at this moment: sensors asked, what was learned remembered."""
@@ -160,7 +117,7 @@ class World:
     def now(self, pool):
         """Return a sky's pool with what runs taught since, at the machine's speed of this moment."""
         learned = recall(pool.template.name, pool.template.version)
-        return replace(pool, learned=learned).varied(pace=self._drifted(self.drift))
+        return replace(pool, learned=learned).varied(pace=self._drifted(self.machine.drift))
 
     def _drifted(self, drift):
         return {machine.name: drift for machine in self.lab.machines}
@@ -179,25 +136,25 @@ class World:
         iterations, given_up = self.asked.seconds * AIM / chosen.iteration_seconds, []
         for left in reversed(range(MOST_TRIES)):
             with self._turn():
-                before = self.drift = self._drift()
+                before = self.machine.look()
                 known, most = self.now(pool), max(2, math.ceil(iterations))
                 result, record = self._run(known, chosen, method, most, more)
-                self.drift = self._drift()
+                after = self.machine.look()
             short = record["seconds"] < self.asked.seconds
-            restless = abs(self.drift / before - 1) > STEADY
-            record |= {"machine": [before, self.drift], "short": short, "restless": restless}
+            restless = abs(after / before - 1) > STEADY
+            record |= {"machine": [before, after], "short": short, "restless": restless}
             if not left or self.asked.quick or not (short or restless):
                 break
             say(
-                f"  {record['seconds']:.1f} s, the machine from {before:.2f} to {self.drift:.2f}: again"
+                f"  {record['seconds']:.1f} s, the machine from {before:.2f} to {after:.2f}: again"
             )
             given_up.append(record)
             iterations = self.asked.seconds * AIM / record["measured"]
         record["given_up"] = given_up
         self.records.append(record)
-        if learn and not restless:
+        if learn and (not restless or method.startswith(ACQUAINTANCE)):
             # What a run teaches is of the speed while it ran, as far as anybody knows that.
-            remember(result, known.varied(pace=self._drifted((before + self.drift) / 2)))
+            remember(result, known.varied(pace=self._drifted((before + after) / 2)))
         return record
 
     def _run(self, pool, chosen, method, iterations, more):

@@ -176,8 +176,28 @@ def test_what_calibrated_hosts_have_in_common_is_the_sets_and_no_hosts_own():
         result = check(estimate, world.run(estimate, information))
         remember(result, information)
     assert result.off == pytest.approx(0.0, abs=0.01)
-    assert recall(*APP).pace == pytest.approx({"a": 1.0, "b": 1.0})
+    assert recall(*APP).company == pytest.approx({"a": 1.0, "b": 1.0})
+    assert recall(*APP).pace == {}
     assert recall(*APP).drag == pytest.approx(1.4, rel=0.01)
+
+
+@pytest.mark.parametrize("processor", [True, False])
+def test_a_calibrated_host_that_is_slower_in_company_is_not_slower_alone(processor):
+    for host in HOSTS:
+        store_speeds(*APP, host.identity, {"default": SpeedFunction.constant(1e-9)})
+    world = World(processor=processor, wait=True, drag=1.0, pace=(1.3, 1.0))
+    for _ in range(9):
+        estimate, information = planned((300, 700), LINKS)
+        result = check(estimate, world.run(estimate, information))
+        remember(result, information)
+    assert result.off == pytest.approx(0.0, abs=0.01)
+    assert recall(*APP).company == pytest.approx({"a": 1.3, "b": 1.0}, rel=0.02)
+    assert recall(*APP).pace == {}
+    model, rows = planned((300, 700), LINKS)[1].model, np.array([300.0])
+    columns = information.application.columns
+    assert model.computation(HOSTS[:1], rows) == pytest.approx(300 * columns * 1e-9)
+    within = model.rows_within(HOSTS[:1], 1000)
+    assert within(np.array([301 * columns * 1e-9]))[0] in (300, 301)
 
 
 def test_with_processor_time_a_busy_machine_is_not_taken_for_a_slow_one():
