@@ -176,14 +176,14 @@ class StripModel(ModelTemplate):
                     present = frozenset(h.name for h in resources)
                 per_row = self._row_seconds(host, present, strip)
             seconds[i] = per_row * strip
-        return seconds if len(resources) > 1 else seconds / self._beside_others(resources[0])
+        return seconds / self._beside_others(resources[0]) if len(resources) == 1 else seconds
 
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
         constant = [self._constant_row_seconds(host) for host in resources]
         if any(p is None for p in constant):
             return rows_by_bisection(self._at_full_crowd, resources, total)
-        alone = 1.0 if len(constant) > 1 else self._beside_others(resources[0])
+        alone = self._beside_others(resources[0]) if len(constant) == 1 else 1.0
         p = np.array(constant, dtype=float) / alone
 
         def rows_within(seconds: Seconds) -> Rows:
