@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from apples.malleable.control import SECRET_BYTES
 from apples.malleable.conversing import SILENCE_SECONDS, Conversation
 from apples.malleable.job_file import Engine, JobFile, Place
 from apples.malleable.protocol.messages import BUSY, Verdict
-from apples.remote.fitness import Finding
+from apples.remote.fitness import Finding, own_version
 from apples.resources import Host
 from apples.schedule import Schedule
 
@@ -152,11 +151,11 @@ class MalleableActuator(Actuator):
         strange = {
             name: replace(one, findings=(*one.findings, _stranger(one.apples)))
             for name, one in information.looked_at.items()
-            if not one.refusal and one.apples != version("apples")
+            if not one.refusal and one.apples != own_version("apples")
         }
         for name, one in strange.items():
             self.talk(f"warning: {name} cannot be used: {one.refusal}")
-        return information.knowing(strange)
+        return information.knowing(strange) if strange else information
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return the anchor's command, with a secret of its own; quotas are left out."""
@@ -205,12 +204,10 @@ class MalleableActuator(Actuator):
 
     def _places(self, ranks: Sequence[Segment], information: InformationPool) -> list[Place]:
         """Return where the job may ever be."""
-        if not self.ssh:
+        seats = seats_of_all(information) if self.ssh else []
+        if not any(seat.reach for seat in seats):
             return [anchored.place(one, warm=one.host in self.warm) for one in ranks]
-        return [
-            anchored.place_among(one, warm=one.segment.host in self.warm)
-            for one in seats_of_all(information)
-        ]
+        return [anchored.place_among(one, warm=one.segment.host in self.warm) for one in seats]
 
     def _job(
         self,
@@ -239,7 +236,7 @@ class MalleableActuator(Actuator):
 
 
 def segments(information: InformationPool) -> list[Segment]:
-    """Return every host that has an implementation, with all its slots: where the job may ever be."""
+    """Return every host that has an implementation and is fit, with all its slots: where a job may ever be."""
     rows = information.application.rows
     return [
         Segment(
@@ -255,7 +252,7 @@ def segments(information: InformationPool) -> list[Segment]:
 
 def _stranger(found: str) -> Finding:
     what = f"apples {found} there" if found else "apples is not installed for its Python"
-    return Finding("apples", "fail", f"{what}, a malleable job needs {version('apples')}")
+    return Finding("apples", "fail", f"{what}, a malleable job needs {own_version('apples')}")
 
 
 def _in_order(ranks: Sequence[Segment], members: Mapping[str, int]) -> list[Segment]:

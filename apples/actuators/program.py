@@ -72,7 +72,8 @@ def start_program(
     LaunchError
         It cannot be started.
     """
-    places = [_placed(host, hosts, tuple(argv)) for host in hosts]
+    others = {host.name: ssh.command(ssh.reach(host, hosts)) for host in elsewhere(hosts)}
+    places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
     made = anchored.job_of(job, places, [Share(first)], task, minimum=1, maximum=1, commits=shared)
@@ -92,8 +93,7 @@ def start_program(
     return ProgramExecution(run, Conversation(job, secret, folder / anchored.ANNOUNCE_FILE))
 
 
-def _placed(host: Host, hosts: HostList, program: tuple[str, ...]) -> Place:
+def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> Place:
     """Return where the program may run; its environment stays the user's own."""
     segment = Segment(host.name, 1, program, host.cpus)
-    way = () if host not in elsewhere(hosts) else tuple(ssh.command(ssh.reach(host, hosts)))
-    return replace(anchored.place(segment), reach=way, environment={})
+    return replace(anchored.place(segment), reach=tuple(way), environment={})

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from apples.actuator import Resized
 from apples.actuators.malleable import RESIZE_SECONDS, resized
 from apples.cli import deciding
+from apples.cli.actuating import others_of
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.information import InformationPool, as_measured
 from apples.malleable.command import Command, Share
@@ -110,6 +112,7 @@ def planned(job: StoredJob, at: At, weights: Mapping[str, float]) -> Mapping[str
         information = deciding.information_of(
             Path(order["hosts"]), Path(order["template"]), Path(order["user"]),
             order["settings"], order["weather"], order["model"],
+            partial(others_of, order.get("actuator", "local")),
         )  # fmt: skip
     unknown = [name for name in weights if name not in information.hosts]
     if unknown:

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from apples.actuator import Execution, Outcome
-from apples.actuators import RecordingActuator
 from apples.cli import deciding, unmodified
 from apples.cli.actuating import (
     ActuatorName,
@@ -25,9 +24,9 @@ from apples.cli.actuating import (
     remembering,
     weather_of,
 )
+from apples.cli.choosing import Choice, choose
 from apples.cli.detaching import detach, order_of
 from apples.cli.job_face import face
-from apples.cli.plan import decide
 from apples.cli.program import say, show, show_json
 from apples.cli.watching import watch
 from apples.coordinator import Coordinator
@@ -120,27 +119,18 @@ def run(
     information = deciding.information_of(hosts, template, user, settings, sky, model, others)
     information = information if sky == weather else remembering(information)
     name, method = deciding.blueprint_of(blueprint, information)
-    starter = actuator_of(through, output, slurm)
-    rehearsal = RecordingActuator(None if dry_run else starter)
-    coordinator = deciding.coordinator_of(information, rehearsal, planner, distance)
-    plan, refusal = decide(name, method, coordinator)
-    if refusal is not None:
-        raise refusal
+    moving = partial(malleable_of, through, output, information, f"--blueprint {name}", **elastic)
+    choice = choose(
+        name, method, information, actuator_of(through, output, slurm), moving,
+        planner=planner, distance=distance, looks=not dry_run,
+    )  # fmt: skip
     if report is not None:
         make_folder(report)
-    if coordinator.deliberation.policy is not None:
-        starter = malleable_of(through, output, information, f"--blueprint {name}", **elastic)
-    started = Coordinator(
-        coordinator.present,
-        starter,
-        selector=coordinator.selector,
-        planner=coordinator.planner,
-        fresh=partial(under_live_weather, others=others) if weather == "live" else same,
-    )
-    started.deliberation = coordinator.deliberation
+    fresh = partial(under_live_weather, others=others) if weather == "live" else same
+    started = starting(choice, fresh)
     if dry_run:
-        return _show_dry_run(plan, started, json)
-    document = carry_out(plan, started, verify=not no_verify, learn=weather != "static")
+        return _show_dry_run(choice.plan, started, json)
+    document = carry_out(choice.plan, started, verify=not no_verify, learn=weather != "static")
     command = shlex.join(["apples", *sys.argv[1:]])
     document["made_by"] = made_by(command)
     if report is not None:
@@ -203,6 +193,20 @@ def make_folder(path: Path) -> None:
 def same(information: InformationPool) -> InformationPool:
     """Return the pool as it is: who plans under a given sky has no other."""
     return information
+
+
+def starting(choice: Choice, fresh: Callable[[InformationPool], InformationPool]) -> Coordinator:
+    """Return the coordinator that starts what was chosen; `fresh` gives a pool this moment's weather."""
+    before = choice.coordinator
+    started = Coordinator(
+        before.present,
+        choice.starter,
+        selector=before.selector,
+        planner=before.planner,
+        fresh=fresh,
+    )
+    started.deliberation = before.deliberation
+    return started
 
 
 def carry_out(

@@ -28,10 +28,10 @@ from apples.cli.actuating import (
     remembering,
     weather_of,
 )
+from apples.cli.choosing import choose
 from apples.cli.job_face import placed
-from apples.cli.plan import decide
 from apples.cli.program import say
-from apples.cli.run import carry_out, same
+from apples.cli.run import carry_out, same, starting
 from apples.coordinator import Coordinator
 from apples.errors import ApplesError, ApplicationError
 from apples.information import InformationPool, under_live_weather
@@ -91,28 +91,24 @@ class Supervisor:
         )  # fmt: skip
         information = information if sky == order["weather"] else remembering(information)
         name, method = deciding.blueprint_of(order["blueprint"], information)
-        coordinator = deciding.coordinator_of(
-            information, None, order["planner"], order["distance"]
+        moving = partial(
+            malleable_of, through, self._output(order), information, f"--blueprint {name}"
         )
-        plan, refusal = decide(name, method, coordinator)
-        if refusal is not None:
-            raise refusal
-        chosen = plan["chosen"]
+        choice = choose(
+            name, method, information, self._actuator(order, information), moving,
+            planner=order["planner"], distance=order["distance"],
+        )  # fmt: skip
+        chosen = choice.plan["chosen"]
         self._note(
             hosts=chosen["hosts"], rows=chosen["rows"], name=information.template.name,
             iterations=information.application.iterations, malleable=information.template.malleable,
         )  # fmt: skip
-        started = Coordinator(
-            information,
-            self._actuator(order, information),
-            selector=coordinator.selector,
-            planner=coordinator.planner,
-            fresh=partial(under_live_weather, others=others) if sky == "live" else same,
-        )
-        started.deliberation = coordinator.deliberation
+        fresh = partial(under_live_weather, others=others) if sky == "live" else same
+        if through == "slurm":
+            self._told({})  # it may be in the queue for days
         return carry_out(
-            plan,
-            started,
+            choice.plan,
+            starting(choice, fresh),
             verify=order["verify"],
             learn=order["weather"] != "static",
             watch=self._watch,
@@ -130,8 +126,7 @@ class Supervisor:
         return unmodified.result_of(order, outcome)
 
     def _actuator(self, order: Record, information: InformationPool) -> Actuator:
-        output = Path(order["output"]) if order["output"] else None
-        through = order["actuator"]
+        output, through = self._output(order), order["actuator"]
         if not information.template.malleable or through not in MOVING:
             return actuator_of(through, output, order["slurm"])
         return malleable_of(
@@ -147,6 +142,9 @@ class Supervisor:
             warm=order["warm"],
             engine=order["engine"],
         )
+
+    def _output(self, order: Record) -> Path | None:
+        return Path(order["output"]) if order["output"] else None
 
     # ------------------------------------------------------------------------ watching
     def _watch(self, coordinator: Coordinator, execution: Execution, _name: str) -> Outcome | None:

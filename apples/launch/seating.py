@@ -60,19 +60,21 @@ def seat(
 
 
 def seats_of_all(information: InformationPool) -> list[ssh.Seat]:
-    """Return where ranks run on every host with an implementation that nobody refused, with all its slots.
+    """Return where ranks run on every host that has an implementation and is not refused, with all its slots.
 
     Raises
     ------
     LaunchError
         A host whose address nobody knows.
     """
-    rows = information.application.rows
+    rows, refused = information.application.rows, information.specifications.constraints.refusal
     every = Schedule(
         tuple(
             Allocation(host, rows, information.implementation(host))
             for host in information.hosts
-            if information.implementation(host) and not information.unfit(host)
+            if information.implementation(host)
+            and not information.unfit(host)
+            and refused(host.name, host.site) is None
         )
     )
     return seats(every, information)

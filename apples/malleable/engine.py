@@ -55,7 +55,6 @@ class Engine:
         self.epoch = self.iteration = 0
         self.members: tuple[Member, ...] = ()
         self._rows = self._rollbacks = 0
-        self._declared: object = None
         self._finished = False
         self._turn = Turn(None, members(job.members, 0, self.slots), [], [], "start")
         self._begin(self._turn)
@@ -110,7 +109,7 @@ class Engine:
 
     def _begin(self, turn: Turn) -> None:
         """Start all groups of a map that no live member holds the data of."""
-        self._turn, self._declared, self.stage = turn, None, "launch"
+        self._turn, self.fleet.declared, self.stage = turn, None, "launch"
         turn.joining = [member.host for member in turn.new]
         if self.restarts:
             self.fleet.have_world(turn.joining)
@@ -124,12 +123,9 @@ class Engine:
             return
         if any(self.fleet[key].phase != "parked" for key in keys):
             return
-        for key in keys:
-            declared = self.fleet[key].declared
-            self._declared = self._declared or declared["declared"]
-            if declared["declared"] != self._declared:
-                self._give_up(f"{self.fleet[key].host} declares other data than the job's others")
-                return
+        if reason := self.fleet.objection(keys):
+            self._give_up(reason)
+            return
         self._turn.phase("start")
         if self.stage == "launch":
             self._launch(self.fleet[keys[0]], len(keys) - 1)
@@ -153,8 +149,8 @@ class Engine:
         self.fleet[key].tell({"do": word, "plan": self._plan(), "joining": joining}, 0)
 
     def _plan(self) -> Message:
-        commits = self.fleet.commits(member.host for member in self._turn.new)
-        return self._turn.plan(self.job, self.epoch, self.members, self.slots, commits)
+        turn, directory = self._turn, self.fleet.directory
+        return turn.plan(self.job, self.epoch, self.members, self.slots, directory)
 
     def _hear(self, group: Group, rank: int, message: Message) -> None:
         word = message["say"]
@@ -188,7 +184,7 @@ class Engine:
             self.members, self.epoch = self._turn.new, message["epoch"]
             self.stage, self.state = "leave", "running"
         elif word == "committed":
-            self._rollbacks = 0
+            self._rollbacks, self.fleet.committed = 0, True
         elif word == "finished":
             self._finish()
         self._settle()

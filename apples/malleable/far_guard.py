@@ -1,7 +1,8 @@
 """The guard of a job on another machine: ``python -I -m apples.malleable.far_guard``, over a connection.
 
 It has no folder of the run there, so it makes its own; ranks write into its pipes; and what the anchor cannot
-know of that machine, its interpreter's path, its MPI's, its network, its folders, it fills in itself.
+know of that machine, its interpreter's path, its MPI's, its network, its folders, it fills in itself. A login may
+say something first: what counts begins after `guarded.HELLO`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from apples.malleable import guarded
-from apples.malleable.guard import Guard, guard
+from apples.malleable.guard import Guard, serve
 from apples.remote import look
 
 
@@ -26,10 +27,15 @@ class FarGuard(Guard):
     """One host's guard, at the far end of a connection."""
 
     def __init__(self) -> None:
-        super().__init__(tempfile.mkdtemp(prefix="apples-"))
+        super().__init__(tempfile.mkdtemp(prefix="apples-", dir="/tmp"))
+
+    def _open(self) -> None:
+        os.set_blocking(1, False)
+        self.selector.register(_asked_to_end(), selectors.EVENT_READ, _end)
         for name in ("output", "errors"):
             pipe = guarded.Relay(os.path.join(self.folder, name), partial(self._say, name))  # noqa: PTH118
             self.selector.register(pipe.handle, selectors.EVENT_READ, pipe.read)
+        super()._open()
 
     def _remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -38,13 +44,13 @@ class FarGuard(Guard):
         """Leave the parent alone: it is the connection's, the anchor is elsewhere."""
 
     def _start(self, order: dict[str, Any]) -> None:
-        settle(order)
+        adopt(order)
         if order["commits"] and not os.path.isdir(order["commits"]):  # noqa: PTH112 - as in `guard`
             self._say("blind", group=order["group"])
         super()._start(order)
 
 
-def settle(order: dict[str, Any]) -> None:
+def adopt(order: dict[str, Any]) -> None:
     """Make this host's own of an order that was written elsewhere."""
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
     order["environment"] = {**look.network(server), **order["environment"]}
@@ -78,16 +84,26 @@ def own(word: str) -> str:
     return word
 
 
+def _asked_to_end() -> int:
+    """Return a pipe that can be read from when a signal asked this process to end.
+
+    A signal that raised an error instead would find the guard anywhere, also in the middle of its clearing up.
+    """
+    asked, asking = os.pipe()
+    os.set_blocking(asking, False)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.write(asking, b"."))
+    return asked
+
+
+def _end() -> None:
+    raise EOFError
+
+
 def main() -> int:
     """Guard until the connection ends."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _asked)
-    return guard(FarGuard)
-
-
-def _asked(number: int, frame: object) -> None:
-    del number, frame
-    raise EOFError
+    os.write(1, guarded.HELLO)
+    return serve(FarGuard)
 
 
 if __name__ == "__main__":

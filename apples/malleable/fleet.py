@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
@@ -24,6 +25,12 @@ class Fleet:
         As for `Group`.
     released
         Hosts that were given back: nothing waits there, though they were opted in.
+    declared
+        What the programs of the job's groups declare, all alike; None before the first.
+    committed
+        Whether a state of the job was ever kept.
+    directory
+        Where states are kept, beside memory; empty: nowhere.
     """
 
     job: JobFile
@@ -33,7 +40,12 @@ class Fleet:
     lose: Callable[[Group, str], None]
     groups: dict[str, Group] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
+    declared: object = None
+    committed: bool = False
     _numbers: int = 0
+
+    def __post_init__(self) -> None:
+        self.directory = self.job.commits
 
     def __getitem__(self, host: str) -> Group:
         """Return the group of a host."""
@@ -78,10 +90,22 @@ class Fleet:
         """Return the hosts where a group is parked."""
         return tuple(group.host for group in self if group.phase == "parked")
 
-    def commits(self, hosts: Iterable[str]) -> str:
-        """Return the directory of committed states if all these hosts see it; else none."""
-        groups = [self.groups[key] for key in hosts if key in self.groups]
-        return self.job.commits if all(group.sees_commits for group in groups) else ""
+    def objection(self, joining: Sequence[str]) -> str:
+        """Return why groups that have parked must not join; empty if nothing is wrong."""
+        for key in joining:
+            group = self.groups[key]
+            found = group.declared["declared"]
+            self.declared = self.declared or found
+            if found != self.declared:
+                return f"{group.host} declares other data than the job's others"
+            if self.directory and not group.sees_commits:
+                what = f"{group.host} does not see {self.directory}"
+                if self.committed:
+                    return f"{what}, where states of this job are kept"
+                self.directory = ""
+                line = f"warning: {what}: rows are kept in memory only, blocks not at all"
+                print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
+        return ""
 
     def order(self, word: str, group: Group) -> Message:
         """Return what every rank of a group is told when it becomes a member."""

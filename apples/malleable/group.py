@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from apples.malleable.guarded import HELLO, LINE_LIMIT
 from apples.malleable.job_file import JobFile, Place
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -24,6 +25,9 @@ BIRTH_SECONDS = 15.0
 """Until a guard is first heard."""
 EXIT_SECONDS = 2.0
 CHUNK = 1 << 16
+LONGEST_LINE = 4 * LINE_LIMIT
+MOST_BEFORE_HELLO = 1 << 16
+"""Bytes a login may say before the guard does."""
 
 Phase = Literal["starting", "parked", "joining", "member", "leaving", "ending", "empty"]
 Message = dict[str, Any]
@@ -61,6 +65,7 @@ class Group:
         self.sees_commits = True
         self._hear, self._lose, self._selector = hear, lose, selector
         self._input = b""
+        self._greeted = not self.places[0].reach
         self._unsent = b""
         self._heard: float | None = None
         self._begun = self._pinged = time.monotonic()
@@ -101,7 +106,7 @@ class Group:
         self.phase, self.declared, self.parked_ranks = "starting", {}, 0
         self._begun = time.monotonic()
         files = {"launch": self._launch_file(), "task": json.dumps(self.job.task)}
-        environment = dict(self.places[0].environment)
+        environment = {**self.places[0].environment, "APPLES_JOB": self.job.job}
         if len(self.places) == 1:
             environment["APPLES_HOST"] = self.host
         self._send(
@@ -140,7 +145,7 @@ class Group:
         self._to = -1
 
     def kill(self) -> None:
-        """End the guard at once; what it guarded dies with it, by the kernel."""
+        """End the guard at once, and with it, by the kernel, what it guards; a far one when it misses us."""
         self._guard.kill()
         self._close()
 
@@ -157,8 +162,7 @@ class Group:
             else now - self._heard > SILENCE_SECONDS
         )
         if late or (self.phase == "ending" and now - self._begun > EXIT_SECONDS):
-            self.kill()
-            self._lost("its guard does not answer")
+            self._give_up("its guard does not answer")
 
     def _argv(self) -> list[str]:
         """Return the launcher's command line; ``{launch}`` is where the guard put the file."""
@@ -211,11 +215,38 @@ class Group:
             self._close()
             self._lost("its guard ended")
             return
+        self._input += data
+        if not self._greeted:
+            self._greet()
+            return
+        self._understand()
+
+    def _greet(self) -> None:
+        """Leave out what a login says before the guard does."""
+        _, hello, rest = self._input.partition(HELLO)
+        if hello:
+            self._greeted, self._input = True, rest
+            self._understand()
+        elif len(self._input) > MOST_BEFORE_HELLO:
+            self._give_up("its login says too much before the guard does")
+
+    def _understand(self) -> None:
+        """Take the lines that are whole."""
         self._heard = time.monotonic()
         self._flush()
-        *lines, self._input = (self._input + data).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
+        *lines, self._input = self._input.split(b"\n")
+        try:
+            for line in lines:
+                self._take(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            self._give_up("it says what no guard says")
+        if len(self._input) > LONGEST_LINE:
+            self._give_up("it says what no guard says")
+
+    def _give_up(self, why: str) -> None:
+        if not self.gone:
+            self.kill()
+            self._lost(why)
 
     def _take(self, message: Message) -> None:
         word = message["say"]
@@ -231,8 +262,6 @@ class Group:
             self._lost(message["why"])
         elif word == "blind":
             self.sees_commits = False
-            where = f"{self.host} does not see {self.job.commits}"
-            print(f"warning: {where}: states are kept in memory only", file=sys.stderr, flush=True)  # noqa: T201 - talk
         elif word == "empty":
             self.phase = "empty"
             self._hear(self, -1, {"say": "empty"})

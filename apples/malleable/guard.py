@@ -6,9 +6,10 @@ the wire to the anchor, JSON lines; every rank has a socket to it. It reports a 
 stopped, and keeps the memory that ranks hand it (commit copies outlive their ranks, not their host). When
 its input ends, or the anchor is silent for too long, it ends everything and itself.
 
-Words of the anchor: ``start`` (argv, files, environment), ``tell`` (message to the ranks), ``end``,
-``ping``. Words to it: ``alive``, ``said`` (rank, message), ``output``, ``errors``, ``lost`` (why),
-``empty`` (no process of the group is left), ``blind`` (the directory of committed states is not there).
+Words of the anchor: ``start`` (group, ranks, argv, files, environment, commits), ``tell`` (message to the
+ranks), ``end``, ``ping``. Words to it: ``alive``, ``said`` (rank, message), ``lost`` (why), ``empty`` (no
+process of the group is left); of a far guard also ``output``, ``errors`` (line), and ``blind`` (the directory
+of committed states is not there).
 """
 
 from __future__ import annotations
@@ -68,11 +69,8 @@ class Guard:
 
     def run(self) -> None:
         """Guard until the anchor is gone or says so."""
-        self.listener.bind(self.path)
-        self.listener.listen(1024)
-        self.selector.register(self.listener, selectors.EVENT_READ, self._admit)
-        self.selector.register(0, selectors.EVENT_READ, self._read)
         try:
+            self._open()
             while True:
                 for key, _ in self.selector.select(TURN_SECONDS):
                     key.data()
@@ -83,6 +81,13 @@ class Guard:
             guarded.clear(os.getpid())
             guarded.sweep(self.started)
             self._remove()
+
+    def _open(self) -> None:
+        """Begin to listen: to ranks and to the anchor."""
+        self.listener.bind(self.path)
+        self.listener.listen(1024)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._admit)
+        self.selector.register(0, selectors.EVENT_READ, self._read)
 
     def _remove(self) -> None:
         """Remove what it wrote."""
@@ -95,6 +100,8 @@ class Guard:
         rest = line.encode()
         try:
             while rest:
+                if not select.select([], [1], [], SILENCE_SECONDS)[1]:
+                    raise EOFError  # nobody takes it: the way to the anchor is cut
                 rest = rest[os.write(1, rest) :]
         except OSError:
             raise EOFError from None
@@ -276,7 +283,7 @@ class Guard:
         self._say("lost", group=self.group, why=why)
 
 
-def guard(make: Callable[[], Guard]) -> int:
+def serve(make: Callable[[], Guard]) -> int:
     """Prepare this process to be a guard, and guard."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -289,4 +296,4 @@ def guard(make: Callable[[], Guard]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guard(lambda: Guard(sys.argv[1])))
+    sys.exit(serve(lambda: Guard(sys.argv[1])))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 
 LINE_LIMIT = 1 << 20
+HELLO = b"apples.far_guard/1\n"
+"""What a guard at the far end of a connection says first."""
 PR_SET_PDEATHSIG = 1
 SHARED = "/dev/shm"  # noqa: S108 - where MPI puts the memory its ranks share, and leaves it when they are killed
 

@@ -65,6 +65,21 @@ def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
 
 
 @pytest.mark.ssh
+@pytest.mark.mpi
+@pytest.mark.parametrize("malleable", [True, False])
+def test_a_detached_job_is_planned_without_the_dead_host_too(hosts, tmp_path, malleable):
+    text = (EXAMPLE / "template.toml").read_text().replace("solver.py", str(EXAMPLE / "solver.py"))
+    template = tmp_path / "template.toml"
+    template.write_text(text.replace("malleable = true", f"malleable = {malleable}".lower()))
+    words = ["--template", template, *FILES[2:], "--set", "grid=200", "--set", "iterations=20"]
+    words += ["--weather", "static", "--actuator", "ssh", "--detach", "--json"]
+    done = command("apples", "run", "--hosts", hosts(2, dead=1), *words)
+    assert set(done.document["hosts"]) <= {"h1", "h2"}
+    waited = command("apples", "wait", done.document["id"], "--json")
+    assert (waited.code, waited.document["verified"]) == (0, True)
+
+
+@pytest.mark.ssh
 def test_where_all_hosts_are_unfit_there_is_no_plan_and_every_reason(hosts):
     words = ("--weather", "static", "--actuator", "ssh")
     code, _, talk = apples("run", "--hosts", hosts(0, dead=2), *SMALL, *words)

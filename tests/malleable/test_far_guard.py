@@ -1,0 +1,113 @@
+"""The guard at the far end of a connection, and what the anchor takes from there."""
+
+import json
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from apples.malleable import far_guard, guarded
+from apples.malleable.fleet import Fleet
+from apples.malleable.group import Group
+from apples.malleable.job_file import JobFile, Place, Share
+
+
+def shell(script):
+    """What leads to a host: a shell's script, and then the interpreter."""
+    return ("/bin/sh", "-c", script, "sh", sys.executable)
+
+
+def end_of_group(reach, tmp_path):
+    """Why a group of a launcher that ends at once is lost."""
+    place = Place("ada", 1, ("x",), "{python}", "x", "/bin/false", reach=reach)
+    job = JobFile("far", str(tmp_path), (place,), (Share("ada"),), {})
+    lost = []
+    with selectors.DefaultSelector() as selector:
+        group = Group(
+            job, [place], 1, selector, tmp_path, lambda *_: None, lambda _, w: lost.append(w)
+        )
+        group.start()
+        until = time.monotonic() + 10
+        while not lost and time.monotonic() < until:
+            for key, _ in selector.select(0.1):
+                key.data()
+        group.kill()
+    return lost[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ('echo Welcome; echo \'{"say":\'; exec "$@"', "mpiexec ended (1)"),
+        ('exec "$@"', "mpiexec ended (1)"),
+        ("yes", "its login says too much before the guard does"),
+        ("echo apples.far_guard/1; echo rubbish; sleep 60", "it says what no guard says"),
+        ("echo apples.far_guard/1; echo '[]'; sleep 60", "it says what no guard says"),
+        (
+            "echo apples.far_guard/1; yes | tr -d '\\n' | head -c 9000000; sleep 60",
+            "it says what no guard says",
+        ),
+    ],
+)
+def test_a_login_may_greet_and_nothing_else_it_says_harms_the_anchor(script, why, tmp_path):
+    assert end_of_group(shell(script), tmp_path) == why
+
+
+@pytest.mark.parametrize("how", ["input", signal.SIGTERM, signal.SIGHUP])
+def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
+    words = [sys.executable, "-I", "-m", far_guard.__name__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
+        assert guard.stdout.readline() == guarded.HELLO
+        assert json.loads(guard.stdout.readline())["say"] == "alive"
+        (socket,) = Path("/tmp").glob(f"apples-*/guard-{guard.pid}")  # noqa: S108 - where it is made
+        if how == "input":
+            guard.stdin.close()
+        else:
+            for _ in range(20):
+                guard.send_signal(how)
+        assert guard.wait(10) == 0
+    assert not socket.parent.exists()
+
+
+def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 127.0.0.1 22")
+    (tmp_path / "heat.py").touch()
+    program = ["{python}", "/nowhere/heat.py", "/nowhere/other", "-x"]
+    entry = {"host": "a", "program": program, "programs": ["/nowhere/heat.py"]}
+    order = {
+        "argv": ["{mpiexec}", "-n", "1", "{python}", "{apples.launch.bind}", "{launch}"],
+        "environment": {"OMP_NUM_THREADS": "1"},
+        "files": {"launch": json.dumps({"directory": str(tmp_path), "hosts": [entry]})},
+    }
+    far_guard.adopt(order)
+    mpiexec, *_, bind, launch = order["argv"]
+    assert mpiexec == str(Path(sys.executable).with_name("mpiexec"))
+    assert (bind.endswith("apples/launch/bind.py"), launch) == (True, "{launch}")
+    assert order["environment"] == {"UCX_NET_DEVICES": "lo", "OMP_NUM_THREADS": "1"}
+    (found,) = json.loads(order["files"]["launch"])["hosts"]
+    assert found["program"] == [sys.executable, str(tmp_path / "heat.py"), "/nowhere/other", "-x"]
+
+
+def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsys):
+    job = SimpleNamespace(commits="/states")
+    fleet = Fleet(job, None, Path(), None, None)
+    for host, sees in (("ada", True), ("bob", False)):
+        fleet.groups[host] = SimpleNamespace(
+            host=host, declared={"declared": 1}, sees_commits=sees
+        )
+    assert fleet.objection(["ada"]) == ""
+    fleet.committed = True
+    assert fleet.objection(["bob"]) == (
+        "bob does not see /states, where states of this job are kept"
+    )
+    fleet.committed = False
+    assert fleet.objection(["bob"]) == ""
+    assert fleet.directory == ""
+    assert "bob does not see /states: rows are kept in memory only" in capsys.readouterr().err
+    fleet.committed = True
+    assert fleet.objection(["bob"]) == ""
