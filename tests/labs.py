@@ -1,10 +1,12 @@
-"""Real labs for tests: why there can be none, and what a lab has on the machine."""
+"""Real labs for tests: why there can be none, what a lab has on the machine, and what is measured in one."""
 
 import contextlib
+import subprocess
 from pathlib import Path
 
 from apples.errors import UsageError
 from apples.lab import LabDocument, tools
+from apples.lab.commands import entering, environment
 from apples.lab.record import MARK, identity
 
 SMALL = """
@@ -28,6 +30,23 @@ memory = "256 MB"
 name = "far"
 site = "there"
 cpu = 0.25
+"""
+SERVE = """
+import socket, sys
+listener = socket.create_server((sys.argv[1], 5001))
+print("there", flush=True)
+connection, _ = listener.accept()
+while connection.recv(1 << 16): pass
+"""
+SEND = """
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 5001), timeout=20)
+connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+data, sent = bytes(1 << 14), 0
+for _ in range(20): connection.sendall(data)
+begun = time.monotonic()
+while time.monotonic() - begun < 1.0: sent += connection.send(data)
+print(sent / (time.monotonic() - begun))
 """
 
 
@@ -62,3 +81,38 @@ def belongings(folder):
     if folder.exists():
         found.add(f"folder {folder}")
     return found
+
+
+def on(lab, host, *words):
+    """Return what a command prints on a host."""
+    done = subprocess.run(
+        entering(lab.machine(host), words),
+        env=environment(lab),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def python(lab, host, program, *arguments):
+    """Return what a program of Python's prints on a host."""
+    return on(lab, host, "/usr/bin/env", "python3", "-c", program, *arguments)
+
+
+def rate(lab, source, target):
+    """Return the bytes per second that get from one host to another, once the queues between are full."""
+    address = lab.machine(target).address
+    server = subprocess.Popen(
+        entering(lab.machine(target), ["/usr/bin/env", "python3", "-c", SERVE, address]),
+        env=environment(lab),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert server.stdout.readline() == b"there\n"
+        return float(python(lab, source, SEND, address))
+    finally:
+        server.kill()
+        server.communicate()

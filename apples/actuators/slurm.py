@@ -74,12 +74,21 @@ class SlurmActuator(Actuator):
         allocated = _allocated() if self.allocation else None
         found = {}
         for name in unseen:
-            reason = _refusal(name, known.get(name), allocated, self.allocation)
+            reason = self._refusal(name, known.get(name), allocated)
             finding = Finding("slurm", "fail" if reason else "ok", reason or "in service")
             found[name] = Fitness(name, (finding,))
             if reason:
                 self.talk(f"warning: {name} cannot be used: {reason}")
         return information.knowing(found)
+
+    def _refusal(self, name: str, node: Node | None, allocated: frozenset[str] | None) -> str:
+        """Return why no rank may be sent to a host; empty where one may."""
+        if allocated is not None:
+            return "" if name in allocated else f"it is not in allocation {self.allocation}"
+        if node is None:
+            where = f" in partition '{self.options.partition}'" if self.options.partition else ""
+            return f"Slurm knows no node of that name{where}"
+        return node.refusal
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return the command that submits the job and follows it; the job's script is among its files."""
@@ -168,14 +177,3 @@ def _allocated() -> frozenset[str]:
         return frozenset(names.expand(text))
     except ValueError as error:
         raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None
-
-
-def _refusal(
-    name: str, node: Node | None, allocated: frozenset[str] | None, allocation: str
-) -> str:
-    """Return why no rank may be sent to a host; empty where one may."""
-    if allocated is not None:
-        return "" if name in allocated else f"it is not in allocation {allocation}"
-    if node is None:
-        return "Slurm knows no node of that name"
-    return node.refusal

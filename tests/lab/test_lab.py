@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from labs import on, python, rate
 
 from apples.lab.commands import entering, environment
 from apples.resources import read_host_list
@@ -18,40 +19,6 @@ wall, own = time.monotonic(), time.process_time()
 while time.monotonic() - wall < 0.6: pass
 print((time.process_time() - own) / (time.monotonic() - wall))
 """
-SERVE = """
-import socket, sys
-listener = socket.create_server((sys.argv[1], 5001))
-print("there", flush=True)
-connection, _ = listener.accept()
-while connection.recv(1 << 16): pass
-"""
-SEND = """
-import socket, sys, time
-connection = socket.create_connection((sys.argv[1], 5001), timeout=20)
-connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
-data, sent = bytes(1 << 14), 0
-for _ in range(20): connection.sendall(data)
-begun = time.monotonic()
-while time.monotonic() - begun < 1.0: sent += connection.send(data)
-print(sent / (time.monotonic() - begun))
-"""
-
-
-def on(lab, host, *words):
-    done = subprocess.run(
-        entering(lab.machine(host), words),
-        env=environment(lab),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def python(lab, host, program, *arguments):
-    return on(lab, host, "/usr/bin/env", "python3", "-c", program, *arguments)
 
 
 def over_ssh(lab, host, *words):
@@ -115,17 +82,7 @@ def test_the_memory_limit_ends_what_takes_more(lab):
 
 
 def test_the_link_between_sites_has_the_rate_of_the_slower(lab):
-    address = lab.machine("far").address
-    words = ["/usr/bin/env", "python3", "-c", SERVE, address]
-    server = subprocess.Popen(
-        entering(lab.machine("far"), words), env=environment(lab), stdout=subprocess.PIPE
-    )
-    try:
-        assert server.stdout.readline() == b"there\n"
-        assert float(python(lab, "ada", SEND, address)) == pytest.approx(2e6, rel=0.15)
-    finally:
-        server.kill()
-        server.communicate()
+    assert rate(lab, "ada", "far") == pytest.approx(2e6, rel=0.15)
 
 
 def test_what_runs_on_a_host_ends_with_the_one_who_asked(lab):

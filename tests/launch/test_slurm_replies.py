@@ -92,6 +92,26 @@ def test_what_is_no_answer_is_refused_in_one_line(text):
         assert "\n" not in str(refusal.value)
 
 
+NOBODY = {
+    "jobs": '{"errors": [{"description": "Failed while looking for jobs", "error_number": -1,'
+    ' "error": "Unspecified error", "source": "slurm_load_jobs"}], "jobs": []}',
+    "nodes": '{"errors": [{"error": "Unspecified error", "errno": -1}], "nodes": []}',
+}
+"""What 22.05 prints, with exit code 0, when the controller is not there."""
+
+
+def test_a_controller_that_is_not_there_is_no_sign_that_a_job_is_over():
+    with pytest.raises(LaunchError, match="squeue: Slurm did not answer: Failed while looking"):
+        replies.job_state(NOBODY["jobs"], 16)
+    with pytest.raises(LaunchError, match="sinfo: Slurm did not answer: Unspecified error"):
+        nodes(NOBODY["nodes"])
+
+
+def test_an_error_beside_the_answer_takes_nothing_from_it():
+    listed = '{"errors": [{"error": "x"}], "jobs": [{"job_id": 16, "job_state": "PENDING"}]}'
+    assert replies.job_state(listed, 16).waiting
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
@@ -122,7 +142,12 @@ JSON = st.recursive(
 def test_no_answer_is_more_than_a_list_of_nodes_or_an_error(one, other):
     import json
 
-    for document in ({"nodes": [one, other]}, {"sinfo": [one, other]}, {"jobs": [one, other]}):
+    for document in (
+        {"nodes": [one, other]},
+        {"sinfo": [one, other]},
+        {"jobs": [one, other]},
+        {"jobs": [], "nodes": [], "errors": one},
+    ):
         text = json.dumps(document)
         for read in (lambda t: entries(nodes(t)), lambda t: replies.job_state(t, 1)):
             try:

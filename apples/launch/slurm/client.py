@@ -56,11 +56,25 @@ def run(
 
 
 def nodes(partition: str = "") -> list[Node]:
-    """Return the cluster's nodes, those of one partition if named."""
+    """Return the cluster's nodes, those of one partition if named.
+
+    Raises
+    ------
+    UsageError
+        No node is in a partition of that name.
+    LaunchError
+        Slurm does not answer.
+    """
     if partition and not WORD.fullmatch(partition):
         raise UsageError(f"Slurm's partition cannot be {partition!r}")
-    chosen = [f"--partition={partition}"] if partition else []
-    return node_list.nodes(run(["sinfo", "--json", *chosen]))
+    found = node_list.nodes(run(["sinfo", "--json"]))  # 22.05 lists all, whatever is asked for
+    if not partition:
+        return found
+    chosen = [node for node in found if partition in node.partitions]
+    if not chosen:
+        known = ", ".join(sorted({name for node in found for name in node.partitions}))
+        raise UsageError(f"no node is in a partition '{partition}' (Slurm has {known or 'none'})")
+    return chosen
 
 
 def job_state(job: int) -> JobState:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from apples.launch.slurm.names import expand
-from apples.launch.slurm.replies import document, entries, number, text
+from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
 
 MEBIBYTE = 1 << 20
 OUT_OF_SERVICE = frozenset(
@@ -62,7 +62,7 @@ def nodes(listing: str) -> list[Node]:
     Raises
     ------
     LaunchError
-        It is no answer of sinfo.
+        It is no answer of sinfo, or an error in place of one.
     """
     answer = document(listing, "sinfo")
     found: dict[str, Node] = {}
@@ -71,6 +71,8 @@ def nodes(listing: str) -> list[Node]:
         before = found.get(node.name)
         partitions = {*(before.partitions if before else ()), *node.partitions}
         found[node.name] = replace(node, partitions=tuple(sorted(partitions)))
+    if not found:
+        refuse_errors(answer, "sinfo")
     return list(found.values())
 
 

@@ -58,9 +58,10 @@ def job_state(listing: str, job: int) -> JobState:
     Raises
     ------
     LaunchError
-        It is no answer of squeue.
+        It is no answer of squeue, or an error in place of one: nothing is known of the job then.
     """
-    for entry in entries(document(listing, "squeue"), "jobs"):
+    answer = document(listing, "squeue")
+    for entry in entries(answer, "jobs"):
         if isinstance(entry, dict) and entry.get("job_id") == job:
             state = entry.get("job_state", "")
             words = [str(word) for word in state] if isinstance(state, list) else [str(state)]
@@ -69,6 +70,7 @@ def job_state(listing: str, job: int) -> JobState:
             return JobState(
                 base[0] if base else "", reason, None, number(entry.get("start_time")) or 0.0
             )
+    refuse_errors(answer, "squeue")
     return JobState("")
 
 
@@ -169,6 +171,22 @@ def entries(answer: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(value, list):
         raise LaunchError(f"Slurm's JSON has no list '{key}': a version nobody has read here")
     return value
+
+
+def refuse_errors(answer: Mapping[str, Any], command: str) -> None:
+    """Refuse an answer that lists errors: Slurm's commands end well with ``--json`` when they reach nobody.
+
+    Raises
+    ------
+    LaunchError
+        With the errors' own words.
+    """
+    errors = answer.get("errors")
+    if isinstance(errors, list) and errors:
+        first = errors[0] if isinstance(errors[0], dict) else {}
+        said = [text(first.get(key)) for key in ("description", "error")]
+        words = ": ".join(word for word in said if word) or "an error without words"
+        raise LaunchError(f"{command}: Slurm did not answer: {words}")
 
 
 def number(value: Any) -> float | None:
