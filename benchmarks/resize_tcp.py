@@ -115,7 +115,7 @@ def measure(folder, repeats):
             (Allocation(ada, ROWS // 2, "default"), Allocation(bob, ROWS // 2, "default"))
         )
         one = Schedule((Allocation(ada, ROWS, "default"),))
-        actuator = MalleableActuator(ssh=True)
+        actuator = MalleableActuator(through="ssh")
         execution = Coordinator(pool, actuator).actuator.actuate(both, actuator.look(pool))
         gathered, spread = [], []
         for _ in range(repeats):

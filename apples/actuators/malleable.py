@@ -1,12 +1,13 @@
-"""`MalleableActuator`: runs a schedule as a job that can shrink, grow and migrate, here or over ssh."""
+"""`MalleableActuator`: runs a schedule as a job that can shrink, grow and migrate; here or on other machines."""
 
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from apples.actuator import Actuator, Command, Resized
 from apples.errors import ApplicationError, LaunchError, UsageError
@@ -18,6 +19,8 @@ from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.seating import looked, seats_of_all
+from apples.launch.slurm.looking import looked as nodes_looked_at
+from apples.launch.slurm.looking import own_allocation
 from apples.launch.starting import silence, started
 from apples.launch.talk import Talk, to_stderr
 from apples.launch.task import run_task
@@ -31,6 +34,7 @@ from apples.remote.fitness import Finding, own_version
 from apples.resources import Host
 from apples.schedule import Schedule
 
+Through = Literal["local", "ssh", "slurm"]
 RESIZE_SECONDS = 60.0
 """How long a command may wait for the job before it is taken back."""
 
@@ -92,7 +96,7 @@ def resized(verdict: Verdict) -> Resized:
 
 
 class MalleableActuator(Actuator):
-    """Speaks to this machine, or to all of the list over ssh, through an anchor that starts one MPI world a host.
+    """Starts one MPI world a host through an anchor here: on this machine, over ssh, or by Slurm's steps.
 
     Parameters
     ----------
@@ -108,13 +112,14 @@ class MalleableActuator(Actuator):
         Hosts on which a parked group may wait for a growth.
     engine
         ``merge``, ``restart``, or ``auto``.
-    ssh
-        Whether hosts of the list that are other machines are reached; else all are played by this one.
+    through
+        ``local``: all hosts are played by this machine; ``ssh``: others are reached over it; ``slurm``: they
+        are nodes of the allocation this process is in.
 
     Raises
     ------
     UsageError
-        The restart engine over ssh: it starts all ranks at once, by one launcher.
+        The restart engine on other machines: it starts all ranks at once, by one launcher. Or no allocation.
     """
 
     def __init__(
@@ -131,21 +136,28 @@ class MalleableActuator(Actuator):
         commit_seconds: float = 0.0,
         warm: Collection[str] = (),
         engine: Engine = "auto",
-        ssh: bool = False,
+        through: Through = "local",
     ) -> None:
-        if ssh and engine == "restart":
+        if through != "local" and engine == "restart":
             raise UsageError(
-                "engine restart: over ssh every host has a launcher of its own; use merge"
+                f"engine restart: over {through} every host has a launcher of its own; use merge"
+            )
+        self.allocation = own_allocation() if through == "slurm" else ""
+        if through == "slurm" and not self.allocation.isdecimal():
+            raise UsageError(
+                "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
             )
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
-        self.warm, self.engine, self.ssh = warm, engine, ssh
+        self.warm, self.engine, self.through = warm, engine, through
 
     def look(self, information: InformationPool) -> InformationPool:
         """Look at every other machine: a malleable program finds its side of the job in apples there."""
-        if not self.ssh:
+        if self.through == "slurm":
+            return nodes_looked_at(information, self.talk, allocation=self.allocation)
+        if self.through == "local":
             return information
         information = looked(information, self.talk)
         strange = {
@@ -167,7 +179,7 @@ class MalleableActuator(Actuator):
         """Start the job on this machine; returns once every rank is ready."""
         name = self.job or job_name()
         everybody = segments(information)
-        quotas = Quotas.plan({} if self.ssh else _slower_hosts(information), name)
+        quotas = Quotas.plan({} if self.through != "local" else _slower_hosts(information), name)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
         ranks = [replace(one, cgroup=quotas.joined(one.host)) for one in everybody]
@@ -204,10 +216,20 @@ class MalleableActuator(Actuator):
 
     def _places(self, ranks: Sequence[Segment], information: InformationPool) -> list[Place]:
         """Return where the job may ever be."""
-        seats = seats_of_all(information) if self.ssh else []
+        if self.through == "slurm":
+            return [self._node(one, information) for one in ranks]
+        seats = seats_of_all(information) if self.through == "ssh" else []
         if not any(seat.reach for seat in seats):
             return [anchored.place(one, warm=one.host in self.warm) for one in ranks]
         return [anchored.place_among(one, warm=one.segment.host in self.warm) for one in seats]
+
+    def _node(self, one: Segment, information: InformationPool) -> Place:
+        host = information.hosts[one.host]
+        python = host.python or sys.executable
+        program = information.program(information.implementation(host), python)
+        node = anchored.Node(self.allocation, python, host.directory or str(Path.cwd()))
+        segment = replace(one, program=program, cpus=())
+        return anchored.place_in_allocation(segment, node, warm=one.host in self.warm)
 
     def _job(
         self,

@@ -6,24 +6,22 @@ all hosts see: the run's folder is made there and removed at the end.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from apples.actuator import Actuator, Command
-from apples.errors import LaunchError, UsageError
+from apples.errors import UsageError
 from apples.execution import RunExecution
 from apples.information import InformationPool
 from apples.launch.hydra import Segment
 from apples.launch.processes import job_name
 from apples.launch.run import Run
-from apples.launch.slurm import client, names, script
-from apples.launch.slurm.nodes import Node
+from apples.launch.slurm import client, script
+from apples.launch.slurm.looking import looked, own_allocation
 from apples.launch.starting import silence
 from apples.launch.talk import Talk, to_stderr
 from apples.launch.task import run_task
-from apples.remote.fitness import Finding, Fitness
 from apples.schedule import Schedule
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
@@ -61,34 +59,17 @@ class SlurmActuator(Actuator):
     ) -> None:
         self.output, self.save, self.talk = output, save, talk
         self.options = options or script.SlurmOptions()
-        own = os.environ.get("SLURM_JOB_ID", "") if allocation is None else allocation
-        self.allocation = own
+        self.allocation = own_allocation() if allocation is None else allocation
         self.silence_seconds = silence_seconds
 
     def look(self, information: InformationPool) -> InformationPool:
         """Ask Slurm about every host nobody has looked at: does it know it, and is it in service."""
-        unseen = [h.name for h in information.hosts if h.name not in information.looked_at]
-        if not unseen:
-            return information
-        known = {node.name: node for node in client.nodes(self.options.partition)}
-        allocated = _allocated() if self.allocation else None
-        found = {}
-        for name in unseen:
-            reason = self._refusal(name, known.get(name), allocated)
-            finding = Finding("slurm", "fail" if reason else "ok", reason or "in service")
-            found[name] = Fitness(name, (finding,))
-            if reason:
-                self.talk(f"warning: {name} cannot be used: {reason}")
-        return information.knowing(found)
-
-    def _refusal(self, name: str, node: Node | None, allocated: frozenset[str] | None) -> str:
-        """Return why no rank may be sent to a host; empty where one may."""
-        if allocated is not None:
-            return "" if name in allocated else f"it is not in allocation {self.allocation}"
-        if node is None:
-            where = f" in partition '{self.options.partition}'" if self.options.partition else ""
-            return f"Slurm knows no node of that name{where}"
-        return node.refusal
+        return looked(
+            information,
+            self.talk,
+            partition=self.options.partition,
+            allocation=self.allocation,
+        )
 
     def command(self, schedule: Schedule, information: InformationPool) -> Command:
         """Return the command that submits the job and follows it; the job's script is among its files."""
@@ -168,12 +149,3 @@ def shared_directory(schedule: Schedule) -> Path:
             f"{place}: no directory of this machine; Slurm needs one that all hosts see"
         )
     return place
-
-
-def _allocated() -> frozenset[str]:
-    """Return the nodes of the allocation this process is in."""
-    text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
-    try:
-        return frozenset(names.expand(text))
-    except ValueError as error:
-        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None

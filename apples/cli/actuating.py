@@ -17,6 +17,7 @@ from apples.actuators import (
     SlurmOptions,
     SshActuator,
 )
+from apples.actuators.malleable import Through
 from apples.cli.deciding import settings_of
 from apples.conditions import listed
 from apples.errors import UsageError
@@ -50,12 +51,11 @@ def _slurm(output: Path | None, settings: Sequence[str]) -> Actuator:
     return SlurmActuator(output, save=output is not None, options=options)
 
 
-MOVING = ("local", "ssh")
-"""Where a job can be moved while it runs."""
-ACTUATORS: Mapping[str, Make] = {"local": _local, "ssh": _ssh, "slurm": _slurm}
+THROUGH: tuple[Through, ...] = ("local", "ssh", "slurm")
+ACTUATORS: Mapping[Through, Make] = {"local": _local, "ssh": _ssh, "slurm": _slurm}
 
 
-def actuator_name(asked: str | None, hosts: Path) -> str:
+def actuator_name(asked: str | None, hosts: Path) -> Through:
     """Return the actuator to use: the one asked for, or local where that is all it can be.
 
     Raises
@@ -63,10 +63,11 @@ def actuator_name(asked: str | None, hosts: Path) -> str:
     UsageError
         There is none of that name, or hosts are other machines and none was asked for.
     """
+    for name in THROUGH:
+        if asked == name:
+            return name
     if asked is not None:
-        if asked not in ACTUATORS:
-            raise UsageError(f"--actuator '{asked}': known are {', '.join(ACTUATORS)}")
-        return asked
+        raise UsageError(f"--actuator '{asked}': known are {', '.join(THROUGH)}")
     others = elsewhere(read_host_list(hosts))
     if others:
         names = listed(host.name for host in others)
@@ -77,7 +78,9 @@ def actuator_name(asked: str | None, hosts: Path) -> str:
     return "local"
 
 
-def actuator_of(name: str, output: Path | None, slurm: Sequence[str] | None = None) -> Actuator:
+def actuator_of(
+    name: Through, output: Path | None, slurm: Sequence[str] | None = None
+) -> Actuator:
     """Return the actuator of that name."""
     if slurm and name != "slurm":
         raise UsageError(f"--slurm {slurm[0]}: is for --actuator slurm")
@@ -90,7 +93,7 @@ def actuator_of(name: str, output: Path | None, slurm: Sequence[str] | None = No
 
 
 def malleable_of(
-    name: str, output: Path | None, information: InformationPool, what: str, **elastic: Any
+    name: Through, output: Path | None, information: InformationPool, what: str, **elastic: Any
 ) -> Actuator:
     """Return the actuator of a job that is moved while it runs, through the actuator of that name.
 
@@ -102,18 +105,14 @@ def malleable_of(
     Raises
     ------
     UsageError
-        The template is of no malleable program, or slurm was asked for.
+        The template is of no malleable program, or there is no allocation of Slurm's to move it in.
     """
     if not information.template.malleable:
         raise UsageError(
             f"{what}: moves the application while it runs, and the template of "
             f"{information.template.name} does not say 'malleable = true'"
         )
-    if name not in MOVING:
-        raise UsageError(
-            f"{what}: a job that moves while it runs needs --actuator {' or '.join(MOVING)}, not {name}"
-        )
-    return MalleableActuator(output, save=output is not None, ssh=name == "ssh", **elastic)
+    return MalleableActuator(output, save=output is not None, through=name, **elastic)
 
 
 def others_of(name: str, hosts: HostList) -> Sequence[Host]:

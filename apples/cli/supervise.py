@@ -21,7 +21,6 @@ from typing import Any
 from apples.actuator import Actuator, Execution, Outcome, Progress
 from apples.cli import deciding, unmodified
 from apples.cli.actuating import (
-    MOVING,
     actuator_of,
     malleable_of,
     others_of,
@@ -35,6 +34,7 @@ from apples.cli.run import carry_out, same, starting
 from apples.coordinator import Coordinator
 from apples.errors import ApplesError, ApplicationError
 from apples.information import InformationPool, under_live_weather
+from apples.launch.slurm.looking import own_allocation
 from apples.malleable.store import Record, StoredJob
 from apples.monitoring import Watched
 from apples.redistribution import Tended
@@ -104,7 +104,7 @@ class Supervisor:
             iterations=information.application.iterations, malleable=information.template.malleable,
         )  # fmt: skip
         fresh = partial(under_live_weather, others=others) if sky == "live" else same
-        if through == "slurm":
+        if through == "slurm" and not own_allocation():
             self._told({})  # it may be in the queue for days
         return carry_out(
             choice.plan,
@@ -127,7 +127,8 @@ class Supervisor:
 
     def _actuator(self, order: Record, information: InformationPool) -> Actuator:
         output, through = self._output(order), order["actuator"]
-        if not information.template.malleable or through not in MOVING:
+        submits = through == "slurm" and not own_allocation()
+        if submits or not information.template.malleable:
             return actuator_of(through, output, order["slurm"])
         return malleable_of(
             through,

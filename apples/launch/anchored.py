@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from apples.remote import ssh as line
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
+STEP = ("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet")
+"""A step beside others, that binds nothing: its ranks are ours to place."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
 """UCX warns of a pooled request of its own whenever a world leaves."""
 JOB_FILE = "job.json"
@@ -30,6 +33,15 @@ ANCHOR = "apples.malleable.anchor"
 PYTHON = "{python}"
 """A host's own interpreter, which its guard knows."""
 PROGRAM_ANCHOR = "apples.malleable.programs.anchor"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How a node of an allocation is used: the allocation's number, the interpreter and directory there."""
+
+    allocation: str
+    python: str
+    directory: str
 
 
 def place(segment: Segment, *, warm: bool = False) -> Place:
@@ -58,6 +70,25 @@ def place_among(seat: Seat, *, warm: bool = False) -> Place:
         warm=warm,
         directory=seat.directory,
         programs=seat.programs,
+    )
+
+
+def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> Place:
+    """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
+    own = ("--nodes=1", "--ntasks=1", f"--nodelist={segment.host}", f"--jobid={node.allocation}")
+    program = (PYTHON if word == node.python else word for word in segment.program)
+    return Place(
+        segment.host,
+        segment.ranks,
+        tuple(program),
+        PYTHON,
+        "{apples.launch.bind}",
+        "{mpiexec}",
+        hydra.OPTIONS,
+        reach=(*STEP, *own, node.python),
+        environment={**QUIET, **hydra.ONE_THREAD, **carried()},
+        warm=warm,
+        directory=node.directory,
     )
 
 

@@ -86,9 +86,11 @@ class ResourceSelector:
             order, _ = next(site_chains(hosts, _speed(hosts, information), information))
             return tuple(hosts[i] for i in order)
         chains = self._chains(hosts, information)
-        whole = [c for c in chains if len(c) == len(hosts)] or [list(range(len(hosts)))]
+        whole = [tuple(c) for c in chains if len(c) == len(hosts)]
+        speed = _speed(hosts, information)
+        whole += [tuple(order.tolist()) for order, _ in site_chains(hosts, speed, information)]
         best = min(
-            (tuple(c) for c in whole),
+            whole,
             key=lambda c: (
                 sum(hosts[i].site != hosts[j].site for i, j in pairwise(c)),
                 sum(search.borders(c)),
