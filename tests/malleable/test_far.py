@@ -15,6 +15,7 @@ from commands import command
 
 from apples.lab.commands import entering
 from apples.launch.leftovers import leftovers
+from apples.launch.slurm import client
 from apples.malleable import store
 
 HERE = Path(__file__).parent / "jobs"
@@ -33,11 +34,11 @@ def job(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     started = []
 
-    def start(*options):
+    def start(*options, through="ssh"):
         words = ["--hosts", lab.hosts, *FILES, "--blueprint", "blocked", *options]
         words += ["--set", f"iterations={ITERATIONS}", "--set", "pause=0.3"]
         words += ["--set", f"slow={tmp_path / 'slow'}"]
-        done = command("apples", "run", "--detach", "--actuator", "ssh", "--json", *words)
+        done = command("apples", "run", "--detach", "--actuator", through, "--json", *words)
         started.append(done.document["id"])
         assert done.document["hosts"] == ["ada", "bob", "far"]
         return started[0]
@@ -130,10 +131,27 @@ def test_a_host_without_our_apples_is_named_before_the_launch(lab, tmp_path, mon
     assert "there, a malleable job needs 7.0" in done.err
 
 
+def test_a_job_moves_from_node_to_node_of_an_allocation(slurm, job, tmp_path, monkeypatch):
+    held = client.run(["salloc", "--nodes=3", "--ntasks=4", "--no-shell"])
+    number = held.partition("Granted job allocation ")[2].split()[0]
+    try:
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "ada,bob,far")
+        name = job(through="slurm")
+        assert all(processes(slurm, host) for host in ("ada", "bob", "far"))
+        shrunk = command("apples", "resize", name, "--hosts", "bob,far", "--json")
+        assert shrunk.document["hosts"] == ["bob", "far"]
+        assert processes(slurm, "ada") == 0
+        document = hurried(name, tmp_path)
+        assert document["result_sha256"] == sequential()
+    finally:
+        client.run(["scancel", number])
+
+
 @pytest.mark.usefixtures("slurm")
 def test_what_cannot_be_moved_is_refused(lab):
     words = ["--hosts", lab.hosts, *FILES, "--blueprint", "redistribute"]
     done = command("apples", "run", *words, "--actuator", "slurm")
-    assert (done.code, "needs --actuator local or ssh, not slurm" in done.err) == (2, True)
+    assert (done.code, "run this inside salloc or sbatch" in done.err) == (2, True)
     done = command("apples", "run", *words, "--actuator", "ssh", "--engine", "restart")
     assert (done.code, "over ssh every host has a launcher of its own" in done.err) == (2, True)
