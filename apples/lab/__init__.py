@@ -2,9 +2,9 @@
 
 Read `document` (what a file may say), `up` (the steps), `journal` (why none of them is ever left behind),
 `down`; then what the steps are made of: `cgroups`, `network`, `machine` (a host's first process), `enter`
-(getting into one), `secure_shell`, `competing` (load), `speeds` and `host_list` (what comes out), `shaping`
-(links changed later). `record` is a lab that is up, `commands` runs things on its hosts, `tools` says what
-this machine lacks.
+(getting into one), `secure_shell` and `slurm` with `quoting` (what their files may say), `competing` (load),
+`speeds` and `host_list` (what comes out), `shaping` (links changed later). `record` is a lab that is up,
+`commands` runs things on its hosts, `tools` says what this machine lacks.
 """
 
 from apples.lab.commands import captured, execute

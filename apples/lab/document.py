@@ -17,6 +17,10 @@ LEAST_MEMORY = 32 << 20
 MOST_HOSTS = 200
 """They share one network of 254 addresses with the lab's own."""
 ADDED_SITE = "local"
+HEAD = "switch-of-the-lab"
+"""What the machine is called that the lab's own services run on."""
+TAKEN = {"localhost": "every host is that", HEAD: "the lab's own services answer there"}
+TAKEN_BY_SLURM = dict.fromkeys(("all", "default"), "to Slurm that is no single node")
 
 ShortName = Annotated[Name, Field(max_length=32)]
 Seconds = Annotated[float, Strict(), Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -94,9 +98,11 @@ class LabDocument(Entry):
                 if count[name.lower()] > 1:
                     message = f"must be unique ('{name}' is there {count[name.lower()]} times)"
                     yield hat.Fault((field, i, "name"), message)
+        taken = TAKEN | (TAKEN_BY_SLURM if self.slurm else {})
         for i, host in enumerate(self.host):
-            if host.name.lower() == "localhost":
-                yield hat.Fault(("host", i, "name"), "cannot be 'localhost': every host is that")
+            why = taken.get(host.name.lower())
+            if why:
+                yield hat.Fault(("host", i, "name"), f"cannot be '{host.name}': {why}")
 
     def _unknown(self) -> Iterator[hat.Fault]:
         sites = {site.name for site in self.site} or {ADDED_SITE}

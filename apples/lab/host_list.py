@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 import hat
 from apples.lab.document import HostEntry, LabDocument, SiteEntry
+from apples.lab.quoting import login
 from apples.lab.record import Machine
 
 WIRE_LATENCY = 5e-5
@@ -61,7 +61,7 @@ def _host(entry: HostEntry, machine: Machine, speeds: Mapping[str, float]) -> di
         "name": entry.name,
         "address": machine.address,
         "site": entry.site,
-        "user": getpass.getuser(),
+        "user": login(),
         "python": sys.executable,
     }
     if count > 1:

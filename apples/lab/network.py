@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apples.lab.document import LabDocument
+from apples.lab.document import HEAD, LabDocument
+from apples.resources.host import NAME_PATTERN
 
 POOL = ipaddress.ip_network("10.64.0.0/10")
 """Private addresses a lab's network of 254 is taken from."""
-AGENT, HEAD = 254, 253
+AGENT_NUMBER, HEAD_NUMBER = 254, 253
 """Last numbers of the addresses of this machine and of the lab's own services."""
 LEAST_BURST = 3200
 """Two frames: less and the shaper drops what it should delay."""
@@ -40,12 +42,12 @@ class Addresses:
     @property
     def agent(self) -> str:
         """This machine's own address in the lab."""
-        return str(self.network[AGENT])
+        return str(self.network[AGENT_NUMBER])
 
     @property
     def head(self) -> str:
         """Where the lab's own services answer."""
-        return str(self.network[HEAD])
+        return str(self.network[HEAD_NUMBER])
 
     def within(self, address: str) -> str:
         """Return an address with the length of the network's prefix."""
@@ -92,6 +94,29 @@ def routed(addresses: str, routes: str) -> list[str]:
         if destination != "default" and route.get("type", "unicast") == "unicast":
             found.append(destination)
     return found
+
+
+def names(document: LabDocument, addresses: Addresses, own: str) -> str:
+    """Return the hosts' ``/etc/hosts``: all of them, the lab's services and this machine.
+
+    Parameters
+    ----------
+    own
+        What this machine calls itself; left out where that is no name.
+
+    Examples
+    --------
+    >>> document = LabDocument(name="x", host=[{"name": "ada"}])
+    >>> addresses = Addresses(ipaddress.IPv4Network("10.64.1.0/24"))
+    >>> print(names(document, addresses, "here").splitlines()[2:])
+    ['10.64.1.1 ada', '10.64.1.253 switch-of-the-lab', '10.64.1.254 here']
+    """
+    known = [("127.0.0.1", "localhost"), ("::1", "localhost")]
+    known += [(addresses.host(i), host.name) for i, host in enumerate(document.host)]
+    known.append((addresses.head, HEAD))
+    if re.fullmatch(NAME_PATTERN, own):
+        known.append((addresses.agent, own))
+    return "".join(f"{address} {name}\n" for address, name in known)
 
 
 def switch_links(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from apples.errors import LaunchError
 from apples.lab import tools
 from apples.lab.commands import leave_running, run
+from apples.lab.quoting import for_ssh, login
 from apples.lab.record import TRANSPORT, Machine
 
 ANSWER_SECONDS = 15.0
@@ -20,32 +20,13 @@ INNER = {"SHLVL": "1"}
 All hosts of a lab share one home: what that file does would run under each quota, and wait for a shared lock."""
 
 
-def quoted(path: Path, expanded: bool = True) -> str:
-    """Return a path as a word of ssh's configuration files, where percent signs may mean something.
-
-    Raises
-    ------
-    LaunchError
-        It has a quotation mark or a line end, which those files cannot say.
-
-    Examples
-    --------
-    >>> quoted(Path("/a b/100%"))
-    '"/a b/100%%"'
-    """
-    text = str(path)
-    if '"' in text or "\n" in text:
-        raise LaunchError(f"{text!r}: ssh's configuration cannot name this path")
-    return '"' + (text.replace("%", "%%") if expanded else text) + '"'
-
-
 def server_config(machine: Machine, folder: Path) -> str:
     """Return the sshd configuration of one host; `folder` holds the lab's keys."""
     variables = " ".join(f"{name}={value}" for name, value in {**TRANSPORT, **INNER}.items())
     return f"""Port {PORT}
 ListenAddress {machine.address}
-HostKey {quoted(folder / f"host-{machine.name}.key", expanded=False)}
-AuthorizedKeysFile {quoted(folder / "user.key.pub")}
+HostKey {for_ssh(folder / f"host-{machine.name}.key", expanded=False)}
+AuthorizedKeysFile {for_ssh(folder / "user.key.pub")}
 PidFile none
 UsePAM no
 StrictModes no
@@ -78,11 +59,11 @@ def client_config(machines: Sequence[Machine], folder: Path) -> str:
         lines += [f"  HostKeyAlias {machine.name}"]
     lines += [
         "Host *",
-        f"  User {getpass.getuser()}",
+        f"  User {login()}",
         f"  Port {PORT}",
-        f"  IdentityFile {quoted(folder / 'user.key')}",
+        f"  IdentityFile {for_ssh(folder / 'user.key')}",
         "  IdentitiesOnly yes",
-        f"  UserKnownHostsFile {quoted(folder / 'known_hosts')}",
+        f"  UserKnownHostsFile {for_ssh(folder / 'known_hosts')}",
         "  GlobalKnownHostsFile /dev/null",
         "  StrictHostKeyChecking yes",
         "  BatchMode yes",

@@ -18,6 +18,7 @@ from apples.errors import LaunchError
 from apples.lab import tools
 from apples.lab.commands import leave_running, run
 from apples.lab.host_list import slots
+from apples.lab.quoting import for_slurm
 from apples.lab.record import TRANSPORT, Machine
 
 READY_SECONDS = 30.0
@@ -34,6 +35,11 @@ def configuration(
         Directory of munged's socket: a short path, the same inside and outside the hosts.
     spool
         Where slurmctld keeps its state.
+
+    Raises
+    ------
+    UsageError
+        That path cannot be said there.
     """
     nodes = []
     for m in machines:
@@ -53,12 +59,12 @@ AuthInfo=socket={sockets / "munge.socket"}
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-TaskProlog={spool.parent / PROLOG}
+TaskProlog={for_slurm(spool.parent / PROLOG)}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
 ReturnToService=2
-StateSaveLocation={spool}
+StateSaveLocation={for_slurm(spool)}
 SlurmdSpoolDir=/run/slurmd
 SlurmctldPidFile=/run/slurmctld.pid
 SlurmdPidFile=/run/slurmd.pid
@@ -69,7 +75,7 @@ MinJobAge=300
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
-JobCompLoc={spool / "finished.txt"}
+JobCompLoc={for_slurm(spool / "finished.txt")}
 DebugFlags=NO_CONF_HASH
 {chr(10).join(nodes)}
 PartitionName=lab Nodes={names} Default=YES MaxTime=INFINITE State=UP

@@ -21,19 +21,20 @@ from apples.lab import (
     locking,
     machine,
     network,
+    quoting,
     record,
     secure_shell,
     slurm,
     tools,
 )
-from apples.lab.document import LabDocument, read_lab_file
+from apples.lab.document import HEAD, LabDocument, read_lab_file
 from apples.lab.down import undo
 from apples.lab.host_list import host_list
 from apples.lab.journal import FILE, Journal
 from apples.lab.record import MARK, Lab, Machine
 
 READY_SECONDS = 20.0
-SWITCH, HEAD = "switch", "switch-of-the-lab"
+SWITCH = "switch"
 Talk = Callable[[str], None]
 Speeds = Callable[[LabDocument, Path], Mapping[str, float]]
 """Measures the hosts of a lab and its host list: dedicated seconds per point by name."""
@@ -54,7 +55,8 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
     hat.DocumentError
         What is wrong in the file.
     UsageError
-        What this machine lacks, or a lab of that name is there already. Nothing was changed.
+        What this machine lacks, a place whose path no configuration can name, or a lab of that name is
+        there already. Nothing was changed.
     LaunchError
         A step failed; what was done before it is undone.
     """
@@ -65,6 +67,7 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
 
         speeds = measured_speeds
     folder = record.labs() / document.name
+    quoting.require(folder, ssh=document.ssh, slurm=document.slurm)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locking.held(folder):
         if (folder / FILE).exists():
@@ -152,12 +155,8 @@ class _Builder:
         return found
 
     def _write_names(self, addresses: network.Addresses) -> None:
-        lines = ["127.0.0.1 localhost", "::1 localhost"]
-        for i, host in enumerate(self.document.host):
-            lines.append(f"{addresses.host(i)} {host.name}")
-        lines.append(f"{addresses.head} {HEAD}")
-        lines.append(f"{addresses.agent} {os.uname().nodename}")
-        (self.folder / "hosts").write_text("\n".join(lines) + "\n", encoding="ascii")
+        text = network.names(self.document, addresses, os.uname().nodename)
+        (self.folder / "hosts").write_text(text, encoding="ascii")
 
     def _machines(self, addresses: network.Addresses) -> tuple[Machine, list[Machine]]:
         """Start the first process of every host and of the switch, all at once."""
