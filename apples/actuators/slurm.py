@@ -18,7 +18,7 @@ from apples.information import InformationPool
 from apples.launch.hydra import Segment
 from apples.launch.processes import job_name
 from apples.launch.run import Run
-from apples.launch.slurm import client, names, script
+from apples.launch.slurm import client, deadline, names, script
 from apples.launch.slurm.nodes import Node
 from apples.launch.starting import silence
 from apples.launch.talk import Talk, to_stderr
@@ -121,6 +121,7 @@ class SlurmActuator(Actuator):
             talk=self.talk,
             job=job,
             grace=GRACE_SECONDS,
+            limit_code=deadline.TIMED_OUT,
         )
         run.until_ready()
         return RunExecution(run)
