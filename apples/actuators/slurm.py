@@ -17,7 +17,7 @@ from apples.information import InformationPool
 from apples.launch.hydra import Segment
 from apples.launch.processes import job_name
 from apples.launch.run import Run
-from apples.launch.slurm import client, script
+from apples.launch.slurm import client, deadline, script
 from apples.launch.slurm.looking import looked, own_allocation
 from apples.launch.starting import silence
 from apples.launch.talk import Talk, to_stderr
@@ -102,6 +102,7 @@ class SlurmActuator(Actuator):
             talk=self.talk,
             job=job,
             grace=GRACE_SECONDS,
+            limit_code=deadline.TIMED_OUT,
         )
         run.until_ready()
         return RunExecution(run)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
+from apples.launch import ending
 from apples.launch.events import (
     PROTOCOL,
     Done,
@@ -57,6 +58,8 @@ class Run:
     anchored, others
         Whether an anchor guards the ranks, which may come and go: then only its own end counts. Hosts
         that may be reported beside those of `segments`.
+    limit_code
+        The exit code by which the launcher, once it is asked to end, says that a time limit ended the run.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class Run:
         grace: float = GRACE_SECONDS,
         anchored: bool = False,
         others: Collection[str] = (),
+        limit_code: int | None = None,
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self._anchored, self._others, self._talk = anchored, frozenset(others), talk
+        self._limit_code = limit_code
         self._hosts = tuple(segment.host for segment in segments for _ in range(segment.ranks))
-        self._program = _short_name(segments[0].program)
+        self._program = ending.short_name(segments[0].program)
         self._tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._ended: list[int] = []
         self._lost = self._launcher_end = ""
@@ -250,6 +255,12 @@ class Run:
         timed_out = self._processes.guarded and self._hurried is None
         reason = self._end_reason()
         self.cancel()
+        if self._limit_code is not None and self._launcher_end == str(self._limit_code):
+            limit = ending.limit(
+                self._tail
+            )  # whatever the ranks said of it: it is what ended them
+            self._tail.clear()
+            self._fail(DeadlineError, f"{limit} before {self._before}")
         if self._failure:
             self._tail.clear()  # its own account says it all
             rank = self._failure.rank
@@ -263,19 +274,14 @@ class Run:
             self._fail(ApplicationError, reason)
         self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
 
+    @property
+    def _before(self) -> str:
+        return "it was ready" if self.ready_after is None else "it said 'done'"
+
     def _end_reason(self) -> str:
-        before = "it was ready" if self.ready_after is None else "it said 'done'"
-        end = self._launcher_end
-        if end.startswith("-"):
-            return f"mpiexec was ended by signal {end[1:]} before {before}"
-        if self._lost:
-            return f"{readable(self._lost)} before {before}"
-        if not end and not self._processes.guarded:
-            return f"the watchdog of the run was killed before {before}"
-        code = f" (exit code {end})" if end else ""
-        if self._ended and end != "0":
-            return f"{self._named(self._ended[0])} ended before {before}{code}"
-        return f"the program ended before {before}{code}"
+        first = self._named(self._ended[0]) if self._ended else ""
+        guarded = self._processes.guarded
+        return ending.reason(self._launcher_end, self._lost, first, guarded, self._before)
 
     def _named(self, rank: int) -> str:
         host = self._hosts[rank] if rank < len(self._hosts) else "?"
@@ -285,12 +291,6 @@ class Run:
         words = " / ".join(list(self._tail)[-SHOWN_LINES:])
         more = f"; its last words: {words}" if words else ""
         raise error(f"{readable(self._program)}: {reason}{more}")
-
-
-def _short_name(program: Sequence[str]) -> str:
-    """Return what a person calls the program: the script, not its interpreter."""
-    scripts = [argument for argument in program if argument.endswith(".py")]
-    return Path([*scripts, program[0]][0]).name
 
 
 def _event(line: bytes) -> Event | None:

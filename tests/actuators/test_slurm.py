@@ -1,5 +1,6 @@
 """Real jobs on a real Slurm, in the lab: where ranks land, how they are ended, what the queue costs."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from commands import command
 
 from apples.actuators import LocalActuator, SlurmActuator, SlurmOptions, SshActuator
 from apples.coordinator import Coordinator
-from apples.errors import ApplicationError, LaunchError
+from apples.errors import ApplicationError, DeadlineError, LaunchError
 from apples.information import load_information
 from apples.launch.slurm import client
 from apples.sample import example_folder
@@ -75,6 +76,20 @@ def test_a_job_that_slurm_ends_says_how(cluster):
     execution = SlurmActuator(talk=talk.append).actuate(one.schedule, one.information)
     client.run(["scancel", *queue()])
     with pytest.raises(ApplicationError, match="ended before it said 'done'"):
+        execution.outcome()
+
+
+@pytest.mark.skipif(
+    "APPLES_TIME_LIMIT" not in os.environ,
+    reason="waits up to half a minute for Slurm to look at limits: APPLES_TIME_LIMIT=1 asks for it",
+)
+@pytest.mark.parametrize("how", ["silent", "complains"])
+def test_a_job_ended_by_its_time_limit_is_a_deadline_whatever_its_ranks_say(cluster, how):
+    one = cluster(how=how)
+    actuator = SlurmActuator(options=SlurmOptions(minutes=1))
+    execution = actuator.actuate(one.schedule, one.information)
+    client.run(["scontrol", "update", f"JobId={queue()[0]}", "EndTime=now"])
+    with pytest.raises(DeadlineError, match="time limit of 1 minute ended it before it said"):
         execution.outcome()
 
 

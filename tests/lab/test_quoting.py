@@ -228,7 +228,11 @@ def test_a_place_that_cannot_be_named_is_refused_before_anything_is_done(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / f"a{letter}b"))
     asked = f"ssh = {json.dumps(needs == 'ssh')}\nslurm = {json.dumps(needs == 'slurm')}\n"
     (tmp_path / "lab.toml").write_text(f'name = "x"\n{asked}[[host]]\nname = "ada"\n')
-    done = command("apples", "lab", "up", tmp_path / "lab.toml")
+    try:
+        done = command("apples", "lab", "up", tmp_path / "lab.toml")
+    finally:
+        for folder in emulation.begun():  # should it have got further
+            emulation.down(folder)
     assert (done.code, done.out) == (2, "")
     assert f"{reader}'s configuration cannot name" in done.err
     assert done.err.count("\n") == 1
@@ -237,8 +241,9 @@ def test_a_place_that_cannot_be_named_is_refused_before_anything_is_done(
 
 @pytest.mark.lab
 @pytest.mark.slurm
-@pytest.mark.skipif(labs.lacking(slurm=True) != "", reason=labs.lacking(slurm=True))
 def test_a_lab_is_up_with_ssh_and_slurm_in_a_place_of_any_name(tmp_path, monkeypatch):
+    if lacks := labs.lacking(slurm=True):
+        pytest.skip(lacks)
     state = tmp_path / "it's a #1 100% $(touch canary)"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     (tmp_path / "lab.toml").write_text('name = "odd"\nslurm = true\n[[host]]\nname = "ada"\n')

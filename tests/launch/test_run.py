@@ -115,6 +115,33 @@ def test_a_launcher_that_does_not_exist_is_no_run(job):
         run.until_ready()
 
 
+DECIDES_LATE = """
+trap 'echo "apples: job 7: the time limit of 90 minutes ended it" >&2; exit 124' TERM
+echo '{"event": "error", "message": "asked to end by SIGTERM", "rank": 0}'
+sleep 60 & wait
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit_code", "error", "words"),
+    [
+        (124, DeadlineError, "true: the time limit of 90 minutes ended it before it was ready"),
+        (None, ApplicationError, "true: rank 0 (ada): asked to end by SIGTERM"),
+        (3, ApplicationError, "true: rank 0 (ada): asked to end by SIGTERM"),
+    ],
+)
+def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
+    job, limit_code, error, words
+):
+    order = Command(("/bin/sh", "-c", DECIDES_LATE))
+    segments = [Segment("ada", 1, ("true",))]
+    run = Run(order, segments, job=job.name, talk=job.talk.append, limit_code=limit_code)
+    with pytest.raises(error) as caught:
+        run.until_ready()
+    assert str(caught.value) == words
+    assert job.is_gone()
+
+
 def test_cancelling_twice_is_cancelling_once(job):
     run = job.run(how="silent")
     run.until_ready()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch.slurm import replies
+from apples.launch.slurm import deadline, replies
 from apples.launch.slurm.hosts import entries, host_list, left_out
 from apples.launch.slurm.names import MOST_NAMES, expand
 from apples.launch.slurm.nodes import nodes
@@ -82,6 +82,38 @@ def test_how_jobs_ended_as_the_controller_remembers_it():
     assert (done.state, done.code) == ("COMPLETED", 0)
     assert (cancelled.state, cancelled.code) == ("CANCELLED", 128 + 15)
     assert pending.reason == "Resources"
+
+
+@pytest.mark.parametrize("line", recorded("scontrol-22.05-timeout.txt").splitlines())
+def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
+    state, said = replies.job_end(line), []
+    assert state.out_of_time
+    assert state.limit == 60
+    assert deadline.judged(143, lambda: state, said.append) == deadline.TIMED_OUT
+    assert said == ["the time limit of 1 minute ended it"]
+
+
+@pytest.mark.parametrize("line", ["", *recorded("scontrol-22.05.txt").splitlines()])
+def test_a_job_that_ended_otherwise_keeps_its_own_code(line):
+    state, said = replies.job_end(line), []
+    assert not state.out_of_time
+    assert deadline.judged(5, lambda: state, said.append) == 5
+    assert deadline.judged(deadline.TIMED_OUT, lambda: state, said.append) == 1
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("00:01:00", 60),
+        ("1-02:03:04", 93784),
+        ("UNLIMITED", None),
+        ("Partition_Limit", None),
+        ("-1", None),
+    ],
+)
+def test_a_limit_is_read_as_slurm_writes_it(text, seconds):
+    assert replies.job_end(f"JobState=RUNNING TimeLimit={text}").limit == seconds
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"jobs": 3}', '{"nodes": {}}', "[" * 5000])

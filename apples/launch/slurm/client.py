@@ -24,7 +24,10 @@ KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "SLURM_CONF", "SLURM_CLUSTER
 
 
 def run(
-    words: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
+    words: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = SECONDS,
 ) -> str:
     """Return what a command prints, on both its streams.
 
@@ -40,7 +43,7 @@ def run(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=SECONDS,
+            timeout=seconds,
             cwd=folder,
             env=environment,
             check=False,
@@ -82,12 +85,18 @@ def job_state(job: int) -> JobState:
     return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
 
 
+def job_now(job: int, seconds: float = SECONDS) -> JobState:
+    """Return what the controller knows of a job, whether it has ended or not; nothing where it is silent."""
+    words = ["scontrol", "show", "job", "--oneliner", str(job)]
+    try:
+        return replies.job_end(run(words, seconds=seconds))
+    except LaunchError:
+        return JobState("")
+
+
 def job_end(job: int) -> JobState:
     """Return how a job ended: as the controller remembers it, else as the accounting has it."""
-    try:
-        found = replies.job_end(run(["scontrol", "show", "job", "--oneliner", str(job)]))
-    except LaunchError:
-        found = JobState("")
+    found = job_now(job)
     if found.state:
         return found
     try:

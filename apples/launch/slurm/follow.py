@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
-from apples.launch.slurm import cancel, client
+from apples.launch.slurm import cancel, client, deadline
 from apples.launch.slurm.rank import OUTPUT
 from apples.launch.slurm.replies import JobState
 from apples.launch.slurm.script import SCRIPT
+from apples.launch.slurm.tail import Tail, drain, write
 from apples.quantities import duration
 
 LOOK_SECONDS = 0.05
@@ -57,6 +58,8 @@ def main() -> int:
         try:
             job.start()
             return _follow(folder, job)
+        except AskedToEndError:
+            return _judged(128 + signal.SIGTERM, job, job.now)
         finally:
             job.end()
     except AskedToEndError:
@@ -94,6 +97,10 @@ class Job:
     def last_state(self) -> JobState:
         """Return how it ended."""
         return client.job_end(self.number)
+
+    def now(self) -> JobState:
+        """Return what Slurm knows at this moment of the job whose time limit counts, ended or not."""
+        return client.job_now(self.number, deadline.SECONDS) if self.number else JobState("")
 
     def end(self) -> None:
         """End what has not ended; when this returns Slurm does not list it any more."""
@@ -166,8 +173,8 @@ def _follow(folder: Path, job: Job) -> int:
     asking = _ask(job)
     while True:
         if (folder / END).exists():
-            _drain(tails)
-            return int((folder / END).read_text(encoding="ascii").strip() or FAILED)
+            drain(tails)
+            return _judged(_recorded(folder), job, job.now)
         heard = sum(tail.pass_on() for tail in tails)  # all of them, each time
         if not heard:
             time.sleep(LOOK_SECONDS)
@@ -228,63 +235,41 @@ def _without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) 
         if end.state and end.state not in {"COMPLETED", "COMPLETING"}:
             break  # it was ended and cannot have written one
         time.sleep(LOOK_SECONDS)
-    _drain(tails)
+    drain(tails)
     if (folder / END).exists():
-        return int((folder / END).read_text(encoding="ascii").strip() or FAILED)
-    how = end.state or state.state or "Slurm does not know how"
-    why = f" ({end.reason})" if end.reason else ""
-    _say(f"job {job.number} was ended: {how}{why}")
-    return end.code or FAILED
+        return _judged(_recorded(folder), job, job.now)
+    if not end.out_of_time:
+        how = end.state or state.state or "Slurm does not know how"
+        why = f" ({end.reason})" if end.reason else ""
+        _say(f"job {job.number} was ended: {how}{why}")
+    return _judged(end.code or FAILED, job, lambda: end)
 
 
-class Tail:
-    """One file of the job, passed on line by line to a descriptor of this process."""
-
-    def __init__(self, path: Path, out: int) -> None:
-        self.path, self.out = path, out
-        self.heard = False
-        self._place, self._rest = 0, b""
-
-    def pass_on(self, whole: bool = True) -> bool:
-        """Pass on what is new, whole lines only; whether there was any."""
-        try:
-            with self.path.open("rb") as stream:  # opened anew: so network file systems look again
-                stream.seek(self._place)
-                data = stream.read(1 << 20)
-        except FileNotFoundError:
-            return False
-        self._place += len(data)
-        text = self._rest + data
-        lines, newline, self._rest = text.rpartition(b"\n") if whole else (text, b"", b"")
-        if lines or newline:
-            self.heard = True
-            _write(self.out, lines + newline)
-        return bool(data)
+def _recorded(folder: Path) -> int:
+    """Return the exit code that the job wrote down."""
+    return int((folder / END).read_text(encoding="ascii").strip() or FAILED)
 
 
-def _drain(tails: list[Tail]) -> None:
-    for tail in tails:
-        while tail.pass_on():
-            pass
-        tail.pass_on(whole=False)
-
-
-def _write(out: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(out, left) :]
+def _judged(code: int, job: Job, ask: Callable[[], JobState]) -> int:
+    """Return the exit code of this process for that of the job; it is said whatever is asked of it now."""
+    _deaf()
+    return deadline.judged(code, ask, lambda words: _say(f"job {job.number}: {words}"))
 
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError):
-        _write(2, f"apples: {line}\n".encode())
+        write(2, f"apples: {line}\n".encode())
 
 
 def _asked(number: int, frame: object) -> NoReturn:
     del frame
+    _deaf()
+    raise AskedToEndError(number)
+
+
+def _deaf() -> None:
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
-    raise AskedToEndError(number)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from apples.launch.events import readable
 JOB = re.compile(r"^(\d+)(?:;[^\n]*)?$")
 PLANNED = re.compile(r"Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
+SPAN = re.compile(r"(?:(\d{1,6})-)?(\d\d):(\d\d):(\d\d)", re.ASCII)
 WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING"))
 RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"))
 
@@ -34,12 +35,15 @@ class JobState:
         Its exit code, where it has ended and Slurm says so.
     start
         When it began or is expected to, in seconds since 1970; 0 where nobody says.
+    limit
+        Its time limit in seconds, where it has one and Slurm says so.
     """
 
     state: str
     reason: str = ""
     code: int | None = None
     start: float = 0.0
+    limit: float | None = None
 
     @property
     def waiting(self) -> bool:
@@ -50,6 +54,13 @@ class JobState:
     def running(self) -> bool:
         """Whether processes of it may be alive."""
         return self.state in RUNNING
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether its time limit ended it, or is ending it at this moment."""
+        return self.state == "TIMEOUT" or (
+            self.state == "COMPLETING" and self.reason == "TimeLimit"
+        )
 
 
 def job_state(listing: str, job: int) -> JobState:
@@ -79,8 +90,8 @@ def job_end(line: str) -> JobState:
 
     Examples
     --------
-    >>> job_end("JobId=7 JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15")
-    JobState(state='TIMEOUT', reason='TimeLimit', code=143, start=0.0)
+    >>> job_end("JobId=7 JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15 TimeLimit=00:01:00")
+    JobState(state='TIMEOUT', reason='TimeLimit', code=143, start=0.0, limit=60.0)
     """
     fields = dict(FIELD.findall(line))
     code, _, signal = fields.get("ExitCode", "").partition(":")
@@ -88,7 +99,21 @@ def job_end(line: str) -> JobState:
     if number == 0 and signal.isdecimal() and signal != "0":
         number = 128 + int(signal)
     reason = fields.get("Reason", "")
-    return JobState(fields.get("JobState", ""), "" if reason == "None" else reason, number)
+    return JobState(
+        fields.get("JobState", ""),
+        "" if reason == "None" else reason,
+        number,
+        limit=_span(fields.get("TimeLimit", "")),
+    )
+
+
+def _span(text: str) -> float | None:
+    """Return the seconds of ``days-hours:minutes:seconds``; None where it is something else."""
+    found = SPAN.fullmatch(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def accounted(table: str) -> JobState:
@@ -97,9 +122,9 @@ def accounted(table: str) -> JobState:
     Examples
     --------
     >>> accounted("CANCELLED by 1000|0:15")
-    JobState(state='CANCELLED', reason='', code=143, start=0.0)
+    JobState(state='CANCELLED', reason='', code=143, start=0.0, limit=None)
     >>> accounted("")
-    JobState(state='', reason='', code=None, start=0.0)
+    JobState(state='', reason='', code=None, start=0.0, limit=None)
     """
     first = table.strip().split("\n", maxsplit=1)[0]
     state, bar, code = first.partition("|")

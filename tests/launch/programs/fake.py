@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -47,7 +48,15 @@ def before_ready():
         record()
 
 
+def complain(*_):
+    say("error", message="asked to end by SIGTERM", rank=RANK)
+    sys.exit(1)
+
+
 def work(hosts):
+    if HOW == "complains":  # when it is ended, as programs do that clear up
+        signal.signal(signal.SIGTERM, complain)
+        wait()
     if HOW == "silent":
         wait()
     if HOW == "babbles":
