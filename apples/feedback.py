@@ -107,7 +107,8 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
 
     def beside(name: str) -> float:
         identity = information.hosts[name].identity
-        return information.learned.company.get(identity, 1.0) if len(hosts) > 1 else 1.0
+        together = len(hosts) > 1 and model.knows_company
+        return information.learned.company.get(identity, 1.0) if together else 1.0
 
     pace = {
         information.hosts[one.host].identity: ratio
@@ -118,7 +119,9 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     overlap = _overlap(result, borders)
     pace = _own(pace, hosts, information)
     company = {}
-    if len(hosts) > 1:  # what a calibrated host was slower by it owes to the others
+    if (
+        len(hosts) > 1 and model.knows_company
+    ):  # what a calibrated host was slower by it owes to the others
         calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
         company = {name: pace.pop(name) for name in calibrated & set(pace)}
     taught = {**pace, **company}

@@ -113,6 +113,11 @@ class ModelTemplate(ABC):
     """
 
     @property
+    def knows_company(self) -> bool:
+        """Whether it has a factor of its own for hosts that are not alone (`Learned.company`)."""
+        return False
+
+    @property
     def shares_processors(self) -> bool:
         """Whether a host's computation depends on which others are in the set."""
         return False

@@ -258,8 +258,8 @@ class MalleableActuator(Actuator):
 
 
 def segments(information: InformationPool) -> list[Segment]:
-    """Return every host that has an implementation and is fit, with all its slots: where a job may ever be."""
-    rows = information.application.rows
+    """Return every host that has an implementation and is not refused, with its slots: where a job may ever be."""
+    rows, refused = information.application.rows, information.specifications.constraints.refusal
     return [
         Segment(
             host.name,
@@ -268,7 +268,9 @@ def segments(information: InformationPool) -> list[Segment]:
             host.cpus,
         )
         for host in information.hosts
-        if information.implementation(host) and not information.unfit(host)
+        if information.implementation(host)
+        and not information.unfit(host)
+        and refused(host.name, host.site) is None
     ]
 
 

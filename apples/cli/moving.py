@@ -12,7 +12,7 @@ from pathlib import Path
 from apples.actuator import Resized
 from apples.actuators.malleable import RESIZE_SECONDS, resized
 from apples.cli import deciding
-from apples.cli.actuating import others_of
+from apples.cli.actuating import others_of, remembering, weather_of
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.information import InformationPool, as_measured
 from apples.malleable.command import Command, Share
@@ -108,12 +108,14 @@ def planned(job: StoredJob, at: At, weights: Mapping[str, float]) -> Mapping[str
     order = job.order()
     if not order.get("template"):  # a program that knows nothing of us has no rows
         return dict.fromkeys(weights, 1)
+    through, weather = order.get("actuator", "local"), order["weather"]
+    sky = weather_of(through, weather)
     with chdir(order["directory"]):
         information = deciding.information_of(
             Path(order["hosts"]), Path(order["template"]), Path(order["user"]),
-            order["settings"], order["weather"], order["model"],
-            partial(others_of, order.get("actuator", "local")),
+            order["settings"], sky, order["model"], partial(others_of, through),
         )  # fmt: skip
+    information = information if sky == weather else remembering(information)
     unknown = [name for name in weights if name not in information.hosts]
     if unknown:
         there = ", ".join(host.name for host in information.hosts)

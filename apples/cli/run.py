@@ -126,7 +126,7 @@ def run(
     )  # fmt: skip
     if report is not None:
         make_folder(report)
-    fresh = partial(under_live_weather, others=others) if weather == "live" else same
+    fresh = partial(under_live_weather, others=others) if sky == "live" else same
     started = starting(choice, fresh)
     if dry_run:
         return _show_dry_run(choice.plan, started, json)
@@ -151,7 +151,8 @@ def _detached(order: deciding.Document, json: bool) -> int:
     if json:
         show_json(document)
     else:
-        show(f"{job.id} runs on {', '.join(document['hosts'])}")
+        runs = "runs on" if document["state"] == "running" else "waits for Slurm to give it"
+        show(f"{job.id} {runs} {', '.join(document['hosts'])}")
         show(f"next: apples wait {job.id}")
     return 0
 

@@ -7,12 +7,13 @@ weather is what it would be without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import numpy as np
 
 from apples.conditions import Conditions
+from apples.information.elsewhere import elsewhere
 from apples.information.pool import InformationPool
 from apples.resources import Host
 from nws import Forecast, Weather, available_share
@@ -39,7 +40,8 @@ def as_measured(
         The pace of hosts the job was never on: what the model leaves out everywhere.
     """
     hosts = [information.hosts[name] for name in rows]
-    sky = without_own(information.conditions, hosts)
+    apart = {*information.looked_at, *(host.name for host in elsewhere(information.hosts))}
+    sky = without_own(information.conditions, hosts, apart)
     sky = replace(sky, free_memory=_with_own_memory(information, sky, rows))
     alone = replace(information, conditions=replace(information.conditions, weather=sky))
     predicted = alone.model.computation(hosts, np.array(list(rows.values()), dtype=float))
@@ -64,12 +66,23 @@ def _with_own_memory(
     return free
 
 
-def without_own(conditions: Conditions, occupied: list[Host]) -> Weather:
-    """Return the weather as it would be without the processes of a job on `occupied`."""
+def without_own(conditions: Conditions, occupied: list[Host], apart: Set[str]) -> Weather:
+    """Return the weather as it would be without the processes of a job on `occupied`.
+
+    Parameters
+    ----------
+    apart
+        Names of hosts that are machines of their own: they share CPUs with no other.
+    """
     sky = conditions.weather
     cpu, competitors = dict(sky.cpu), dict(sky.competitors)
     for host in conditions.hosts:
-        own = sum(one.slots for one in occupied if _share_processors(one, host))
+        own = sum(
+            one.slots
+            for one in occupied
+            if one.name == host.name
+            or (one.name not in apart and host.name not in apart and _share_processors(one, host))
+        )
         if own and host.name in cpu:
             others = max(0.0, conditions.competitors(host) - own)
             share = available_share(others, conditions.width(host), 1)
@@ -84,5 +97,5 @@ def _with_value(forecast: Forecast, value: float) -> Forecast:
 
 
 def _share_processors(one: Host, other: Host) -> bool:
-    """Whether two measured hosts stand for some of the same CPUs; without CPUs, for all."""
+    """Whether two measured parts of this machine stand for some of the same CPUs; without CPUs, for all."""
     return not one.cpus or not other.cpus or bool(set(one.cpus) & set(other.cpus))

@@ -22,7 +22,21 @@ from apples.remote import ssh as line
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
-STEP = ("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet")
+INHERITED = ("SSH_CONNECTION", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS",
+             "SLURM_NNODES")  # fmt: skip
+"""What the batch script's or the login's own would say of a step that it does not fit."""
+STEP = (
+    *("env", *(word for name in INHERITED for word in ("-u", name))),
+    *(
+        "srun",
+        "--overlap",
+        "--mpi=none",
+        "--cpu-bind=none",
+        "--unbuffered",
+        "--quiet",
+        "--chdir=/",
+    ),
+)
 """A step beside others, that binds nothing: its ranks are ours to place."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
 """UCX warns of a pooled request of its own whenever a world leaves."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from apples.malleable import guarded
 from apples.malleable.guarded import HELLO, LINE_LIMIT
 from apples.malleable.job_file import JobFile, Place
 
@@ -25,7 +26,8 @@ BIRTH_SECONDS = 15.0
 """Until a guard is first heard."""
 EXIT_SECONDS = 2.0
 CHUNK = 1 << 16
-LONGEST_LINE = 4 * LINE_LIMIT
+LONGEST_LINE = 8 * LINE_LIMIT
+"""A line of a rank may be so long, and in JSON six times as long."""
 MOST_BEFORE_HELLO = 1 << 16
 """Bytes a login may say before the guard does."""
 
@@ -104,6 +106,7 @@ class Group:
     def start(self) -> None:
         """Start the ranks, which park at their first safe point."""
         self.phase, self.declared, self.parked_ranks = "starting", {}, 0
+        self.sees_commits = True
         self._begun = time.monotonic()
         files = {"launch": self._launch_file(), "task": json.dumps(self.job.task)}
         environment = {**self.places[0].environment, "APPLES_JOB": self.job.job}
@@ -235,11 +238,12 @@ class Group:
         self._heard = time.monotonic()
         self._flush()
         *lines, self._input = self._input.split(b"\n")
-        try:
-            for line in lines:
-                self._take(json.loads(line))
-        except (ValueError, KeyError, TypeError):
-            self._give_up("it says what no guard says")
+        for line in lines:
+            message = guarded.message(line)
+            if message is None:
+                self._give_up("it says what no guard says")
+                return
+            self._take(message)
         if len(self._input) > LONGEST_LINE:
             self._give_up("it says what no guard says")
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 LINE_LIMIT = 1 << 20
 HELLO = b"apples.far_guard/1\n"
 """What a guard at the far end of a connection says first."""
+FIELDS = {"output": ("line",), "errors": ("line",), "said": ("rank", "message"), "lost": ("why",)}
 PR_SET_PDEATHSIG = 1
 SHARED = "/dev/shm"  # noqa: S108 - where MPI puts the memory its ranks share, and leaves it when they are killed
 
@@ -107,6 +110,18 @@ def sweep(pids: set[int]) -> None:
         if name.split(":")[0] in {str(pid) for pid in pids}:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(SHARED, name))  # noqa: PTH108, PTH118
+
+
+def message(line: bytes) -> dict[str, Any] | None:
+    """Return what a guard says in a line; None where no guard says such a thing."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or "say" not in said:
+        return None
+    complete = all(name in said for name in FIELDS.get(said["say"], ()))
+    return said if complete else None
 
 
 class Relay:

@@ -77,6 +77,11 @@ class StripModel(ModelTemplate):
         self._own_links.update(self.conditions.hosts_with_own_links())
 
     @property
+    def knows_company(self) -> bool:
+        """Whether it has a factor of its own for hosts that are not alone: yes."""
+        return True
+
+    @property
     def shares_processors(self) -> bool:
         """Whether two hosts of the list stand for the same CPUs of one machine."""
         return bool(self._co_located)

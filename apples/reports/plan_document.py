@@ -181,4 +181,10 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
         "links": links,
         "overlap": information.learned.overlap,
         "drag": information.learned.drag,
+        "company": {
+            host.name: factor
+            for host in hosts
+            if len(hosts) > 1
+            and (factor := information.learned.company.get(host.identity)) is not None
+        },
     }

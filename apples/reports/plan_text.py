@@ -221,6 +221,8 @@ def _rests_on(document: Document) -> Iterator[str]:
     drag = document["rests_on"]["drag"]
     if drag != 1:
         yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"
+    for host, factor in document["rests_on"]["company"].items():
+        yield f"         computing of {host} times {digits(factor)} in company, learned from runs"
     yield f"  risk   {digits(document['risk'], 2)}"
     if document["coverage"] is not None:
         yield f"  past   {_coverage(document)}"

@@ -149,6 +149,28 @@ def test_the_queue_is_waited_for_in_the_estimate(cluster, tmp_path):
         until(lambda: not queue())
 
 
+def test_a_detached_job_is_let_go_before_its_turn_in_the_queue_and_can_be_cancelled(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = cluster().folder
+    (tmp_path / "blocker").write_text("#!/bin/sh\nexec sleep 300\n")
+    hold = ["sbatch", "--parsable", "--nodes=3", "--ntasks=4", "--time=5", "blocker"]
+    blocker = int(client.run(hold))
+    try:
+        until(lambda: client.job_state(blocker).running)
+        files = [f"--{name}={folder / name}.toml" for name in ("hosts", "template", "user")]
+        words = ["run", *files, "--detach", "--actuator", "slurm", "--no-verify", "--json"]
+        started = command("apples", *words).document
+        assert started["state"] == "starting"
+        until(lambda: len(queue()) == 2)
+        assert command("apples", "cancel", started["id"]).code == 0
+        until(lambda: len(queue()) == 1)
+    finally:
+        client.run(["scancel", str(blocker)])
+        until(lambda: not queue())
+
+
 def test_a_job_slurm_would_not_take_is_refused_with_its_words(cluster):
     one = cluster()
     with pytest.raises(LaunchError, match="partition"):

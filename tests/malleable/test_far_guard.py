@@ -6,15 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from worlds import pool
 
+from apples import Host, Link, MalleableActuator
+from apples.launch import anchored
+from apples.launch.hydra import Segment
 from apples.malleable import far_guard, guarded
 from apples.malleable.fleet import Fleet
 from apples.malleable.group import Group
 from apples.malleable.job_file import JobFile, Place, Share
+from apples.schedule import Allocation, Schedule
 
 
 def shell(script):
@@ -91,6 +97,31 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
     assert order["environment"] == {"UCX_NET_DEVICES": "lo", "OMP_NUM_THREADS": "1"}
     (found,) = json.loads(order["files"]["launch"])["hosts"]
     assert found["program"] == [sys.executable, str(tmp_path / "heat.py"), "/nowhere/other", "-x"]
+
+
+def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
+    node = anchored.Node("42", "/opt/my python", "/shared")
+    segment = Segment("n1", 2, ("/opt/my python", "heat.py"))
+    place = anchored.place_in_allocation(segment, node)
+    step = place.reach[place.reach.index("srun") :]
+    assert (place.reach[0], step[-1]) == ("env", "/opt/my python")
+    assert {"--nodes=1", "--ntasks=1", "--nodelist=n1", "--jobid=42", "--chdir=/"} <= set(step)
+    assert {"SLURM_CPUS_PER_TASK", "SSH_CONNECTION"} <= set(place.reach)
+    assert (place.program, place.directory) == (("{python}", "heat.py"), "/shared")
+
+
+@pytest.mark.parametrize("through", ["local", "ssh"])
+def test_a_host_the_user_excludes_is_no_place_of_the_job(through, monkeypatch):
+    monkeypatch.setattr("apples.actuators.malleable.looked", lambda pool, _: pool)
+    listed = [Host("localhost", seconds_per_point=1e-9), Host("far", seconds_per_point=1e-9)]
+    information = pool(listed, default=Link(1e-5, 1e9), user='[constraints]\nexclude = ["far"]\n')
+    information = replace(
+        information, template=information.template.model_copy(update={"malleable": True})
+    )
+    schedule = Schedule((Allocation(listed[0], 1000, "default"),))
+    order = MalleableActuator(through=through).command(schedule, information)
+    places = json.loads(order.files["job.json"])["hosts"]
+    assert [place["host"] for place in places] == ["localhost"]
 
 
 def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsys):

@@ -1,5 +1,7 @@
 """The chosen subset against every ordered subset."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from oracles import best_of_all_ordered_subsets
@@ -157,3 +159,17 @@ def test_a_maximum_logical_distance_cuts_the_chains():
         lambda host, others, information: information.model.borders(host, others)
     )
     assert len(chosen(pool(hosts, links, user=user), selector=selector).names) == 1
+
+
+def test_a_chain_of_all_hosts_passes_between_sites_once_though_every_border_costs_alike():
+    """Near ties of measured links must not send the borders of one site through the other."""
+    names = ["e1", "w1", "e2", "w2", "e3"]
+    listed = [Host(n, seconds_per_point=1e-9, site=n[0]) for n in names]
+    links = {
+        (a, b): Link(1e-4, 2e6 * (0.99 if a[0] == b[0] else 1.0))
+        for a in names
+        for b in names
+        if a != b
+    }
+    chain = ResourceSelector().whole_set(listed, pool(listed, links))
+    assert sum(a.site != b.site for a, b in pairwise(chain)) == 1

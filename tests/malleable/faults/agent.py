@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from apples.launch.anchored import job_of
+from apples.launch.anchored import job_of, place
 from apples.launch.hydra import Command, Segment
 from apples.launch.processes import Processes
 from apples.malleable.command import Share
@@ -22,9 +22,9 @@ program = (
     "0.01",
     str(folder / "stop"),
 )
-segments = [Segment(host, slots, program) for host, slots in SLOTS.items()]
+places = [place(Segment(host, slots, program)) for host, slots in SLOTS.items()]
 first = [Share(host) for host in json.loads(maps)[0]]
-job = job_of(name, segments, first, {}, commits=folder / "commits", commit_seconds=0.1)
+job = job_of(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
 with Processes(Command(argv, {}, {"job.json": job.dumps()}), name) as processes:
     while processes.guarded:
