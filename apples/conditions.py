@@ -235,3 +235,18 @@ def listed(names: Iterable[str]) -> str:
     if len(some) <= SHOWN:
         return ", ".join(some)
     return f"{', '.join(some[:SHOWN])} and {len(some) - SHOWN} more"
+
+
+def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
+    """Return, for each measured host that stands for CPUs others stand for too, the names of these."""
+    by_cpu: dict[int, set[str]] = {}
+    for host in conditions.hosts:
+        if conditions.measured(host):
+            for cpu in host.cpus:
+                by_cpu.setdefault(cpu, set()).add(host.name)
+    shared: dict[str, set[str]] = {}
+    for members in by_cpu.values():
+        for name in members:
+            if len(members) > 1:
+                shared.setdefault(name, set()).update(members - {name})
+    return {name: frozenset(others) for name, others in shared.items()}

@@ -134,7 +134,8 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
     drag = _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else None
-    learn(template.name, template.version, pace, overlap, drag, result.inside, company)
+    longest = model.longest_border(hosts)
+    learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
 
 
 def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]) -> float:

@@ -117,6 +117,11 @@ class ModelTemplate(ABC):
         """Whether it has a factor of its own for hosts that are not alone (`Learned.company`)."""
         return False
 
+    def longest_border(self, resources: Sequence[Host]) -> float:
+        """Return the seconds of the longest border of a set without learned overlap; 0: the model does not say."""
+        del resources
+        return 0.0
+
     @property
     def shares_processors(self) -> bool:
         """Whether a host's computation depends on which others are in the set."""
@@ -176,3 +181,14 @@ def rows_by_bisection(
         return low
 
     return rows_within
+
+
+def overlapped(seconds: float, overlap: float, up_to: float) -> float:
+    """Return what a border of so many modelled seconds costs: what is longer than was met costs in full.
+
+    Examples
+    --------
+    >>> overlapped(0.004, 0.1, 0.005), round(overlapped(0.2, 0.1, 0.005), 4)
+    (0.0004, 0.1955)
+    """
+    return overlap * min(seconds, up_to) + max(0.0, seconds - up_to)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from apples import state
-from apples.model import SpeedFunction
+from apples.model import SpeedFunction, overlapped
 from apples.resources import LEAST, MOST
 
 FORGETTING = 0.3
@@ -44,6 +44,9 @@ class Learned:
         The same beside `pace` for a calibrated host that is not alone: memory and caches it shares then.
     overlap
         Measured over modelled communication time, from runs; 1 before the first.
+    overlap_up_to
+        Seconds of the longest border, as modelled without `overlap`, of the run that taught it last: what is
+        longer is hidden behind no more than that.
     drag
         Factor on all computing that is left between the model and the iterations of past runs: in each
         of them somebody is late, and not always the same host.
@@ -63,6 +66,7 @@ class Learned:
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
     company: Mapping[str, float] = field(default_factory=dict)
+    overlap_up_to: float = math.inf
 
     @property
     def coverage(self) -> float | None:
@@ -103,6 +107,7 @@ def recall(application: str, version: str) -> Learned:
         _factor(document.get("overlap_spread"), 0.0),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
         _factors(document.get("company")),
+        _seconds(document.get("overlap_up_to")),
     )
 
 
@@ -138,6 +143,7 @@ def learn(
     drag: float | None,
     inside: bool | None,
     company: Mapping[str, float] | None = None,
+    longest: float = 0.0,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
@@ -154,26 +160,14 @@ def learn(
         Whether the run ended inside its interval; None when it had none.
     company
         As `pace`, of calibrated hosts in a run of several.
+    longest
+        Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
     """
 
     def change(document: state.Document) -> state.Document:
-        known, spread = _factors(document.get("pace")), _factors(document.get("spread"))
-        for host, ratio in pace.items():
-            if _is_positive(ratio):
-                spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
-                known[host] = _blend(known.get(host), ratio)
-        beside = _factors(document.get("company"))
-        for host, ratio in (company or {}).items():
-            if _is_positive(ratio):
-                spread[host] = _blend_spread(spread.get(host), ratio, host not in beside)
-                beside[host] = _blend(beside.get(host), ratio)
-        document.update(pace=known, spread=spread, company=beside)
+        _learn_paces(document, pace, company or {})
         if overlap is not None and _is_positive(overlap):
-            before = document.get("overlap")
-            document["overlap_spread"] = _blend_spread(
-                document.get("overlap_spread"), overlap, not _is_positive(before)
-            )
-            document["overlap"] = _blend(before, overlap)
+            _learn_overlap(document, overlap, longest)
         if drag is not None:
             known_drag = document.get("drag")
             document["drag"] = _blend(known_drag, drag / _factor(known_drag))
@@ -182,6 +176,39 @@ def learn(
         return document
 
     state.update(document_name(application, version), change)
+
+
+def _learn_paces(
+    document: state.Document, pace: Mapping[str, float], company: Mapping[str, float]
+) -> None:
+    spread = _factors(document.get("spread"))
+    for name, taught in (("pace", pace), ("company", company)):
+        known = _factors(document.get(name))
+        for host, ratio in taught.items():
+            if _is_positive(ratio):
+                spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
+                known[host] = _blend(known.get(host), ratio)
+        document[name] = known
+    document["spread"] = spread
+
+
+def _learn_overlap(document: state.Document, overlap: float, longest: float) -> None:
+    before = document.get("overlap")
+    document["overlap_spread"] = _blend_spread(
+        document.get("overlap_spread"), overlap, not _is_positive(before)
+    )
+    if _is_positive(before) and longest > 0:
+        up_to = _seconds(document.get("overlap_up_to"))
+        before = overlapped(longest, _factor(before), up_to) / longest
+    document["overlap"] = _blend(before, overlap)
+    if longest > 0:
+        document["overlap_up_to"] = longest
+
+
+def _seconds(value: Any) -> float:
+    """Return a time that was stored; without one, any."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number and 0 < value < math.inf else math.inf
 
 
 def _blend(known: Any, ratio: float) -> float:

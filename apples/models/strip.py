@@ -7,19 +7,22 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from apples.conditions import LEAST_SHARE, Conditions, error_of, shortfall_of
+from apples.conditions import LEAST_SHARE, Conditions, co_located, error_of, shortfall_of
 from apples.model import (
     ModelTemplate,
     Rows,
     RowsWithin,
     Seconds,
     SpeedFunction,
+    overlapped,
     rows_by_bisection,
 )
 from apples.resources import Host
@@ -44,6 +47,8 @@ class StripModel(ModelTemplate):
         `SpeedFunction` of each host, by name.
     overlap
         Factor on C_i learned from runs: 1 is the paper's sum of sends and receives.
+    overlap_up_to
+        Seconds of a border up to which that factor holds; what is longer costs in full.
     overlap_error
         Relative standard deviation of that factor.
     drag
@@ -65,6 +70,7 @@ class StripModel(ModelTemplate):
     risk: float = 0.0
     memory_limit: float | None = None
     company: Mapping[str, float] = field(default_factory=dict)
+    overlap_up_to: float = math.inf
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _site_border: dict[tuple[str, str], float] = field(
@@ -212,7 +218,12 @@ class StripModel(ModelTemplate):
         size, messages = self.application.border_bytes, self.application.messages
         there = self.conditions.link(a, b).seconds(size, messages, self.risk)
         back = self.conditions.link(b, a).seconds(size, messages, self.risk)
-        return self.overlap * (there + back)
+        return overlapped(there + back, self.overlap, self.overlap_up_to)
+
+    def longest_border(self, resources: Sequence[Host]) -> float:
+        """Return the seconds of the longest border of a set without overlap; 0 for a host alone."""
+        plain = replace(self, overlap=1.0, overlap_up_to=math.inf)
+        return max((plain.border(a, b) for a, b in pairwise(resources)), default=0.0)
 
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
         """Return the border between `host` and each of `others`."""
@@ -277,18 +288,3 @@ class StripModel(ModelTemplate):
                     error[end] += MEAN_ABSOLUTE_TO_SD * link.error(size, messages)
                     mean[end] += link.seconds(size, messages, 0.0)
         return np.divide(error, mean, out=np.zeros_like(error), where=mean > 0)
-
-
-def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
-    """Return, for each measured host that stands for CPUs others stand for too, the names of these."""
-    by_cpu: dict[int, set[str]] = {}
-    for host in conditions.hosts:
-        if conditions.measured(host):
-            for cpu in host.cpus:
-                by_cpu.setdefault(cpu, set()).add(host.name)
-    shared: dict[str, set[str]] = {}
-    for members in by_cpu.values():
-        for name in members:
-            if len(members) > 1:
-                shared.setdefault(name, set()).update(members - {name})
-    return {name: frozenset(others) for name, others in shared.items()}

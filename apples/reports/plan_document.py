@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -177,9 +178,11 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "assumed": link.link.assumed,
             }
         )
+    up_to = information.learned.overlap_up_to
     return {
         "links": links,
         "overlap": information.learned.overlap,
+        "overlap_up_to": up_to if math.isfinite(up_to) else None,
         "drag": information.learned.drag,
         "company": {
             host.name: factor

@@ -270,3 +270,24 @@ def test_a_host_alone_has_no_drag_and_teaches_none():
     remember(check(estimate, Outcome(count, 1.2 * plain * count, 0.1, times)), information)
     assert recall(*APP).drag == pytest.approx(1.5)
     assert recall(*APP).pace["a"] == pytest.approx(1.0)
+
+
+def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_them():
+    """A link that collapses costs what it costs, however well its borders were hidden before."""
+    world = World(processor=True, wait=True, drag=1.0, pace=(1, 1), overlap=0.1, links=SLOW)
+    for _ in range(3):
+        estimate, information = planned((500, 500), SLOW)
+        remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).overlap == pytest.approx(0.1)
+    ends = planned((500, 500), SLOW)[0].schedule.resources
+    hidden = information.model.communication(ends)[0]
+    collapsed = {pair: Link(link.latency, link.bandwidth / 40) for pair, link in SLOW.items()}
+    now = planned((500, 500), collapsed)[1].model.communication(ends)[0]
+    assert now > 0.9 * 40 * hidden / 0.1 - 10 * hidden
+    longer = World(processor=True, wait=True, drag=1.0, pace=(1, 1), overlap=0.5, links=collapsed)
+    for _ in range(12):
+        estimate, information = planned((500, 500), collapsed)
+        result = check(estimate, longer.run(estimate, information))
+        remember(result, information)
+    assert result.off == pytest.approx(0.0, abs=0.05)
+    assert recall(*APP).overlap == pytest.approx(0.5, rel=0.1)
