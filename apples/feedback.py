@@ -19,6 +19,9 @@ LEAST_DRAG = 0.1
 WEIGHTY = 0.2
 """Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
 program says of them."""
+LEAST_COMPUTE = 0.2
+"""A host that is to compute for a smaller share of an iteration shows what an iteration costs beside its rows,
+and not its pace."""
 LEAST_BORDER = 0.02
 """Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
 the program waiting for its CPU."""
@@ -113,7 +116,8 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     pace = {
         information.hosts[one.host].identity: ratio
         for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
-        if (ratio := _pace(one, seconds, beside(one.host), information)) is not None
+        if seconds >= LEAST_COMPUTE * result.iteration_seconds
+        and (ratio := _pace(one, seconds, beside(one.host), information)) is not None
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
@@ -138,8 +142,12 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
 
 
-def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]) -> float:
+def _drag(
+    result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]
+) -> float | None:
     """Return what is left between the model and the iteration: the factor on all computing that explains it.
+
+    None where no host's computing weighs.
 
     `compute` and `at_borders` are what the model says of each host with what this run taught of paces and
     borders. Taking the measured times instead would count twice what a wrong share of the CPU has done to both.
@@ -147,9 +155,9 @@ def _drag(result: PredictionCheck, compute: Sequence[float], at_borders: Sequenc
     factors = [
         (result.iteration_seconds - border) / seconds
         for seconds, border in zip(compute, at_borders, strict=True)
-        if seconds > 0
+        if seconds > LEAST_COMPUTE * result.iteration_seconds
     ]
-    return max(min(factors, default=1.0), LEAST_DRAG)
+    return max(min(factors), LEAST_DRAG) if factors else None
 
 
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:

@@ -291,3 +291,11 @@ def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_t
         remember(result, information)
     assert result.off == pytest.approx(0.0, abs=0.05)
     assert recall(*APP).overlap == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_strip_that_is_computed_in_no_time_teaches_no_pace():
+    """What an iteration costs beside its rows made the host of a few rows look 34 times slower."""
+    estimate, information = planned((990, 10), LINKS)
+    world = World(processor=True, wait=True, drag=1.0, pace=(1.0, 34.0))
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert recall(*APP).pace == pytest.approx({"a": 1.0})
