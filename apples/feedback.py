@@ -163,11 +163,12 @@ def _drag(
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none worth the name.
 
-    No host has more for its borders than its computing leaves of the iteration: who has least for what its
-    borders are to take waits least. Where those weigh, they cost what is left. Else it is what the program
-    says of its borders. One that cannot tell waiting from communicating reports both as one: then the host
-    that spent least waited least, and it alone speaks for the borders.
+    Two bounds, of which the lower counts. No host has more for its borders than its computing leaves of the
+    iteration, and who has least for what its borders are to take waits least: said where those weigh. (A plan
+    that gave the borders too long keeps that promise by itself: whoever has them waits for the others.) And
+    there is what the program says of its borders.
     """
+    told = _told_of_borders(result, predicted)
     whole = result.iteration_seconds
     left = [
         ((whole - one.measured_compute) / seconds, seconds)
@@ -175,7 +176,16 @@ def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | Non
         if seconds > 0 and 0 < one.measured_compute < whole
     ]
     if len(left) == len(predicted) and min(left)[1] > WEIGHTY * whole:
-        return min(left)[0]
+        return min(left)[0] if told is None else min(min(left)[0], told)
+    return told
+
+
+def _told_of_borders(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
+    """Return what the program says of its borders, over what is predicted; None where it says nothing.
+
+    One that cannot tell waiting from communicating reports both as one: then the host that spent least
+    waited least, and it alone speaks for the borders.
+    """
     at_borders = [
         (one.measured_communicate, seconds, one.wait)
         for one, seconds in zip(result.hosts, predicted, strict=True)

@@ -48,7 +48,7 @@ class StripModel(ModelTemplate):
     overlap
         Factor on C_i learned from runs: 1 is the paper's sum of sends and receives.
     overlap_up_to
-        Seconds of a border up to which that factor holds; what is longer costs in full.
+        Seconds of a border up to which that factor holds; what is longer costs at least half.
     overlap_error
         Relative standard deviation of that factor.
     drag

@@ -283,7 +283,7 @@ def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_t
     hidden = information.model.communication(ends)[0]
     collapsed = {pair: Link(link.latency, link.bandwidth / 40) for pair, link in SLOW.items()}
     now = planned((500, 500), collapsed)[1].model.communication(ends)[0]
-    assert now > 0.9 * 40 * hidden / 0.1 - 10 * hidden
+    assert now > 0.45 * 40 * hidden / 0.1 - 10 * hidden
     longer = World(processor=True, wait=True, drag=1.0, pace=(1, 1), overlap=0.5, links=collapsed)
     for _ in range(12):
         estimate, information = planned((500, 500), collapsed)
@@ -299,3 +299,25 @@ def test_a_strip_that_is_computed_in_no_time_teaches_no_pace():
     world = World(processor=True, wait=True, drag=1.0, pace=(1.0, 34.0))
     remember(check(estimate, world.run(estimate, information)), information)
     assert recall(*APP).pace == pytest.approx({"a": 1.0})
+
+
+def test_a_border_that_was_given_too_long_is_not_believed_for_the_waiting_it_made():
+    """A plan that gives borders too long makes whoever has them wait: the iteration is as long as it said."""
+    estimate, information = planned((400, 600), SLOW)
+    border = float(information.model.communication(estimate.schedule.resources)[0])
+    iteration = estimate.iteration_seconds
+    count = estimate.iterations
+    times = tuple(
+        HostTimes(
+            one.host.name,
+            (iteration - border) * count,
+            0.5 * border * count,
+            0.5 * border * count,
+            (iteration - border) * count,
+        )
+        for one in estimate.hosts
+    )
+    outcome = Outcome(count, iteration * count, 0.0, times)
+    assert border > 0.2 * iteration
+    remember(check(estimate, outcome), information)
+    assert recall(*APP).overlap == pytest.approx(0.5)
