@@ -37,6 +37,10 @@ def pen(cpus, number=1, exclusive=False):
     return Pen(name(number), CpuSet.parse(cpus), NODE, exclusive)
 
 
+def command_of(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def until(true, seconds=20.0):
     deadline = time.monotonic() + seconds
     while not true():
@@ -112,7 +116,8 @@ def test_whoever_enters_runs_there_whatever_mask_the_launcher_had(make, started)
         process = started(
             ["taskset", "-c", str(first), *SLEEP]
         )  # its launcher is pinned elsewhere
-        until(lambda: os.sched_getaffinity(process.pid) == {first})
+        until(lambda: not command_of(process.pid).startswith(b"taskset"))  # it has become the other
+        assert os.sched_getaffinity(process.pid) == {first}
         fence.admit(name(), process.pid)
         assert os.sched_getaffinity(process.pid) == {last}
         fence.fit(pen(f"{first},{last}"))
