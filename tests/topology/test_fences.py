@@ -116,7 +116,9 @@ def test_whoever_enters_runs_there_whatever_mask_the_launcher_had(make, started)
         process = started(
             ["taskset", "-c", str(first), *SLEEP]
         )  # its launcher is pinned elsewhere
-        until(lambda: not command_of(process.pid).startswith(b"taskset"))  # it has become the other
+        until(
+            lambda: not command_of(process.pid).startswith(b"taskset")
+        )  # it has become the other
         assert os.sched_getaffinity(process.pid) == {first}
         fence.admit(name(), process.pid)
         assert os.sched_getaffinity(process.pid) == {last}
