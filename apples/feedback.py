@@ -104,32 +104,25 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     """
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
-    model = information.without_risk().model
-    before = information.learned.drag if len(hosts) > 1 else 1.0
-    compute = model.computation(hosts, rows) / before
-
-    def beside(name: str) -> float:
-        identity = information.hosts[name].identity
-        together = len(hosts) > 1 and model.knows_company
-        return information.learned.company.get(identity, 1.0) if together else 1.0
-
-    pace = {
-        information.hosts[one.host].identity: ratio
-        for one, seconds in zip(result.hosts, compute.tolist(), strict=True)
+    model, learned = information.without_risk().model, information.learned
+    together = len(hosts) > 1
+    compute = model.computation(hosts, rows) / (learned.drag if together else 1.0)
+    beside = learned.company if together and model.knows_company else {}
+    ratios = {
+        host.identity: ratio
+        for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
         if seconds >= LEAST_COMPUTE * result.iteration_seconds
-        and (ratio := _pace(one, seconds, beside(one.host), information)) is not None
+        and (ratio := _pace(one, seconds, beside.get(host.identity, 1.0), information)) is not None
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
-    pace = _own(pace, hosts, information)
-    company = {}
-    if (
-        len(hosts) > 1 and model.knows_company
-    ):  # what a calibrated host was slower by it owes to the others
-        calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
-        company = {name: pace.pop(name) for name in calibrated & set(pace)}
-    taught = {**pace, **company}
-    known = {*information.learned.pace} - {*company} | {*information.learned.company} & {*company}
+    taught = _own(ratios, hosts, information)
+    # What a calibrated host was slower by it owes to the others.
+    calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
+    owed = calibrated if together and model.knows_company else frozenset()
+    company = {name: ratio for name, ratio in taught.items() if name in owed}
+    pace = {name: ratio for name, ratio in taught.items() if name not in owed}
+    known = {n for n in taught if n in (learned.company if n in owed else learned.pace)}
     paced = compute * [
         taught.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
         for host in hosts
@@ -137,7 +130,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
-    drag = _drag(result, paced.tolist(), at_borders) if len(hosts) > 1 else None
+    drag = _drag(result, paced.tolist(), at_borders) if together else None
     longest = model.longest_border(hosts)
     learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
 

@@ -18,7 +18,7 @@ from apples.launch.hydra import Segment
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run
-from apples.launch.seating import looked, seats_of_all
+from apples.launch.seating import eligible, looked, seats_of_all
 from apples.launch.slurm.looking import looked as nodes_looked_at
 from apples.launch.slurm.looking import own_allocation
 from apples.launch.starting import silence, started
@@ -258,8 +258,8 @@ class MalleableActuator(Actuator):
 
 
 def segments(information: InformationPool) -> list[Segment]:
-    """Return every host that has an implementation and is not refused, with its slots: where a job may ever be."""
-    rows, refused = information.application.rows, information.specifications.constraints.refusal
+    """Return every host that a job may ever be on, with all its slots."""
+    rows = information.application.rows
     return [
         Segment(
             host.name,
@@ -267,10 +267,7 @@ def segments(information: InformationPool) -> list[Segment]:
             information.program(information.implementation(host)),
             host.cpus,
         )
-        for host in information.hosts
-        if information.implementation(host)
-        and not information.unfit(host)
-        and refused(host.name, host.site) is None
+        for host in eligible(information)
     ]
 
 

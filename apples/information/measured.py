@@ -77,12 +77,7 @@ def without_own(conditions: Conditions, occupied: list[Host], apart: Set[str]) -
     sky = conditions.weather
     cpu, competitors = dict(sky.cpu), dict(sky.competitors)
     for host in conditions.hosts:
-        own = sum(
-            one.slots
-            for one in occupied
-            if one.name == host.name
-            or (one.name not in apart and host.name not in apart and _share_processors(one, host))
-        )
+        own = sum(one.slots for one in occupied if _share_processors(one, host, apart))
         if own and host.name in cpu:
             others = max(0.0, conditions.competitors(host) - own)
             share = available_share(others, conditions.width(host), 1)
@@ -96,6 +91,8 @@ def _with_value(forecast: Forecast, value: float) -> Forecast:
     return replace(forecast, value=value, method=f"{forecast.method} without the job itself")
 
 
-def _share_processors(one: Host, other: Host) -> bool:
-    """Whether two measured parts of this machine stand for some of the same CPUs; without CPUs, for all."""
+def _share_processors(one: Host, other: Host, apart: Set[str]) -> bool:
+    """Whether two measured hosts stand for some of the same CPUs; parts of this machine without CPUs, for all."""
+    if one.name == other.name or {one.name, other.name} & apart:
+        return one.name == other.name
     return not one.cpus or not other.cpus or bool(set(one.cpus) & set(other.cpus))

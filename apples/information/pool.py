@@ -222,11 +222,7 @@ def strip(information: InformationPool) -> StripModel:
         overlap_up_to=information.learned.overlap_up_to,
         overlap_error=information.learned.overlap_spread,
         drag=information.learned.drag,
-        company={
-            host.name: factor
-            for host in information.hosts
-            if (factor := information.learned.company.get(host.identity)) is not None
-        },
+        company=information.learned.company_of(information.hosts),
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
     )

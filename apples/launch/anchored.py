@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,15 @@ from apples.remote import ssh as line
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
-INHERITED = ("SSH_CONNECTION", "SLURM_CPUS_PER_TASK", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS",
-             "SLURM_NNODES")  # fmt: skip
+INHERITED = (
+    "SSH_CONNECTION",
+    *(f"SLURM_{it}" for it in ("CPUS_PER_TASK", "TASKS_PER_NODE", "NTASKS", "NPROCS", "NNODES")),
+)
 """What the batch script's or the login's own would say of a step that it does not fit."""
 STEP = (
     *("env", *(word for name in INHERITED for word in ("-u", name))),
-    *(
-        "srun",
-        "--overlap",
-        "--mpi=none",
-        "--cpu-bind=none",
-        "--unbuffered",
-        "--quiet",
-        "--chdir=/",
-    ),
+    *("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"),
+    "--chdir=/",
 )
 """A step beside others, that binds nothing: its ranks are ours to place."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
@@ -70,18 +65,8 @@ def place_among(seat: Seat, *, warm: bool = False) -> Place:
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **seat.environment}
     if seat.reach is None:
         return _here(segment, environment, warm)
-    program = (PYTHON if word == seat.reach.python else word for word in segment.program)
-    return Place(
-        segment.host,
-        segment.ranks,
-        tuple(program),
-        PYTHON,
-        "{apples.launch.bind}",
-        "{mpiexec}",
-        hydra.OPTIONS,
-        reach=tuple(line.command(seat.reach)),
-        environment=environment,
-        warm=warm,
+    return replace(
+        _there(segment, seat.reach.python, line.command(seat.reach), environment, warm),
         directory=seat.directory,
         programs=seat.programs,
     )
@@ -90,19 +75,32 @@ def place_among(seat: Seat, *, warm: bool = False) -> Place:
 def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> Place:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
     own = ("--nodes=1", "--ntasks=1", f"--nodelist={segment.host}", f"--jobid={node.allocation}")
-    program = (PYTHON if word == node.python else word for word in segment.program)
+    environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
+    reach = (*STEP, *own, node.python)
+    return replace(
+        _there(segment, node.python, reach, environment, warm), directory=node.directory
+    )
+
+
+def _there(
+    segment: Segment,
+    python: str,
+    reach: Sequence[str],
+    environment: Mapping[str, str],
+    warm: bool,
+) -> Place:
+    """Return a host elsewhere; what stands in braces its guard fills in."""
     return Place(
         segment.host,
         segment.ranks,
-        tuple(program),
+        tuple(PYTHON if word == python else word for word in segment.program),
         PYTHON,
         "{apples.launch.bind}",
         "{mpiexec}",
         hydra.OPTIONS,
-        reach=(*STEP, *own, node.python),
-        environment={**QUIET, **hydra.ONE_THREAD, **carried()},
+        reach=tuple(reach),
+        environment=environment,
         warm=warm,
-        directory=node.directory,
     )
 
 

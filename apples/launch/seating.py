@@ -60,24 +60,30 @@ def seat(
 
 
 def seats_of_all(information: InformationPool) -> list[ssh.Seat]:
-    """Return where ranks run on every host that has an implementation and is not refused, with all its slots.
+    """Return where ranks run on every host that a job may ever be on, with all its slots.
 
     Raises
     ------
     LaunchError
         A host whose address nobody knows.
     """
-    rows, refused = information.application.rows, information.specifications.constraints.refusal
-    every = Schedule(
-        tuple(
-            Allocation(host, rows, information.implementation(host))
-            for host in information.hosts
-            if information.implementation(host)
-            and not information.unfit(host)
-            and refused(host.name, host.site) is None
-        )
+    every = tuple(
+        Allocation(host, information.application.rows, information.implementation(host))
+        for host in eligible(information)
     )
-    return seats(every, information)
+    return seats(Schedule(every), information)
+
+
+def eligible(information: InformationPool) -> list[Host]:
+    """Return the hosts a job may ever be on: with an implementation, fit, and allowed by the user."""
+    refused = information.specifications.constraints.refusal
+    return [
+        host
+        for host in information.hosts
+        if information.implementation(host)
+        and not information.unfit(host)
+        and refused(host.name, host.site) is None
+    ]
 
 
 def looked(information: InformationPool, talk: Talk) -> InformationPool:

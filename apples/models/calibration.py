@@ -8,14 +8,14 @@ both are remembered with forgetting, so that a machine that changed is believed 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from apples import state
 from apples.model import SpeedFunction, overlapped
-from apples.resources import LEAST, MOST
+from apples.resources import LEAST, MOST, Host
 
 FORGETTING = 0.3
 """Weight of the newest run; the tenth last one still counts 4 %."""
@@ -72,6 +72,10 @@ class Learned:
     def coverage(self) -> float | None:
         """Share of past runs that ended inside the promised interval."""
         return sum(self.scores) / len(self.scores) if self.scores else None
+
+    def company_of(self, hosts: Iterable[Host]) -> dict[str, float]:
+        """Return the factors of `company` by the hosts' names; hosts without one are left out."""
+        return {h.name: self.company[h.identity] for h in hosts if h.identity in self.company}
 
     def speed(self, host: str, implementation: str) -> SpeedFunction | None:
         """Return the speed function of a host, corrected by its runs; None when never calibrated."""

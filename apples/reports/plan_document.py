@@ -184,10 +184,5 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
         "overlap": information.learned.overlap,
         "overlap_up_to": up_to if math.isfinite(up_to) else None,
         "drag": information.learned.drag,
-        "company": {
-            host.name: factor
-            for host in hosts
-            if len(hosts) > 1
-            and (factor := information.learned.company.get(host.identity)) is not None
-        },
+        "company": information.learned.company_of(hosts) if len(hosts) > 1 else {},
     }

@@ -74,21 +74,19 @@ class ResourceSelector:
         return next((r for r in reasons if r is not None), None)
 
     def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
-        """Return all of `hosts` in the chain order that balances best.
+        """Return all of `hosts` as one chain.
 
-        Of few hosts, one that passes from site to site as seldom as can be: borders between the same two
-        sites share a link, which the model prices as if each had it to itself.
+        Of few hosts the one with the cheapest borders among those that pass from site to site as seldom as
+        can be: borders between the same two sites share a link, which the model prices as if each had it.
         """
         if len(hosts) < 2:
             return tuple(hosts)
-        search = Search(hosts, information, BUDGET)
+        by_site = site_chains(hosts, _speed(hosts, information), information)
         if len(hosts) > FEW_HOSTS:
-            order, _ = next(site_chains(hosts, _speed(hosts, information), information))
-            return tuple(hosts[i] for i in order)
-        chains = self._chains(hosts, information)
+            return tuple(hosts[i] for i in next(by_site)[0])
+        search, chains = Search(hosts, information, BUDGET), self._chains(hosts, information)
         whole = [tuple(c) for c in chains if len(c) == len(hosts)]
-        speed = _speed(hosts, information)
-        whole += [tuple(order.tolist()) for order, _ in site_chains(hosts, speed, information)]
+        whole += [tuple(order.tolist()) for order, _ in by_site]
         best = min(
             whole,
             key=lambda c: (
