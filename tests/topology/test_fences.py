@@ -27,6 +27,7 @@ from apples.topology.folder import Folder
 
 NODE = CpuSet.of([0])
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
+SAY_AND_SLEEP = ["sh", "-c", "echo here; exec sleep 1000"]
 
 
 def name(number=1):
@@ -35,10 +36,6 @@ def name(number=1):
 
 def pen(cpus, number=1, exclusive=False):
     return Pen(name(number), CpuSet.parse(cpus), NODE, exclusive)
-
-
-def command_of(pid):
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def until(true, seconds=20.0):
@@ -86,8 +83,8 @@ def started():
 
     yield start
     for process in running:
-        process.kill()
-        process.wait()
+        with process:
+            process.kill()
 
 
 @pytest.mark.parametrize(
@@ -113,13 +110,9 @@ def test_whoever_enters_runs_there_whatever_mask_the_launcher_had(make, started)
     first, *_, last = sorted(fence.universe()[0])
     fence.fit(pen(f"{last}"))
     try:
-        process = started(
-            ["taskset", "-c", str(first), *SLEEP]
-        )  # its launcher is pinned elsewhere
-        until(
-            lambda: not command_of(process.pid).startswith(b"taskset")
-        )  # it has become the other
-        assert os.sched_getaffinity(process.pid) == {first}
+        process = started(["taskset", "-c", str(first), *SAY_AND_SLEEP], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"here\n"
+        assert os.sched_getaffinity(process.pid) == {first}  # its launcher pinned it there
         fence.admit(name(), process.pid)
         assert os.sched_getaffinity(process.pid) == {last}
         fence.fit(pen(f"{first},{last}"))
