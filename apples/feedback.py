@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from apples.actuator import HostTimes, Outcome
 from apples.information import InformationPool
+from apples.model import Seconds, rivals
 from apples.models import FORGETTING, learn
 from apples.resources import Host
 from apples.schedule import Estimate
 
 LEAST_DRAG = 0.1
 """A run that took less than a tenth of what the model says was no run of this model."""
+LEAST_RIVALS = 0.5
+"""Where the others of a set rival the longest less (`model.rivals`), a run says nothing of drag."""
 WEIGHTY = 0.2
 """Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
 program says of them."""
@@ -104,11 +106,12 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     """
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
-    model, learned = information.without_risk().model, information.learned
-    together = len(hosts) > 1
-    compute = model.computation(hosts, rows) / (learned.drag if together else 1.0)
+    learned, together = information.learned, len(hosts) > 1
+    undragged = replace(information.without_risk(), learned=replace(learned, drag=1.0))
+    model = undragged.model
+    compute = model.computation(hosts, rows)
     beside = learned.company if together and model.knows_company else {}
-    ratios = {
+    taught = {
         host.identity: ratio
         for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
         if seconds >= LEAST_COMPUTE * result.iteration_seconds
@@ -116,7 +119,6 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
-    taught = _own(ratios, hosts, information)
     # What a calibrated host was slower by it owes to the others.
     calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
     owed = calibrated if together and model.knows_company else frozenset()
@@ -130,27 +132,31 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
-    drag = _drag(result, paced.tolist(), at_borders) if together else None
+    drag = _drag(result, paced, at_borders) if together else None
     longest = model.longest_border(hosts)
     learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
 
 
-def _drag(
-    result: PredictionCheck, compute: Sequence[float], at_borders: Sequence[float]
-) -> float | None:
-    """Return what is left between the model and the iteration: the factor on all computing that explains it.
+def _drag(result: PredictionCheck, compute: Seconds, at_borders: Sequence[float]) -> float | None:
+    """Return what is left between the model and the iteration: the drag that explains it.
 
-    None where no host's computing weighs.
+    None where no host's computing weighs, or where all waited for one and nobody else could be late.
 
     `compute` and `at_borders` are what the model says of each host with what this run taught of paces and
     borders. Taking the measured times instead would count twice what a wrong share of the CPU has done to both.
     """
     factors = [
         (result.iteration_seconds - border) / seconds
-        for seconds, border in zip(compute, at_borders, strict=True)
+        for seconds, border in zip(compute.tolist(), at_borders, strict=True)
         if seconds > LEAST_COMPUTE * result.iteration_seconds
     ]
-    return max(min(factors), LEAST_DRAG) if factors else None
+    if not factors:
+        return None
+    factor = max(float(min(factors)), LEAST_DRAG)
+    if factor <= 1.0:
+        return factor
+    weight = rivals(compute)
+    return 1.0 + (factor - 1.0) / weight if weight >= LEAST_RIVALS else None
 
 
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
@@ -189,21 +195,6 @@ def _told_of_borders(result: PredictionCheck, predicted: Sequence[float]) -> flo
     if any(wait is None for _, _, wait in at_borders):
         at_borders = [min(at_borders, key=lambda border: border[0])]
     return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
-
-
-def _own(
-    pace: dict[str, float], hosts: Sequence[Host], information: InformationPool
-) -> dict[str, float]:
-    """Return what of the paces is each host's own.
-
-    What all calibrated hosts of a run have in common (if each was slower, the least of it) is no host's:
-    memory they share, caches that others emptied. It is left to the drag of the set. Without calibration
-    it is the unknown speed itself.
-    """
-    if len(hosts) < 2 or not all(_is_calibrated(host, information) for host in hosts):
-        return pace
-    common = median((1.0, min(pace.values(), default=1.0), max(pace.values(), default=1.0)))
-    return {name: ratio / common for name, ratio in pace.items()}
 
 
 def _is_calibrated(host: Host, information: InformationPool) -> bool:

@@ -22,6 +22,7 @@ from apples.model import (
     RowsWithin,
     Seconds,
     SpeedFunction,
+    dragged,
     overlapped,
     rows_by_bisection,
 )
@@ -52,7 +53,8 @@ class StripModel(ModelTemplate):
     overlap_error
         Relative standard deviation of that factor.
     drag
-        Factor on the computing learned from runs: every iteration waits for whoever is late in it.
+        Factor on the computing learned from runs, where all are done together: every iteration waits for
+        whoever is late in it (`model.dragged` has the others).
     company
         Factor on a host's computing where it is not alone, by name; 1 for others.
     risk
@@ -138,7 +140,7 @@ class StripModel(ModelTemplate):
         return known
 
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return A_i P_i; where hosts share CPUs, those that are done leave theirs to the others."""
+        """Return A_i P_i; who shares CPUs leaves them to the others when done; who is done early drags nobody."""
         seconds = self._at_full_crowd(resources, rows)
         done: set[str] = set()
         for host in resources:
@@ -149,6 +151,8 @@ class StripModel(ModelTemplate):
                     seconds[places] = self._one_after_the_other(
                         [resources[i] for i in places], seconds[places]
                     )
+        if len(resources) > 1 and self.drag != 1.0:
+            seconds *= dragged(seconds, self.drag) / self.drag
         return seconds
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
