@@ -187,8 +187,13 @@ class Watchdog:
 
 
 def become(argv: list[str], watchdog: int) -> None:
-    """Turn this child into the launcher, which dies with the watchdog."""
+    """Turn this child into the launcher, which dies with the watchdog.
+
+    In a process group of its own: hydra ends its children by their group, and a child that it has just
+    forked is still in hydra's own.
+    """
     try:
+        os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)

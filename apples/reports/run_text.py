@@ -23,7 +23,7 @@ def run_text(document: Document, command: str) -> str:
     execution = document["execution"]
     low, high = execution["interval"]
     promised = duration(execution["predicted_seconds"])
-    if duration(low) != duration(high):
+    if low < high:
         promised += f" (likely {duration(low)} to {duration(high)})"
     head = f"{execution['iterations']} iterations in {duration(execution['measured_seconds'])}, "
     head += f"predicted {promised}: {execution['off']:+.1%}, {VERDICTS[execution['inside']]}"

@@ -161,6 +161,15 @@ def environ(pid):
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def test_a_launcher_that_kills_its_process_group_kills_no_guard(job, sshd):
+    """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
+    run, there = started(job, sshd.config)
+    guards = {os.getpgid(pid) for pid in (*there["watchdog"], *there["guard"])}
+    for pid in (*there["mpiexec"], *there["proxy"]):
+        assert os.getpgid(pid) not in guards
+    run.cancel()
+
+
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("victim", ["mpiexec", "guard", "ssh"])
 def test_a_stopped_process_does_not_hold_up_the_end(job, sshd, victim):

@@ -80,6 +80,17 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
     assert not socket.parent.exists()
 
 
+def test_a_launcher_that_kills_its_process_group_kills_no_guard():
+    """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
+    say = "import os; print(os.getpgid(0) == os.getpid())"
+    become = (
+        "import os, sys; from apples.malleable.guarded import become; "
+        f"become([sys.executable, '-c', '{say}'], dict(os.environ), os.getppid())"
+    )
+    launcher = subprocess.run([sys.executable, "-c", become], stderr=subprocess.PIPE, check=True)
+    assert launcher.stderr == b"True\n"
+
+
 def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 127.0.0.1 22")
     (tmp_path / "heat.py").touch()
