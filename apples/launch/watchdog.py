@@ -187,11 +187,7 @@ class Watchdog:
 
 
 def become(argv: list[str], watchdog: int) -> None:
-    """Turn this child into the launcher, which dies with the watchdog.
-
-    In a process group of its own: hydra ends its children by their group, and a child that it has just
-    forked is still in hydra's own.
-    """
+    """Turn this child into the launcher, which dies with the watchdog; in a group that hydra may kill."""
     try:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
