@@ -21,7 +21,7 @@ SHARED = "/dev/shm"  # noqa: S108 - where MPI puts the memory its ranks share, a
 
 
 def become(argv: list[str], environment: dict[str, str], guard: int) -> None:
-    """Turn this child into the launcher, which dies with the guard; in a group of its own that hydra may kill."""
+    """Turn this child into the launcher, which dies with the guard; in a group that hydra may kill."""
     try:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
