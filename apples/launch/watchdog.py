@@ -193,8 +193,7 @@ def become(argv: list[str], watchdog: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if os.getppid() == watchdog:
             os.execv(argv[0], argv)  # noqa: S606 - an argument list, no shell
     except OSError as error:
