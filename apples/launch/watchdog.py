@@ -48,7 +48,8 @@ class Watchdog:
         try:
             os.mkfifo(fifo, 0o600)
             self.listener = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
-            self._hold("output", "errors")
+            for name in ("output", "errors"):  # open until the run ends, not between two ranks
+                os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
             asked, told = os.pipe()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: os.write(told, b"x"))
@@ -60,11 +61,6 @@ class Watchdog:
         finally:
             self._clear()
         return self.status or 0
-
-    def _hold(self, *names: str) -> None:
-        """Keep the ranks' pipes open, so that they end when the run does and not between two ranks."""
-        for name in names:
-            os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
 
     def _line(self) -> bytes:
         """Return the next line of the agent; empty when it is gone."""
@@ -94,7 +90,7 @@ class Watchdog:
         for pipe in (0, self.listener, launcher, *ends):
             self.poll.register(pipe, select.POLLIN)
         while True:
-            for pipe, _ in self.poll.poll():
+            for pipe, _ in self.poll.poll(1000) or self._wake():
                 if pipe == launcher:
                     self._reap_launcher()
                     return
@@ -105,6 +101,12 @@ class Watchdog:
                     self._admit()
                 elif pipe in self.ranks:
                     self._mourn(pipe)
+
+    def _wake(self) -> tuple[()]:
+        """Let a launcher that was stopped go on: when all others have ended nobody else would notice."""
+        if _stat(self.launcher)[0] == b"T":
+            os.kill(self.launcher, signal.SIGCONT)
+        return ()
 
     def _hear(self) -> bool:
         """Read what the agent says; False when it is gone or wants the run gone."""
@@ -238,8 +240,8 @@ def kill(pid: int, parent: int) -> None:
 def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
     """Yield every descendant with its parent, parents first."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
-        children.setdefault(parent, []).append(pid)
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208
+        children.setdefault(_parent(pid), []).append(pid)
     waiting = [ancestor]
     while waiting:
         parent = waiting.pop()
@@ -248,16 +250,14 @@ def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
             waiting.append(pid)
 
 
-def _parents() -> dict[int, int]:
-    """Return the parent of every process there is."""
-    names = os.listdir("/proc")  # noqa: PTH208 - pathlib is slow to load
-    return {int(name): _parent(int(name)) for name in names if name.isdigit()}
-
-
 def _parent(pid: int) -> int:
     """Return the parent of a process; 0 when it is gone."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return int(fields[1]) if fields else 0
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields after the name: state, parent and more."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split() or [b"", b"0"]
 
 
 def _read(path: str) -> bytes:

@@ -50,6 +50,10 @@ def agent(job):
     process.stdout.close()
 
 
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_a_killed_agent_leaves_nothing(job, agent):
     assert set(job.processes()) == {"watchdog", "mpiexec", "proxy", "rank"}
     agent.kill()
@@ -97,6 +101,17 @@ def test_a_stopped_process_does_not_hold_up_the_end(job, victim):
     os.kill(job.processes()[victim][0], signal.SIGSTOP)
     run.cancel()
     assert not job.processes()
+
+
+def test_a_stopped_launcher_is_woken(job):
+    """When the ranks have ended it is the only one left, and nobody else would notice."""
+    run = job.run(how="silent")
+    run.until_ready()
+    (launcher,) = job.processes()["mpiexec"]
+    os.kill(launcher, signal.SIGSTOP)
+    assert job.eventually(lambda: state(launcher) == "T")
+    assert job.eventually(lambda: state(launcher) != "T")
+    run.cancel()
 
 
 def test_a_launcher_killed_before_the_start_is_a_failed_launch(job):

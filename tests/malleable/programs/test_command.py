@@ -12,6 +12,7 @@ from commands import command
 from apples import state
 from apples.launch.leftovers import leftovers
 from apples.malleable import store
+from apples.malleable.programs import movable
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
 
@@ -97,8 +98,9 @@ def test_in_the_foreground_the_exit_code_says_how_it_ended(hosts, tmp_path, capf
     assert "sh: the program ended with exit code 3" in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda n: n.name)
-def test_an_anchor_that_is_killed_or_stopped_ends_the_job_with_no_process_left(hosts, number):
+@pytest.fixture
+def looping(hosts):
+    """A job that writes for ever, by name, and its anchor."""
     name = command("apples", *hosts, "--detach", "--json", "--", "sh", "-c", LOOP).document["id"]
     grown(store.job(name).commits / "output", 3)
     anchors = []
@@ -107,10 +109,27 @@ def test_an_anchor_that_is_killed_or_stopped_ends_the_job_with_no_process_left(h
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
             anchors += [pid] if b"programs.anchor" in line else []
     (anchor,) = anchors
-    os.kill(anchor, number)
+    return name, anchor
+
+
+def test_an_anchor_that_is_killed_ends_the_job_with_no_process_left(looping):
+    name, anchor = looping
+    os.kill(anchor, signal.SIGKILL)
     waited = command("apples", "wait", name, "--timeout", "20")
     assert waited.code in {4, 5, 7}, waited.err
     assert command("apples", "jobs", name, "--json").document["state"] == "failed"
+    assert leftovers(name) == []
+
+
+def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
+    name, anchor = looping
+    os.kill(anchor, signal.SIGSTOP)
+    until = time.monotonic() + 10
+    while movable.state(anchor) == "T":
+        assert time.monotonic() < until
+    grown(store.job(name).commits / "output", 3)
+    assert command("apples", "jobs", name, "--json").document["state"] == "running"
+    assert command("apples", "cancel", name).code == 0
     assert leftovers(name) == []
 
 
