@@ -117,7 +117,11 @@ class Abroad:
             name: history.joined(known.get(name, []), measured.get(name, []))
             for name in {*known, *measured}
         }
-        self._remember({name: series[name] for name in measured})
+        kept = {
+            name: series[name] if name.peer else history.as_one(series[name], look)
+            for name, look in measured.items()
+        }
+        self._remember(kept)
         hosts, links = RingMemory(), RingMemory()
         for name, measurements in series.items():
             for measurement in measurements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -79,6 +80,25 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
     if all(m.value < low for m in new) or all(m.value > high for m in new):
         return list(new)
     return [*old, *new]
+
+
+def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[Measurement]:
+    """Return a host's series in which the measurements of a look, its last, are one: their mean.
+
+    As they are, a fraction of a second apart and the next look minutes later, they would pass for a regular
+    series of which hundreds are missing, and a forecaster would go through every one of those.
+
+    Examples
+    --------
+    >>> name = SeriesName("availableCpu", "ada")
+    >>> look = [Measurement(name, 60.0, 0.4), Measurement(name, 60.1, 0.6)]
+    >>> [(m.time, m.value) for m in as_one([Measurement(name, 1.0, 1.0), *look], look)]
+    [(1.0, 1.0), (60.1, 0.5)]
+    """
+    if not look:
+        return list(series)
+    mean = sum(m.value for m in look) / len(look)
+    return [*series[: -len(look)], replace(look[-1], value=mean)]
 
 
 def _key(entry: object) -> tuple[Any, ...]:

@@ -147,6 +147,7 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     remembered = history.recall(listed)
     assert len(remembered[SeriesName("bandwidthTcp", "h1", "h2")]) == 2  # news is measured twice
     assert len(remembered[SeriesName("bandwidthTcp", "h2", "h1")]) == 1
+    assert len(remembered[SeriesName("availableCpu", "h1")]) == 1  # of some rounds
 
 
 def _recent(measurement):
