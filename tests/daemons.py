@@ -1,6 +1,7 @@
 """Topology daemons under test: on a fence that only remembers, on directories that act as control groups."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -40,6 +41,14 @@ def quick_folder():
     """Return a private directory, in memory where the machine has such a place."""
     memory = Path("/dev/shm")  # noqa: S108 - a test's own directory
     return Path(tempfile.mkdtemp(prefix="topologyd-", dir=memory if memory.is_dir() else None))
+
+
+def let_go(*places):
+    """Close what is still open below some directories: a daemon's files are its process' until that ends."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if str(entry.readlink()).startswith(tuple(map(str, places))):
+                os.close(int(entry.name))
 
 
 class FakeCpusets(FaultyFolder):
@@ -128,6 +137,7 @@ class Daemon:
         try:
             self.stop()
         finally:
+            let_go(self.home)
             shutil.rmtree(self.home, ignore_errors=True)
 
     def stop(self):

@@ -1,6 +1,7 @@
 """Real labs for tests: why there can be none, what a lab has on the machine, and what is measured in one."""
 
 import contextlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -66,8 +67,8 @@ def belongings(folder):
     """Return everything on this machine that is a lab's: interfaces, cgroups, mounts, processes, files."""
     mark = identity(folder)
     found = {f"link {p.name}" for p in Path("/sys/class/net").iterdir() if mark in p.name}
-    for root in Path("/sys/fs/cgroup").rglob(f"apples-lab-{mark}*"):
-        found.add(f"cgroup {root}")
+    for top, names, _ in os.walk("/sys/fs/cgroup"):  # others' groups come and go meanwhile
+        found |= {f"cgroup {top}/{n}" for n in names if n.startswith(f"apples-lab-{mark}")}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if mark in line or str(folder) in line:
             found.add(f"mount {line}")

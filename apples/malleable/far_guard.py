@@ -103,7 +103,10 @@ def _end() -> None:
 def main() -> int:
     """Guard until the connection ends."""
     os.write(1, guarded.HELLO)
-    return serve(FarGuard)
+    code = serve(FarGuard)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # it ends already, whoever asks once more
+        signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 if __name__ == "__main__":

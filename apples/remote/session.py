@@ -91,7 +91,9 @@ class SensorSession:
             left = deadline - time.monotonic()
             assert self._process.stdout is not None  # noqa: S101 - for the type checker
             pipe = self._process.stdout.fileno()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            waiting = select.poll()  # many hosts are many descriptors: more than select() can name
+            waiting.register(pipe, select.POLLIN)
+            if left <= 0 or not waiting.poll(1000 * left):
                 raise LaunchError(f"{self.host}: its sensor process does not answer")
             data = os.read(pipe, CHUNK)
             if not data:

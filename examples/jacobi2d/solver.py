@@ -28,7 +28,7 @@ from task import Task, TaskError, read_task
 ENTRY = time.perf_counter()
 MALLEABLE = "APPLES_MALLEABLE"
 """Set by who starts a run whose hosts may change."""
-LAST_WORDS_SECONDS = 0.3
+LAST_WORDS_SECONDS = 1.0
 """Between an error event and the abort: hydra drops what a rank said just before it."""
 
 

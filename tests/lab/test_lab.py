@@ -47,6 +47,7 @@ def test_a_host_knows_the_names_of_all(lab):
         assert on(lab, "far", "getent", "hosts", machine.name).split()[0] == machine.address
 
 
+@pytest.mark.hardware
 def test_a_quota_is_what_a_process_gets(lab):
     assert float(python(lab, "bob", SHARE)) == pytest.approx(0.25, abs=0.06)
 
@@ -81,6 +82,7 @@ def test_the_memory_limit_ends_what_takes_more(lab):
     assert python(lab, "ada", hungry) == str(400 << 20)
 
 
+@pytest.mark.hardware
 def test_the_link_between_sites_has_the_rate_of_the_slower(lab):
     assert rate(lab, "ada", "far") == pytest.approx(2e6, rel=0.15)
 

@@ -81,6 +81,7 @@ def shares(limited):
     ]
 
 
+@pytest.mark.hardware
 def test_a_load_takes_half_of_a_host_from_its_start_to_its_stop(shares):
     late = 0.3  # the process that competes has to be started, and ended
     before, while_on, after = (
@@ -103,11 +104,13 @@ def test_a_process_never_leaves_the_cpus_of_its_host(limited):
     assert labs.python(limited, "far", STRAY) == str(sorted(own))
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize(("source", "target"), [("slow", "busy"), ("busy", "slow")])
 def test_a_hosts_own_link_has_its_rate_both_ways(limited, source, target):
     assert labs.rate(limited, source, target) == pytest.approx(1e6, rel=0.15)
 
 
+@pytest.mark.hardware
 def test_a_link_that_is_shaped_anew_has_the_new_rate_both_ways(limited, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(limited.hosts.parents[3]))
     done = command("apples", "lab", "shape", "there", "2e6")

@@ -62,7 +62,7 @@ def test_a_killed_agent_leaves_nothing(job, agent):
 
 def test_an_interrupted_agent_leaves_nothing(job, agent):
     agent.send_signal(signal.SIGINT)
-    assert agent.wait(5) == -signal.SIGINT
+    assert agent.wait(20) == -signal.SIGINT
     assert not job.processes()
 
 
@@ -108,8 +108,12 @@ def test_a_stopped_launcher_is_woken(job):
     run = job.run(how="silent")
     run.until_ready()
     (launcher,) = job.processes()["mpiexec"]
-    os.kill(launcher, signal.SIGSTOP)
-    assert job.eventually(lambda: state(launcher) == "T")
+
+    def stopped():
+        os.kill(launcher, signal.SIGSTOP)
+        return state(launcher) == "T"
+
+    assert job.eventually(stopped)
     assert job.eventually(lambda: state(launcher) != "T")
     run.cancel()
 

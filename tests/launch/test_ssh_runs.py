@@ -245,4 +245,4 @@ def test_a_host_that_cannot_be_reached_fails_the_launch_by_name(job, sshd, tmp_p
     ):
         run.until_ready()
     assert job.is_gone()
-    assert not folders(job)
+    assert job.eventually(lambda: not folders(job))

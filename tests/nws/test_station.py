@@ -255,6 +255,7 @@ def test_a_disk_that_hangs_is_told_to_the_sender_and_not_waited_for_for_ever(
     with pytest.raises(LogError, match="did not answer"):
         asyncio.run(desk.store(rows))
     files.go.set()
+    monkeypatch.undo()
     again = asyncio.run(desk.store(rows))
     assert again.stored + again.duplicates == 1
     station.close()

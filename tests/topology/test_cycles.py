@@ -1,5 +1,6 @@
 """Starting and ending jobs over and over, real ones, that do all they can to stay."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -85,9 +86,13 @@ def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
     empty, full = f"topologyd-{mark}-gone-70", f"topologyd-{mark}-lost-71"
     cpus, mems = fence.universe()
     process = subprocess.Popen(["/bin/sleep", "1000"])
-    fence.fit(Pen(full, CpuSet.of([max(cpus)]), mems))
-    fence.admit(full, process.pid)
-    fence.fit(Pen(empty, CpuSet.of([max(cpus)]), mems))
+
+    async def lose():  # between two looks of the daemon, which would find the one empty too
+        fence.fit(Pen(full, CpuSet.of([max(cpus)]), mems))
+        fence.admit(full, process.pid)
+        fence.fit(Pen(empty, CpuSet.of([max(cpus)]), mems))
+
+    asyncio.run_coroutine_threadsafe(lose(), daemon.loop).result(20)
     daemon.until(lambda: "lost" in daemon.jobs)
     daemon.until(lambda: empty not in fence.names())
     assert process.poll() is None

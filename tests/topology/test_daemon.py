@@ -110,7 +110,7 @@ def test_a_hundred_clients_at_once_never_share_a_cpu():
         for thread in threads:
             thread.join(60)
         assert not wrong
-        assert len(served) > 100
+        assert len(served) >= 12  # the first twelve ask for 60 CPUs at most
         assert str(free(daemon)) == "0-63"
 
 

@@ -60,7 +60,8 @@ def test_a_command_runs_on_its_cpus_and_its_exit_code_is_the_commands(daemon, tm
 
 def test_what_a_command_leaves_behind_is_ended_with_it(daemon, tmp_path):
     left = tmp_path / "left"
-    program = f"(setsid sh -c 'trap \"\" TERM; echo $$ >{left}; while :; do sleep 100; done' &); sleep 0.1"
+    program = f"(setsid sh -c 'trap \"\" TERM; echo $$ >{left}; while :; do sleep 100; done' &)"
+    program += f"; while [ ! -s {left} ]; do sleep 0.01; done"
     assert apples_exec(daemon, "--", "sh", "-c", program).code == 0
     daemon.until(lambda: started(int(left.read_text())) == "")
     assert not daemon.jobs

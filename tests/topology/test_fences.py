@@ -167,7 +167,10 @@ def test_a_bad_job_is_gone_within_the_kill_loop_and_its_neighbour_is_not(kind, s
     fence, _ = find_fence("cpuset-v1")
     neighbour = started()
     fence.fit(pen("0"))
-    fence.admit(name(), started(["sh", "-c", BAD_JOBS[kind]]).pid)
+    program = 'read _; exec sh -c "$0"'  # nothing of it before it is in its pen
+    job = started(["sh", "-c", program, BAD_JOBS[kind]], stdin=subprocess.PIPE)
+    fence.admit(name(), job.pid)
+    job.stdin.close()
     deadline = time.monotonic() + 20
     while not fence.remove(name()):
         fence.kill(name())

@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from daemons import CPUSETS, fake_fence, needs_cpusets, quick_folder
+from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
 from apples.topology import synthetic
@@ -175,6 +175,7 @@ def places():
         return home
 
     yield place
+    let_go(*made)
     for home in made:
         shutil.rmtree(home, ignore_errors=True)
 

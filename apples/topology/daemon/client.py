@@ -72,6 +72,8 @@ class TopologyClient:
                 f"no topology daemon at {where}: {error.strerror or error}; start one with: "
                 "apples topologyd"
             ) from None
+        self._waiting = select.poll()  # select() can name 1,024 descriptors only
+        self._waiting.register(self._socket, select.POLLIN)
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request.
@@ -110,7 +112,7 @@ class TopologyClient:
         while b"\n" not in self._buffer:
             left = max(0.0, deadline - time.monotonic())
             pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-            if not pending and not select.select([self._socket], [], [], left)[0]:
+            if not pending and not self._waiting.poll(1000 * left):
                 return None
             try:
                 piece = self._socket.recv(1 << 16)
