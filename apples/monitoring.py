@@ -74,7 +74,7 @@ class Watched:
         if self.last is not None and _begins_anew(self.last, progress):
             self.moved()
         self.last = progress
-        if self._settled is not None and self.dwell < self.settling:
+        if self._settled is not None and self.clock() - self._settled < self.settling:
             return
         self._seen.append(progress)
         while (
@@ -85,9 +85,18 @@ class Watched:
 
     def moved(self) -> None:
         """Take in that the hosts, or their rows, have changed: nothing measured before counts now."""
-        self._seen.clear()
+        self.disturbed()
         self.since = self.clock()
-        self._settled = self.since
+
+    def disturbed(self) -> None:
+        """Forget what was measured, and what is still to be heard of it: something else took part in it."""
+        self._seen.clear()
+        self._settled = self.clock()
+
+    def doubted(self) -> None:
+        """Begin a new window: this one may hold what was before a change, or a hiccup."""
+        while len(self._seen) > 1:
+            self._seen.popleft()
 
     @property
     def dwell(self) -> float:

@@ -132,8 +132,8 @@ class Tended(Execution):
         Every move that was weighed; kept to the last `KEPT`.
     costs
         Measured seconds of the moves made.
-    proposed
-        Whether a move that pays was found when one looked last.
+    proposed, doubted
+        Whether a look found a move that pays; whether a broken contract is being measured once more.
     paces
         By host the job was on: how many times longer it took there than the model says.
     bias
@@ -149,6 +149,7 @@ class Tended(Execution):
     decisions: list[Redistribution] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     proposed: bool = False
+    doubted: bool = False
     paces: dict[str, float] = field(default_factory=dict)
     bias: float = 1.0
     tell: Callable[[Redistribution], None] = lambda _: None
@@ -186,10 +187,12 @@ class Tended(Execution):
         """Yield progress until the run ends; the policy sees each first."""
         for progress in self.execution.monitor():
             self.watched.see(progress)
-            with suppress(
-                LaunchError, InfeasibleError
-            ):  # it may just have ended; no host may be fit
+            looked = self.looked
+            with suppress(LaunchError, InfeasibleError):  # it may have ended; no host may be fit
                 self.policy(self)
+            if self.looked != looked:  # the sensors took their part of the CPUs
+                self.watched.disturbed()
+                self.looked = self.watched.clock()
             yield progress
 
     def learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:

@@ -49,6 +49,11 @@ class Tending:
         pace = run.watched.pace()
         return "" if pace is None else run.contract.breach(pace)
 
+    def doubt(self, run: Tended) -> None:
+        """Have a running application that breaks its contract measured once more, from now on."""
+        run.doubted = True
+        run.watched.doubted()
+
     def now(self, run: Tended) -> Self:
         """Return a coordinator that decides from what there is at this moment for a running application.
 
@@ -75,7 +80,7 @@ class Tending:
 
     def go(self, run: Tended, move: Move) -> None:
         """Carry a move out and record it; what the job refuses is recorded too."""
-        run.proposed = False
+        run.proposed = run.doubted = False
         try:
             done = self.resize(run, move.estimate)
         except (UsageError, LaunchError) as refusal:
@@ -91,7 +96,7 @@ class Tending:
 
     def stay(self, run: Tended, move: Move) -> None:
         """Record that a move does not pay; what is measured now is what is expected from now on."""
-        run.proposed = False
+        run.proposed = run.doubted = False
         run.contract = as_it_goes(run)
         run.decide(move, f"stays: {move.explained()}")
 
