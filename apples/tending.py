@@ -49,10 +49,22 @@ class Tending:
         pace = run.watched.pace()
         return "" if pace is None else run.contract.breach(pace)
 
-    def doubt(self, run: Tended) -> None:
-        """Have a running application that breaks its contract measured once more, from now on."""
-        run.doubted = True
-        run.watched.doubted()
+    def occasion(self, run: Tended, around: float) -> str:
+        """Return why to look for a move now, in words; empty where there is no reason.
+
+        The contract is broken, and was found so twice: the first window may hold what was before, or a
+        hiccup. Or nobody looked for `around` seconds; or a look found a move that pays, and one looks again.
+        """
+        if not run.measured:
+            return ""
+        broken = self.breach(run)
+        if broken and not run.doubted:
+            run.doubted = True
+            run.watched.doubted()
+            return ""
+        run.doubted = bool(broken)
+        patience = run.watched.window if run.proposed else around
+        return broken or ("a look around" if run.rested >= patience else "")
 
     def now(self, run: Tended) -> Self:
         """Return a coordinator that decides from what there is at this moment for a running application.

@@ -18,29 +18,17 @@ def redistribute(coordinator: Coordinator) -> Execution:
     """Try every viable resource set; run on the one predicted best, and hold it to the contract."""
 
     def keep_to_the_contract(coordinator: Coordinator, run: Tended) -> None:
-        """Plan anew by what was measured; move if that pays.
-
-        Twice in a row: a broken contract is measured again before one looks, and what a look around finds
-        is looked for again.
-        """
-        if not run.measured or run.dwell < MINIMUM_DWELL:
-            return
-        broken = bool(coordinator.breach(run))
-        if broken and not run.doubted:
-            coordinator.doubt(run)
-            return
-        run.doubted = broken
-        if not broken and run.rested < (run.watched.window if run.proposed else LOOK_AROUND):
+        """Plan anew by what was measured, and measured again; move if that pays."""
+        if run.dwell < MINIMUM_DWELL or not coordinator.occasion(run, LOOK_AROUND):
             return
         now = coordinator.now(run)
         move = now.weigh(run, now.best(now.candidates()))
         if move is None:
-            run.doubted = False
             return
         enough = max(HYSTERESIS, ERRORS * move.error)
         if move.improvement <= enough or move.gain <= TIMES_THE_COST * move.cost:
             coordinator.stay(run, move)
-        elif broken or run.proposed:
+        elif run.doubted or run.proposed:
             coordinator.go(run, move)
         else:
             run.proposed = True  # said once; done when it is said again
