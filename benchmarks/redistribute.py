@@ -21,7 +21,7 @@ from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
 from apples.cli.run import carry_out
-from apples.information import LiveSky, under_live_weather
+from apples.information import LiveSky, at_a_glance
 from apples.launch.calibrate import calibrate
 from apples.launch.contention import contention
 from apples.planners import balanced
@@ -108,7 +108,7 @@ def run(folder, iterations, blueprint, cpu, after, policy=None):
     pool = information(folder, iterations)
     chooser = Coordinator(pool)
     chooser.execute(blueprint)
-    starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=under_live_weather)
+    starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=at_a_glance)
     starter.deliberation = chooser.deliberation
     if policy is not None:
         starter.deliberation.policy = policy
@@ -174,9 +174,7 @@ def constant(folder, runs, seconds):
             pool = replace(information(folder, iterations), conditions=pool.conditions)
             chooser = Coordinator(pool)
             chooser.execute(redistribute)
-            starter = Coordinator(
-                pool, MalleableActuator(talk=lambda _: None), fresh=under_live_weather
-            )
+            starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=at_a_glance)
             starter.deliberation = chooser.deliberation
             document = carry_out({}, starter, verify=False, learn=False, watch=silently)
             taken = document["execution"]["redistributions"]

@@ -32,7 +32,7 @@ from apples.cli.watching import watch
 from apples.coordinator import Coordinator
 from apples.errors import ApplicationError, UsageError, VerificationError
 from apples.feedback import check, remember
-from apples.information import InformationPool, under_live_weather
+from apples.information import InformationPool, at_a_glance
 from apples.malleable.job_file import ENGINES
 from apples.redistribution import Tended
 from apples.reports.made_by import made_by
@@ -126,7 +126,7 @@ def run(
     )  # fmt: skip
     if report is not None:
         make_folder(report)
-    fresh = partial(under_live_weather, others=others) if sky == "live" else same
+    fresh = partial(at_a_glance, others=others) if sky == "live" else same
     started = starting(choice, fresh)
     if dry_run:
         return _show_dry_run(choice.plan, started, json)

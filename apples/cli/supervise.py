@@ -33,7 +33,7 @@ from apples.cli.program import say
 from apples.cli.run import carry_out, same, starting
 from apples.coordinator import Coordinator
 from apples.errors import ApplesError, ApplicationError
-from apples.information import InformationPool, under_live_weather
+from apples.information import InformationPool, at_a_glance
 from apples.launch.slurm.looking import own_allocation
 from apples.malleable.store import Record, StoredJob
 from apples.monitoring import Watched
@@ -103,7 +103,7 @@ class Supervisor:
             hosts=chosen["hosts"], rows=chosen["rows"], name=information.template.name,
             iterations=information.application.iterations, malleable=information.template.malleable,
         )  # fmt: skip
-        fresh = partial(under_live_weather, others=others) if sky == "live" else same
+        fresh = partial(at_a_glance, others=others) if sky == "live" else same
         if through == "slurm" and not own_allocation():
             self._told({})  # it may be in the queue for days
         return carry_out(

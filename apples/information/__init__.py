@@ -9,7 +9,7 @@ three and of this machine), `measured` (the pool of a job that runs), `loading` 
 
 from apples.information.active import available_here
 from apples.information.elsewhere import elsewhere, is_here, needs_of, own_files
-from apples.information.loading import load_information, under_live_weather
+from apples.information.loading import at_a_glance, load_information, under_live_weather
 from apples.information.measured import as_measured
 from apples.information.pool import MODELS, InformationPool
 from apples.information.service import ServiceSettings, service_settings
@@ -22,6 +22,7 @@ __all__ = [
     "ServiceSettings",
     "Skies",
     "as_measured",
+    "at_a_glance",
     "available_here",
     "elsewhere",
     "is_here",

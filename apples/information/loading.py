@@ -13,7 +13,7 @@ from apples.information.abroad import Talk, unheard
 from apples.information.elsewhere import elsewhere, needs_of
 from apples.information.pool import MODELS, InformationPool
 from apples.information.service import service_settings
-from apples.information.sky import Skies, read_weather
+from apples.information.sky import GLANCE, ROUNDS, Skies, read_weather
 from apples.model_checks import check_model
 from apples.models import Learned, recall
 from apples.references import resolve
@@ -133,10 +133,18 @@ def _check_names(
         raise hat.DocumentError(problems)
 
 
+def at_a_glance(information: InformationPool, others: Others = elsewhere) -> InformationPool:
+    """Return the pool under the weather of a moment while an application runs: measured as briefly as can be."""
+    return under_live_weather(information, others, rounds=GLANCE)
+
+
 def under_live_weather(
-    information: InformationPool, others: Others = elsewhere, talk: Talk = unheard
+    information: InformationPool,
+    others: Others = elsewhere,
+    talk: Talk = unheard,
+    rounds: int = ROUNDS,
 ) -> InformationPool:
-    """Return the pool under this moment's weather and with what is remembered by now."""
+    """Return the pool under this moment's weather, of so many rounds, and with what is remembered by now."""
     template, hosts = information.template, information.hosts
     refused = information.specifications.constraints.refusal
     abroad = [host for host in others(hosts) if refused(host.name, host.site) is None]
@@ -148,7 +156,7 @@ def under_live_weather(
                 talk(f"warning: {name} cannot be used: {one.refusal}")
         return seen
 
-    skies = Skies(hosts, service_settings(), abroad, look, talk)
+    skies = Skies(hosts, service_settings(), abroad, look, talk, rounds)
     return replace(
         information,
         conditions=skies.conditions(),

@@ -32,6 +32,8 @@ from nws import (
 
 ROUNDS = 5
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
+GLANCE = 3
+"""Where an application runs on what is measured: it pays for every probe."""
 READINGS, SPACING = 5, 0.01
 PROBE_EVERY = 0.0
 """Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
@@ -178,6 +180,8 @@ class Skies:
         Looks at hosts before they are asked.
     talk
         Is told, a line each, what could not be measured.
+    rounds
+        How often each part of this machine is measured.
 
     Attributes
     ----------
@@ -199,8 +203,9 @@ class Skies:
         others: Sequence[Host] = (),
         look: Look = unseen,
         talk: Talk = unheard,
+        rounds: int = ROUNDS,
     ) -> None:
-        self._hosts = hosts
+        self._hosts, self._rounds = hosts, rounds
         self._settings = settings
         self._others = others
         self._look = look
@@ -255,7 +260,7 @@ class Skies:
 
     def _measured(self, over: float | None) -> Weather:
         if self._own is None:
-            self._own = LiveSky(self._hosts)
+            self._own = LiveSky(self._hosts, self._rounds)
         return self._own.weather(over)
 
     def _asked(self, far: Sequence[Host], over: float | None) -> Weather:
