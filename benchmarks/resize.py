@@ -1,12 +1,13 @@
 """How long a resize takes: the form of Tables 1 to 5 of Kale, Kumar and DeSouza 2002, and this project's bars.
 
-    python benchmarks/resize.py [--repeats N] [tables|bars|interference|safepoint]..
+    python benchmarks/resize.py [--repeats N] [tables|bars|interference]..
 
 Every rank is a host of its own on this machine. Times count from the safe point; the wait for it is apart.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -189,8 +190,8 @@ def interference(repeats: int) -> None:
     show("increase of the execution time", 100 * (statistics.median(ratios) - 1), 2.0, "%")
 
 
-def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 300) -> float:
-    """Return the loop's seconds of Jacobi2D on one rank."""
+def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 3000) -> float:
+    """Return the loop's seconds of Jacobi2D on one rank: so many that the other job's start is a small part."""
     import json  # noqa: PLC0415 - only here
     import subprocess  # noqa: PLC0415
 
@@ -215,86 +216,28 @@ def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 300) -> float:
     return float(next(json.loads(t)["seconds"] for t in text.splitlines() if '"result"' in t))
 
 
-def safepoint(repeats: int) -> None:
-    """Print the cost of a safe point at which nothing is asked, among sweeps and borders."""
-    program = (sys.executable, str(HERE), "safepoints", str(10 * max(1, repeats)))
-    run = rehearse(program, {"h0": 1, "h1": 1}, [Share("h0"), Share("h1")])
-    alone, carried, sweep = (float(word) for word in run.lines[0].split())
-    print("\nA safe point at which nothing is asked, two ranks, 2000 x 2000, numpy kernel")
-    show(f"of a sweep ({1e3 * sweep:.1f} ms a rank), by itself", 100 * alone / sweep, 0.5, "%")
-    show("of a sweep, carried by the program's own reduction", 100 * carried / sweep, 0.5, "%")
-    print(f"    {1e6 * alone:.1f} us and {1e6 * carried:.1f} us")
-
-
-def safepoint_main(count: int) -> None:
-    """Measure the calls between sweeps and border exchanges, as a program makes them."""
-    from mpi4py import MPI  # noqa: PLC0415 - a rank's part of this file
-
-    from apples import malleable  # noqa: PLC0415
-
-    sys.path.insert(0, str(HERE.parents[1] / "examples" / "jacobi2d"))
-    from kernels import allocate, load_kernel  # type: ignore[import-not-found]  # noqa: PLC0415
-
-    kernel, a, b = load_kernel("numpy", 2000), allocate(1000, 2000), allocate(1000, 2000)
-
-    def iterate(between) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-        """Return seconds of the sweep, and of what is done until the next one can begin: lower quartiles."""
-        sweeps, calls = [], []
-        for _ in range(count):
-            other = 1 - job.rank
-            begin = time.perf_counter()
-            between()
-            job.comm.Sendrecv(a[1], other, recvbuf=a[0], source=other)
-            ready = time.perf_counter()
-            kernel.sweep(a, b, None, 1, 1001)
-            sweeps.append(time.perf_counter() - ready)
-            calls.append(ready - begin)
-        return float(np.quantile(sweeps, 0.25)), float(np.quantile(calls, 0.25))
-
-    def carried() -> None:
-        job.allreduce(1.0, MPI.MAX)
-        job.safepoint()
-
-    with malleable.Job() as job:
-        state = job.state(iteration=0)
-        while state.iteration < 1:
-            job.safepoint()
-            one, every = np.ones(1), np.empty(1)
-            nothing, alone, plain, both = [], [], [], []
-            for _ in range(5):  # in turns, so that what else the machine does meets all alike
-                sweep, found = iterate(lambda: None)
-                nothing.append(found)
-                alone.append(iterate(job.safepoint)[1])
-                plain.append(iterate(lambda: job.comm.Allreduce(one, every, MPI.MAX))[1])  # noqa: B023
-                both.append(iterate(carried)[1])
-            state.iteration += 1
-        if job.rank == 0:
-            middles = [statistics.median(one) for one in (nothing, alone, plain, both)]
-            text = f"{middles[1] - middles[0]} {middles[3] - middles[2]} {sweep}\n"
-            os.write(1, text.encode())
-
-
 def show(what: str, value: float, limit: float, unit: str) -> None:
     """Print a figure beside its limit."""
     print(f"{'ok ' if value <= limit else 'OVER'} {what}: {value:.2f} {unit} (at most {limit:g})")
 
 
-def main(words: list[str]) -> None:
+PARTS = {"tables": tables, "bars": bars, "interference": interference}
+
+
+def main() -> None:
     """Measure what the words name, everything without any."""
-    repeats = REPEATS
-    if "--repeats" in words:
-        at = words.index("--repeats")
-        repeats = int(words[at + 1])
-        del words[at : at + 2]
-    parts = {"tables": tables, "bars": bars, "interference": interference, "safepoint": safepoint}
-    for name in words or parts:
-        parts[name](repeats)
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    options = parser.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"{min(unknown)!r} is none of {', '.join(PARTS)}")
+    for name in options.parts or PARTS:
+        PARTS[name](options.repeats)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["job"]:
         job_main(int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
-    elif sys.argv[1:2] == ["safepoints"]:
-        safepoint_main(int(sys.argv[2]))
     else:
-        main(sys.argv[1:])
+        main()

@@ -157,6 +157,8 @@ class Job(Participant):
         if self._agreement is None:
             self._demand_declared(sys._getframe(1))
             return self._enter()
+        if self._agreement.passes():
+            return None
         self._mask.follow()
         asked = self._agreement.take()
         if not asked:
