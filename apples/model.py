@@ -183,25 +183,6 @@ def rows_by_bisection(
     return rows_within
 
 
-BOTH_WAYS = 0.5
-"""Of the sum of sends and receives, where both go at once."""
-
-
-def overlapped(seconds: float, overlap: float, up_to: float) -> float:
-    """Return what a border of so many modelled seconds costs.
-
-    What is longer than was met is hidden behind nothing: it costs half, for links send and receive at once,
-    or as much as what was met, if that is more.
-
-    Examples
-    --------
-    >>> overlapped(0.004, 0.1, 0.005), round(overlapped(0.2, 0.1, 0.005), 4)
-    (0.0004, 0.098)
-    """
-    longer = max(0.0, seconds - up_to)
-    return overlap * min(seconds, up_to) + max(overlap, BOTH_WAYS) * longer
-
-
 STEEPNESS = 4
 """Who has done in three quarters of the time of the longest is the last in few iterations: 0.75 ** 4 = 0.32."""
 

@@ -219,7 +219,6 @@ def strip(information: InformationPool) -> StripModel:
         information.conditions,
         information.speeds,
         overlap=information.learned.overlap,
-        overlap_up_to=information.learned.overlap_up_to,
         overlap_error=information.learned.overlap_spread,
         drag=information.learned.drag,
         company=information.learned.company_of(information.hosts),

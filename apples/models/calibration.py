@@ -14,17 +14,11 @@ from itertools import pairwise
 from typing import Any
 
 from apples import state
-from apples.model import SpeedFunction, overlapped
-from apples.resources import LEAST, MOST, Host
+from apples.model import SpeedFunction
+from apples.models.forgetting import blend, blend_spread, bounded, is_positive
+from apples.models.overlap import PLAIN, Overlap
+from apples.resources import Host
 
-FORGETTING = 0.3
-"""Weight of the newest run; the tenth last one still counts 4 %."""
-LARGEST_CORRECTION = 100.0
-"""A single run cannot move a factor further than this either way."""
-LARGEST_FACTOR = 1e6
-"""No factor is believed to lie further from 1 than this, whatever a document says."""
-FIRST_SPREAD = 0.1
-"""Relative spread taken after a single run, before anything is known of the next."""
 KEPT_SCORES = 200
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
@@ -43,10 +37,7 @@ class Learned:
     company
         The same beside `pace` for a calibrated host that is not alone: memory and caches it shares then.
     overlap
-        Measured over modelled communication time, from runs; 1 before the first.
-    overlap_up_to
-        Seconds of the longest border, as modelled without `overlap`, of the run that taught it last: what is
-        longer is hidden behind no more than that.
+        Measured over modelled communication time, from runs.
     drag
         Factor on all computing that is left between the model and the iterations of past runs: in each
         of them somebody is late, and not always the same host.
@@ -60,13 +51,12 @@ class Learned:
 
     speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
     pace: Mapping[str, float] = field(default_factory=dict)
-    overlap: float = 1.0
+    overlap: Overlap = PLAIN
     drag: float = 1.0
     spread: Mapping[str, float] = field(default_factory=dict)
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
     company: Mapping[str, float] = field(default_factory=dict)
-    overlap_up_to: float = math.inf
 
     @property
     def coverage(self) -> float | None:
@@ -105,13 +95,12 @@ def recall(application: str, version: str) -> Learned:
     return Learned(
         speeds,
         _factors(document.get("pace")),
-        _factor(document.get("overlap")),
+        Overlap.recalled(document.get("overlap")),
         _factor(document.get("drag")),
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0),
         tuple(bool(x) for x in _sequence(document.get("scores"))),
         _factors(document.get("company")),
-        _seconds(document.get("overlap_up_to")),
     )
 
 
@@ -170,11 +159,11 @@ def learn(
 
     def change(document: state.Document) -> state.Document:
         _learn_paces(document, pace, company or {})
-        if overlap is not None and _is_positive(overlap):
+        if overlap is not None and is_positive(overlap):
             _learn_overlap(document, overlap, longest)
         if drag is not None:
             known_drag = document.get("drag")
-            document["drag"] = _blend(known_drag, drag / _factor(known_drag))
+            document["drag"] = blend(known_drag, drag / _factor(known_drag))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
@@ -189,68 +178,40 @@ def _learn_paces(
     for name, taught in (("pace", pace), ("company", company)):
         known = _factors(document.get(name))
         for host, ratio in taught.items():
-            if _is_positive(ratio):
-                spread[host] = _blend_spread(spread.get(host), ratio, host not in known)
-                known[host] = _blend(known.get(host), ratio)
+            if is_positive(ratio):
+                spread[host] = blend_spread(spread.get(host), ratio, host not in known)
+                known[host] = blend(known.get(host), ratio)
         document[name] = known
     document["spread"] = spread
 
 
-def _learn_overlap(document: state.Document, overlap: float, longest: float) -> None:
-    before = document.get("overlap")
-    document["overlap_spread"] = _blend_spread(
-        document.get("overlap_spread"), overlap, not _is_positive(before)
+def _learn_overlap(document: state.Document, ratio: float, longest: float) -> None:
+    before = Overlap.recalled(document.get("overlap"))
+    document["overlap_spread"] = blend_spread(
+        document.get("overlap_spread"), ratio, not before.points
     )
-    if _is_positive(before) and longest > 0:
-        up_to = _seconds(document.get("overlap_up_to"))
-        before = overlapped(longest, _factor(before), up_to) / longest
-    document["overlap"] = _blend(before, overlap)
-    if longest > 0:
-        document["overlap_up_to"] = longest
-
-
-def _seconds(value: Any) -> float:
-    """Return a time that was stored; without one, any."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and 0 < value < math.inf else math.inf
-
-
-def _blend(known: Any, ratio: float) -> float:
-    """Return the factor after a run: the first is believed as it is, later ones by their weight."""
-    step = min(max(ratio, 1 / LARGEST_CORRECTION), LARGEST_CORRECTION)
-    return _bounded(known * step**FORGETTING if _is_positive(known) else step)
-
-
-def _blend_spread(known: Any, ratio: float, first: bool) -> float:
-    """Return the relative spread after a run; the first run tells nothing of it but a tenth."""
-    deviation = FIRST_SPREAD if first else min(abs(math.log(ratio)), math.log(LARGEST_CORRECTION))
-    before = _bounded(known) if _is_positive(known) else deviation
-    return float(math.sqrt((1 - FORGETTING) * before**2 + FORGETTING * deviation**2))
+    document["overlap"] = before.taught(ratio, longest).stored()
 
 
 def _speed_function(entry: Any) -> SpeedFunction | None:
     entry = _mapping(entry)
-    rows = [float(r) for r in _sequence(entry.get("rows")) if _is_positive(r)]
-    points = [float(s) for s in _sequence(entry.get("seconds_per_point")) if _is_positive(s)]
+    rows = [float(r) for r in _sequence(entry.get("rows")) if is_positive(r)]
+    points = [float(s) for s in _sequence(entry.get("seconds_per_point")) if is_positive(s)]
     error = entry.get("error", 0.0)
     if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
         return None
     times = [r * s for r, s in zip(rows, points, strict=True)]
     if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
         return None
-    error = float(error) if _is_positive(error) else 0.0
+    error = float(error) if is_positive(error) else 0.0
     columns = entry.get("columns", 0)
     return SpeedFunction(
-        tuple(rows), tuple(points), error, int(columns) if _is_positive(columns) else 0
+        tuple(rows), tuple(points), error, int(columns) if is_positive(columns) else 0
     )
 
 
-def _bounded(value: float) -> float:
-    return float(min(max(value, 1 / LARGEST_FACTOR), LARGEST_FACTOR))
-
-
 def _factor(value: Any, unknown: float = 1.0) -> float:
-    return _bounded(value) if _is_positive(value) else unknown
+    return bounded(value) if is_positive(value) else unknown
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -262,10 +223,4 @@ def _sequence(value: Any) -> Sequence[Any]:
 
 
 def _factors(value: Any) -> dict[str, float]:
-    return {k: _bounded(v) for k, v in _mapping(value).items() if _is_positive(v)}
-
-
-def _is_positive(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
-    )
+    return {k: bounded(v) for k, v in _mapping(value).items() if is_positive(v)}

@@ -7,7 +7,6 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -23,9 +22,9 @@ from apples.model import (
     Seconds,
     SpeedFunction,
     dragged,
-    overlapped,
     rows_by_bisection,
 )
+from apples.models.overlap import PLAIN, Overlap
 from apples.resources import Host
 from hat import Application
 from nws import available_share
@@ -47,9 +46,7 @@ class StripModel(ModelTemplate):
     speeds
         `SpeedFunction` of each host, by name.
     overlap
-        Factor on C_i learned from runs: 1 is the paper's sum of sends and receives.
-    overlap_up_to
-        Seconds of a border up to which that factor holds; what is longer costs at least half.
+        Factor on each border, learned from runs: 1 is the paper's sum of sends and receives.
     overlap_error
         Relative standard deviation of that factor.
     drag
@@ -66,13 +63,12 @@ class StripModel(ModelTemplate):
     application: Application
     conditions: Conditions
     speeds: Mapping[str, SpeedFunction]
-    overlap: float = 1.0
+    overlap: Overlap = PLAIN
     overlap_error: float = 0.0
     drag: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
     company: Mapping[str, float] = field(default_factory=dict)
-    overlap_up_to: float = math.inf
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _site_border: dict[tuple[str, str], float] = field(
@@ -222,11 +218,11 @@ class StripModel(ModelTemplate):
         size, messages = self.application.border_bytes, self.application.messages
         there = self.conditions.link(a, b).seconds(size, messages, self.risk)
         back = self.conditions.link(b, a).seconds(size, messages, self.risk)
-        return overlapped(there + back, self.overlap, self.overlap_up_to)
+        return self.overlap.cost(there + back)
 
     def longest_border(self, resources: Sequence[Host]) -> float:
         """Return the seconds of the longest border of a set without overlap; 0 for a host alone."""
-        plain = replace(self, overlap=1.0, overlap_up_to=math.inf)
+        plain = replace(self, overlap=PLAIN)
         return max((plain.border(a, b) for a, b in pairwise(resources)), default=0.0)
 
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:

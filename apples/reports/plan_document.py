@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -178,11 +177,11 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "assumed": link.link.assumed,
             }
         )
-    up_to = information.learned.overlap_up_to
+    overlap, longest = information.learned.overlap, information.model.longest_border(hosts)
     return {
         "links": links,
-        "overlap": information.learned.overlap,
-        "overlap_up_to": up_to if math.isfinite(up_to) else None,
+        "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
+        "overlap_up_to": overlap.up_to,
         "drag": information.learned.drag,
         "company": information.learned.company_of(hosts) if len(hosts) > 1 else {},
     }

@@ -110,7 +110,7 @@ def test_eight_of_ten_runs_end_inside_the_interval():
 
 
 def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
-    from apples.models import Learned
+    from apples.models import Learned, Overlap
 
     def width(**more):
         hosts = HOSTS[:2]
@@ -123,4 +123,4 @@ def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
     assert width() == 0
     assert width(weather=Weather(latency=latency)) > 0
     assert width(learned=Learned(pace={"b": 1.1}, spread={"b": 0.1})) > 0
-    assert width(learned=Learned(overlap=0.5, overlap_spread=0.2)) > 0
+    assert width(learned=Learned(overlap=Overlap(((1.0, 0.5),)), overlap_spread=0.2)) > 0

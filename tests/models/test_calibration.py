@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from apples import SpeedFunction, state
 from apples.models import Learned, learn, recall, store_speeds
-from apples.models.calibration import KEPT_SCORES, LARGEST_FACTOR, document_name
+from apples.models.calibration import KEPT_SCORES, document_name
+from apples.models.forgetting import LARGEST_FACTOR
 
 APP = ("heat", "1")
 QUIET = settings(
@@ -78,7 +79,7 @@ def test_a_single_run_cannot_carry_a_factor_away():
     for _ in range(80):
         learn(*APP, {"ada": 1e9}, 1e9, 1e9, None)
     learned = recall(*APP)
-    assert max(learned.pace["ada"], learned.overlap, learned.drag) <= LARGEST_FACTOR
+    assert max(learned.pace["ada"], learned.overlap.factor(1.0), learned.drag) <= LARGEST_FACTOR
 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])

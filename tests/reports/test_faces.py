@@ -15,7 +15,7 @@ from apples.actuator import HostTimes, Outcome
 from apples.cli.plan import equal
 from apples.explanation import remedy, thresholds
 from apples.feedback import check
-from apples.models import Learned
+from apples.models import Learned, Overlap
 from apples.reports.demo_document import METHODS, demo_document
 from apples.reports.demo_text import demo_text
 from apples.reports.plan_document import explained, plan_document
@@ -94,7 +94,7 @@ def problems(count, seed=31, most=5):
             world.information.hosts.network.links,
             grid=world.total,
             weather=sky,
-            learned=Learned(overlap=0.7, drag=1.1, scores=(True, True, False)),
+            learned=Learned(overlap=Overlap(((1.0, 0.7),)), drag=1.1, scores=(True, True, False)),
         )
 
 
