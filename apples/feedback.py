@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from apples.actuator import HostTimes, Outcome
+from apples.forgetting import FORGETTING
 from apples.information import InformationPool
 from apples.model import Seconds, rivals
-from apples.models import FORGETTING, learn
+from apples.models import learn
 from apples.resources import Host
 from apples.schedule import Estimate
 

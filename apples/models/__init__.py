@@ -4,8 +4,6 @@ Read `strip` (T_i = A_i P_i + C_i), then `calibration` (measured speed functions
 """
 
 from apples.models.calibration import Learned, learn, recall, store_speeds
-from apples.models.forgetting import FORGETTING
-from apples.models.overlap import Overlap
 from apples.models.strip import StripModel
 
-__all__ = ["FORGETTING", "Learned", "Overlap", "StripModel", "learn", "recall", "store_speeds"]
+__all__ = ["Learned", "StripModel", "learn", "recall", "store_speeds"]

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 from apples import state
+from apples.forgetting import blend, blend_spread, bounded, is_positive
 from apples.model import SpeedFunction
-from apples.models.forgetting import blend, blend_spread, bounded, is_positive
-from apples.models.overlap import PLAIN, Overlap
+from apples.overlap import PLAIN, Overlap
 from apples.resources import Host
 
 KEPT_SCORES = 200

@@ -24,7 +24,7 @@ from apples.model import (
     dragged,
     rows_by_bisection,
 )
-from apples.models.overlap import PLAIN, Overlap
+from apples.overlap import PLAIN, Overlap
 from apples.resources import Host
 from hat import Application
 from nws import available_share

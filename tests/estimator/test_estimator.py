@@ -110,7 +110,8 @@ def test_eight_of_ten_runs_end_inside_the_interval():
 
 
 def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
-    from apples.models import Learned, Overlap
+    from apples.models import Learned
+    from apples.overlap import Overlap
 
     def width(**more):
         hosts = HOSTS[:2]

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples import SpeedFunction, state
+from apples.forgetting import LARGEST_FACTOR
 from apples.models import Learned, learn, recall, store_speeds
 from apples.models.calibration import KEPT_SCORES, document_name
-from apples.models.forgetting import LARGEST_FACTOR
 
 APP = ("heat", "1")
 QUIET = settings(

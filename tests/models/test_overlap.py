@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.models import Overlap
-from apples.models.overlap import BOTH_WAYS
+from apples.overlap import BOTH_WAYS, Overlap
 
 LENGTHS = st.floats(1e-7, 1e3)
 FACTORS = st.floats(0.01, 5.0)

@@ -15,7 +15,8 @@ from apples.actuator import HostTimes, Outcome
 from apples.cli.plan import equal
 from apples.explanation import remedy, thresholds
 from apples.feedback import check
-from apples.models import Learned, Overlap
+from apples.models import Learned
+from apples.overlap import Overlap
 from apples.reports.demo_document import METHODS, demo_document
 from apples.reports.demo_text import demo_text
 from apples.reports.plan_document import explained, plan_document

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
-from apples.models.forgetting import believed, blend, bounded, is_positive
+from apples.forgetting import believed, blend, bounded, is_positive
 
 BOTH_WAYS = 0.5
 """Of the sum of sends and receives, where both go at once."""
