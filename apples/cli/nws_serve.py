@@ -95,10 +95,13 @@ def _run(home: Path, listen: nws.Listen, station: dict[str, Any], period: float)
     for problem in serving.station.problems()[:20]:
         say(f"nws serve: {problem}")
     url = home / "url"
-    url.write_text(f"{serving.address}\n")
-    say(f"nws serve: {serving.address}, kept in {home}, token in {home / 'token'}")
+
+    def started() -> None:
+        url.write_text(f"{serving.url}\n")
+        say(f"nws serve: {serving.url}, kept in {home}, token in {home / 'token'}")
+
     try:
-        serving.run()
+        serving.run(started)
     finally:
         url.unlink(missing_ok=True)
     return 0

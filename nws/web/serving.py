@@ -8,7 +8,7 @@ import signal
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -99,8 +99,8 @@ class Serving:
 
     Attributes
     ----------
-    address, url, token
-        Where it is to answer, where it does (the same but for port 0), and the operator's token.
+    token
+        The operator's.
     """
 
     def __init__(
@@ -130,16 +130,19 @@ class Serving:
         self._server = _Server(_config(app, listen))
         self._thread: threading.Thread | None = None
         self._scheme = "https" if listen.certificate else "http"
-        self.address = _url(self._scheme, listen.host, listen.port)
 
     @property
     def url(self) -> str:
         """Where it answers; to be asked once it has started."""
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
-        return _url(self._scheme, host, port)
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def run(self) -> None:
-        """Serve until a signal asks to stop; then write what waits and the states."""
+    def run(self, started: Callable[[], None]) -> None:
+        """Serve until a signal asks to stop; then write what waits and the states.
+
+        `started` is called when it answers.
+        """
+        self._server.started_well = started
         try:
             self._server.run()
         finally:
@@ -187,6 +190,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.changed = threading.Event()
+        self.started_well: Callable[[], None] | None = None
         self._silent: dict[int, tuple[object, float]] = {}
 
     @contextlib.contextmanager
@@ -206,6 +210,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         self.changed.set()
+        if self.started and self.started_well is not None:
+            self.started_well()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % SWEEP_TICKS == 0:
@@ -227,10 +233,6 @@ class _Server(uvicorn.Server):
             else:
                 silent[id(connection)] = cycle, since
         self._silent = silent
-
-
-def _url(scheme: str, host: str, port: int) -> str:
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _config(app: Any, listen: Listen) -> uvicorn.Config:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,23 +27,20 @@ def nws(home, *arguments, **more):
 def running(tmp_path_factory):
     """Return the state home of a service that ``nws serve`` runs, and its process."""
     home = tmp_path_factory.mktemp("home")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [NWS, "serve", "--listen", f"127.0.0.1:{port}", "--keep", "100", "--engine", "numpy"],
+        [NWS, "serve", "--listen", "127.0.0.1:0", "--keep", "100", "--engine", "numpy"],
         env={**os.environ, "XDG_STATE_HOME": str(home)},
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
-    while True:
-        try:
-            requests.get(f"http://127.0.0.1:{port}/healthz", timeout=1)
-            break
-        except requests.ConnectionError:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)  # between two looks, with a deadline
-    url = f"http://127.0.0.1:{port}"
+    told = home / "apples/nws/url"
+    while not (told.exists() and (url := told.read_text().strip())):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)  # between two looks, with a deadline
+    assert requests.get(
+        f"{url}/healthz", timeout=10
+    ).ok  # it answers where it says, and says so no sooner
     sensed = subprocess.run(
         [NWS, "sense", "--service", url, "--rounds", "5", "--every", "0.1", "--host", "ada"],
         env={**os.environ, "XDG_STATE_HOME": str(home)},
