@@ -1,9 +1,10 @@
 """An agent that schedules one parallel application on machines that are unequal, shared and changing.
 
 Reading order: `resources` (hosts, links), `schedule` (what the subsystems hand one another), `model` and
-`models` (how long an iteration takes), `conditions` and `information` (what one decision knows), `selector`,
-`planner` and `planners`, `estimator`, `actuator` and `actuators` over `launch`, `coordinator` (the verbs a
-blueprint uses), `explanation` and `reports` (the decision as a person would argue it), `cli`.
+`models` (how long an iteration takes; `overlap` and `forgetting`: what runs teach of it), `conditions` and
+`information` (what one decision knows), `selector`, `planner` and `planners`, `estimator`, `actuator` and
+`actuators` over `launch`, `coordinator` (the verbs a blueprint uses), `explanation` and `reports` (the decision
+as a person would argue it), `cli`.
 
 Everything in ``__all__`` is loaded when it is first asked for, so that a command pays only for what it uses.
 """

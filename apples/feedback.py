@@ -133,18 +133,22 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     template = information.template
     # A host alone waited for nobody: it says nothing of drag.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
-    drag = _drag(result, paced, at_borders) if together else None
+    drag = _drag(result, paced, at_borders, learned.drag) if together else None
     longest = model.longest_border(hosts)
     learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
 
 
-def _drag(result: PredictionCheck, compute: Seconds, at_borders: Sequence[float]) -> float | None:
+def _drag(
+    result: PredictionCheck, compute: Seconds, at_borders: Sequence[float], known: float
+) -> float | None:
     """Return what is left between the model and the iteration: the drag that explains it.
 
-    None where no host's computing weighs, or where all waited for one and nobody else could be late.
+    None where no host's computing weighs, or where all waited for one and nobody else could be late: such a
+    run neither teaches nor denies the drag that is known.
 
-    `compute` and `at_borders` are what the model says of each host with what this run taught of paces and
-    borders. Taking the measured times instead would count twice what a wrong share of the CPU has done to both.
+    `compute` is what the model says of each host with what this run taught of its pace, `at_borders` what it
+    says of its borders times what this run found of them. Taking the measured times instead would count
+    twice what a wrong share of the CPU has done to both.
     """
     factors = [
         (result.iteration_seconds - border) / seconds
@@ -153,11 +157,12 @@ def _drag(result: PredictionCheck, compute: Seconds, at_borders: Sequence[float]
     ]
     if not factors:
         return None
-    factor = max(float(min(factors)), LEAST_DRAG)
-    if factor <= 1.0:
+    factor, weight = max(float(min(factors)), LEAST_DRAG), rivals(compute)
+    if max(factor, known) <= 1.0:  # nobody's lateness, and so all hosts'
         return factor
-    weight = rivals(compute)
-    return 1.0 + (factor - 1.0) / weight if weight >= LEAST_RIVALS else None
+    if weight < LEAST_RIVALS:
+        return None
+    return max(1.0 + (factor - 1.0) / weight, LEAST_DRAG)
 
 
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,9 @@ MOST_POINTS = 64
 class Overlap:
     """The factor on the seconds of a border, by their number: a short one hides otherwise than a long one.
 
-    Between two lengths that runs taught it is straight in the logarithm of the length; below the shortest it
-    is that one's. What is longer than the longest is hidden behind nothing: its rest costs half, for links
-    send and receive at once, or as much as the longest, if that is more.
+    Between two lengths that runs taught the cost is a straight line; below the shortest the factor is that
+    one's. What is longer than twice the longest is hidden behind nothing: its rest costs half, for links send
+    and receive at once, or as much as the longest, if that is more. No border costs less than a shorter one.
 
     Attributes
     ----------
@@ -35,9 +36,9 @@ class Overlap:
     --------
     >>> hidden = Overlap(((0.005, 0.1),))
     >>> hidden.cost(0.004), round(hidden.cost(0.2), 4)
-    (0.0004, 0.098)
-    >>> round(Overlap(((0.001, 0.2), (0.1, 0.6))).factor(0.01), 6)
-    0.4
+    (0.0004, 0.096)
+    >>> round(Overlap(((0.001, 0.2), (0.003, 0.4))).cost(0.002), 6)
+    0.0007
     """
 
     points: tuple[tuple[float, float], ...] = ()
@@ -50,7 +51,11 @@ class Overlap:
             seconds, factor = entry if isinstance(entry, list) and len(entry) == 2 else (0, 0)
             if is_positive(factor) and (seconds is None or is_positive(seconds)):
                 found[math.inf if seconds is None else float(seconds)] = bounded(factor)
-        return cls(tuple(sorted(found.items())))
+        points: list[tuple[float, float]] = []
+        for seconds, factor in sorted(found.items()):
+            least = cls(tuple(points)).cost(points[-1][0]) / seconds if points else 0.0
+            points.append((seconds, max(factor, least)))
+        return cls(tuple(points))
 
     @property
     def up_to(self) -> float | None:
@@ -64,24 +69,29 @@ class Overlap:
 
     def factor(self, seconds: float) -> float:
         """Return what a border of so many modelled seconds costs of them."""
-        if not self.points:
-            return 1.0
         k = bisect_left(self.points, (seconds,))
         if k == len(self.points):
+            if not self.points:
+                return 1.0
             longest, factor = self.points[-1]
-            part = longest / seconds
+            part = min(1.0, ALIKE * longest / seconds)
             return part * factor + (1 - part) * max(factor, BOTH_WAYS)
-        if k == 0 or self.points[k][0] == seconds:
-            return self.points[k][1]
-        (shorter, low), (longer, high) = self.points[k - 1 : k + 1]
-        return low + (high - low) * math.log(seconds / shorter) / math.log(longer / shorter)
+        longer, high = self.points[k]
+        if k == 0 or longer in {seconds, math.inf}:
+            return high
+        shorter, low = self.points[k - 1]
+        weight = (seconds - shorter) / (longer - shorter)
+        return ((1 - weight) * shorter * low + weight * longer * high) / seconds
 
     def cost(self, seconds: float) -> float:
         """Return what a border of so many modelled seconds costs."""
         return seconds * self.factor(seconds)
 
     def taught(self, ratio: float, longest: float) -> Overlap:
-        """Return it after a run.
+        """Return it after a run: the factors of all lengths like that one move by the run's weight.
+
+        A length that has none like it on one side is remembered for itself. Lengths that would contradict it,
+        shorter and dearer or longer and cheaper, cost as much as it does from then on.
 
         Parameters
         ----------
@@ -92,11 +102,28 @@ class Overlap:
             say.
         """
         length = longest if longest > 0 else math.inf
-        others = [one for one in self.points if not _alike(one[0], length)]
+        alike = {seconds for seconds, _ in self.points if _alike(seconds, length)}
         before = self.factor(length)
-        met = len(others) < len(self.points)
-        after = blend(before, ratio) if met else bounded(before * believed(ratio))
-        return Overlap(tuple(sorted([*others, (length, after)])))
+        points = {s: blend(f, ratio) if s in alike else f for s, f in self.points}
+        k = bisect_left(self.points, (length,))
+        nearest = {seconds for seconds, _ in self.points[max(0, k - 1) : k + 1]}
+        if not alike:
+            points[length] = bounded(before * believed(ratio))
+        elif not nearest <= alike:  # it was not of its like alone that it learned what it cost
+            points[length] = blend(before, ratio)
+        return Overlap(tuple(sorted(_agreeing(points, alike | ({length} & points.keys())))))
+
+
+def _agreeing(points: dict[float, float], newest: set[float]) -> Iterator[tuple[float, float]]:
+    """Yield points of which none costs less than a shorter one: where two contradict, the newest hold."""
+    shortest, longest = min(newest), max(newest)
+    for seconds, factor in points.items():
+        if seconds < shortest:
+            yield seconds, min(factor, shortest * points[shortest] / seconds)
+        elif longest < seconds < math.inf:
+            yield seconds, max(factor, longest * points[longest] / seconds)
+        else:
+            yield seconds, factor
 
 
 def _alike(one: float, other: float) -> bool:

@@ -7,7 +7,6 @@ after. The policy itself is a blueprint's: plain functions over the coordinator'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,7 +132,8 @@ class Tended(Execution):
     costs
         Measured seconds of the moves made.
     proposed, doubted
-        Whether a look found a move that pays; whether a broken contract is being measured once more.
+        Whether a look found a move that pays; whether the contract was found broken, and is measured once
+        more or was.
     paces
         By host the job was on: how many times longer it took there than the model says.
     bias
@@ -188,12 +188,19 @@ class Tended(Execution):
         for progress in self.execution.monitor():
             self.watched.see(progress)
             looked = self.looked
-            with suppress(LaunchError, InfeasibleError):  # it may have ended; no host may be fit
+            try:
                 self.policy(self)
+            except (LaunchError, InfeasibleError):  # it may have ended; no host may be fit
+                self.content()
             if self.looked != looked:  # the sensors took their part of the CPUs
                 self.watched.disturbed()
                 self.looked = self.watched.clock()
             yield progress
+
+    def content(self) -> None:
+        """Expect from now on what is measured now: nobody is in doubt, and nothing proposed."""
+        self.proposed = self.doubted = False
+        self.contract = as_it_goes(self)
 
     def learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:
         """Take in how far the model is off on the hosts the job is on."""

@@ -13,7 +13,7 @@ from apples.errors import LaunchError, UsageError
 from apples.estimator import PerformanceEstimator
 from apples.information import InformationPool, as_measured
 from apples.monitoring import Watched
-from apples.redistribution import Move, Redistribution, Tended, as_it_goes, weighed
+from apples.redistribution import Move, Redistribution, Tended, weighed
 from apples.schedule import Estimate
 
 TendingPolicy = Callable[[Any, Tended], None]
@@ -50,7 +50,7 @@ class Tending:
         return "" if pace is None else run.contract.breach(pace)
 
     def occasion(self, run: Tended, around: float) -> str:
-        """Return why to look for a move now, in words; empty where there is no reason.
+        """Return why to look for a move now, in words; empty where there is no reason. Notes what it doubts.
 
         The contract is broken, and was found so twice: the first window may hold what was before, or a
         hiccup. Or nobody looked for `around` seconds; or a look found a move that pays, and one looks again.
@@ -92,13 +92,13 @@ class Tending:
 
     def go(self, run: Tended, move: Move) -> None:
         """Carry a move out and record it; what the job refuses is recorded too."""
-        run.proposed = run.doubted = False
         try:
             done = self.resize(run, move.estimate)
         except (UsageError, LaunchError) as refusal:
-            run.contract = as_it_goes(run)
+            run.content()
             run.decide(move, f"stays, though {move.explained()}: {refusal}")
             return
+        run.proposed = run.doubted = False
         # The move has shown what the model leaves out: that is part of the new promise.
         factor = move.next_seconds / move.estimate.iteration_seconds
         run.contract = replace(
@@ -106,11 +106,14 @@ class Tending:
         )
         run.decide(move, f"moves: {move.explained()}", done)
 
-    def stay(self, run: Tended, move: Move) -> None:
-        """Record that a move does not pay; what is measured now is what is expected from now on."""
-        run.proposed = run.doubted = False
-        run.contract = as_it_goes(run)
-        run.decide(move, f"stays: {move.explained()}")
+    def stay(self, run: Tended, move: Move | None) -> None:
+        """Leave it where it is; what is measured now is what is expected from now on.
+
+        Recorded where there was a move, which does not pay; None: what it has is the best there is.
+        """
+        run.content()
+        if move is not None:
+            run.decide(move, f"stays: {move.explained()}")
 
     def resize(self, execution: Execution, estimate: Estimate) -> Resized:
         """Move a running application to the hosts and rows of an estimate; returns when it is there.

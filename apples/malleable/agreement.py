@@ -32,10 +32,17 @@ class Agreement:
     ----------
     look
         What rank 0 asks: the bits to put in.
+    clock
+        In seconds.
     """
 
-    def __init__(self, comm: MPI.Intracomm, look: Callable[[], int]) -> None:
-        self._comm, self._look = comm, look
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        look: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._comm, self._look, self._clock = comm, look, clock
         self._root = comm.Get_rank() == 0
         self._given, self._taken = array("q", [0]), array("q", [0])
         self._value, self._result = array("d", [0.0]), array("d", [0.0])
@@ -44,8 +51,8 @@ class Agreement:
         self._begun: MPI.Request | None = None
         self._carried: int | None = None
         self._pause = 0
-        self._asked_at = time.perf_counter()
         self._rest = 0
+        self._asked_at: float | None = None
 
     def passes(self) -> bool:
         """Whether nobody asks anything at this safe point; the same on all ranks."""
@@ -55,15 +62,20 @@ class Agreement:
         return False
 
     def take(self) -> int:
-        """Return the bits put in one safe point ago, and begin the next. Collective, and waits for nobody.
+        """Return the bits put in at the last safe point that did not pass. Collective, and waits for nobody.
 
-        Called at safe points that do not pass.
+        Called at safe points that do not pass. Where nothing is asked, the next number begins when its time
+        comes; where something is, the caller begins it when that is done.
         """
-        spared = self._carried is not None
+        carried = self._carried is not None
         found = self.end()
-        if not found and not self._pause and not spared:
+        if found or carried:
+            return found
+        if self._pause:
+            self._pause -= 1
+        else:
             self.begin()
-        return found
+        return 0
 
     def begin(self) -> None:
         """Send the number on its way."""
@@ -83,6 +95,8 @@ class Agreement:
         else:
             return 0
         self._pause = word // (BITS + 1)
+        if word & BITS:
+            self._asked_at = None  # what is done now is no measure of the safe points to come
         return word & BITS
 
     def reduce(self, value: float, operation: MPI.Op) -> float:
@@ -91,9 +105,7 @@ class Agreement:
             raise ValueError("reductions that carry the safe point are MAX, MIN and SUM")
         if self._pause or self._begun is not None or self._carried is not None:
             self._value[0] = value
-            request = self._comm.Iallreduce(*self._buffers, operation)
-            if not request.Test():
-                wait(request.Test)
+            wait(self._comm.Iallreduce(*self._buffers, operation).Test)
             return self._result[0]
         word = self._word()
         given = array("d", [value, -word if operation == MPI.MIN else word])
@@ -105,11 +117,14 @@ class Agreement:
     def _word(self) -> int:
         """Return rank 0's number: what there is to tell, and at how many safe points nobody need ask.
 
-        As many as `PERIOD_SECONDS` hold of those since the last number, and at most twice as many and one.
+        As many as make a period with the one that asks, and at most twice as many as before and one.
         """
         if not self._root:
             return 0
-        now = time.perf_counter()
-        fit = PERIOD_SECONDS * (self._rest + 1) / max(now - self._asked_at, 1e-9)
-        self._rest, self._asked_at = int(min(fit, MOST_PASSED, 2 * self._rest + 1)), now
-        return self._look() + (BITS + 1) * self._rest
+        now, before = self._clock(), self._asked_at
+        rest = 0
+        if before is not None:
+            fit = PERIOD_SECONDS * (self._rest + 1) / max(now - before, 1e-9)
+            rest = int(min(max(fit, 1.0) - 1.0, MOST_PASSED, 2 * self._rest + 1))
+        self._rest, self._asked_at = rest, now
+        return self._look() + (BITS + 1) * rest

@@ -157,7 +157,9 @@ class Job(Participant):
         if self._agreement is None:
             self._demand_declared(sys._getframe(1))
             return self._enter()
-        if self._agreement.passes():
+        if (
+            self._agreement.passes()
+        ):  # in the caches a sweep leaves nothing of what all else would take
             return None
         self._mask.follow()
         asked = self._agreement.take()

@@ -92,13 +92,14 @@ def recall(application: str, version: str) -> Learned:
             function = _speed_function(entry)
             if function is not None:
                 speeds.setdefault(host, {})[implementation] = function
+    overlap = Overlap.recalled(document.get("overlap"))
     return Learned(
         speeds,
         _factors(document.get("pace")),
-        Overlap.recalled(document.get("overlap")),
+        overlap,
         _factor(document.get("drag")),
         _factors(document.get("spread")),
-        _factor(document.get("overlap_spread"), 0.0),
+        _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
         tuple(bool(x) for x in _sequence(document.get("scores"))),
         _factors(document.get("company")),
     )
@@ -187,9 +188,8 @@ def _learn_paces(
 
 def _learn_overlap(document: state.Document, ratio: float, longest: float) -> None:
     before = Overlap.recalled(document.get("overlap"))
-    document["overlap_spread"] = blend_spread(
-        document.get("overlap_spread"), ratio, not before.points
-    )
+    spread = document.get("overlap_spread") if before.points else None
+    document["overlap_spread"] = blend_spread(spread, ratio, not before.points)
     document["overlap"] = before.taught(ratio, longest).stored()
 
 

@@ -217,7 +217,7 @@ def _rests_on(document: Document) -> Iterator[str]:
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
     overlap = document["rests_on"]["overlap"]
     if overlap != 1:
-        yield f"         borders times {digits(overlap)}, learned from runs"
+        yield f"         the longest border times {digits(overlap)}, learned from runs"
     drag = document["rests_on"]["drag"]
     if drag != 1:
         yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"

@@ -129,15 +129,15 @@ class Serving:
         app = create_app(self.desk, self.tokens, names, limits)
         self._server = _Server(_config(app, listen))
         self._thread: threading.Thread | None = None
-        self._scheme = "https" if listen.certificate else "http"
+        self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
 
     @property
     def url(self) -> str:
-        """Where it answers; to be asked once it has started."""
-        host, port = self._server.servers[0].sockets[0].getsockname()[:2]
+        """Where it answers, under the name it was given; to be asked once it has started."""
+        host, port = self._host, self._server.servers[0].sockets[0].getsockname()[1]
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def run(self, started: Callable[[], None]) -> None:
+    def run(self, started: Callable[[], None] | None = None) -> None:
         """Serve until a signal asks to stop; then write what waits and the states.
 
         `started` is called when it answers.

@@ -10,15 +10,14 @@ from apples.errors import LaunchError
 from apples.planners import balanced
 from apples.redistribution import Tended
 from blueprints import minimum_execution_time, redistribute
+from blueprints.redistribute import LOOK_AROUND
 
 SECONDS_PER_POINT = 1e-7
 GRID = 1000
 RESIZE_SECONDS = 0.4
+LOOK_SECONDS = 0.5
 BAR = 1.15
-HOSTS = "".join(
-    f'[[host]]\nname = "{name}"\nseconds_per_point = {SECONDS_PER_POINT}\n\n'
-    for name in ("ada", "bob", "cleo", "dan")
-)
+NAMES = ("ada", "bob", "cleo", "dan")
 
 
 class Played(Execution):
@@ -33,18 +32,27 @@ class Played(Execution):
         self.now, self.iteration, self.epoch = 0.0, 0, 0
         self.computed = dict.fromkeys(self.rows, 0.0)
 
+    def disturb(self, seconds):
+        """Have it take half as long again for some seconds; some of what it did then is told later."""
+        until = self.now + seconds
+        while self.iteration < self.iterations and self.now < until:
+            self.iterate(1.5)
+
+    def iterate(self, slower=1.0):
+        times = {
+            host: rows * GRID * SECONDS_PER_POINT * self.bias * self.slowness(host, self.now)
+            * slower * self.chance.lognormvariate(0, self.noise)
+            for host, rows in self.rows.items()
+        }  # fmt: skip
+        for host, seconds in times.items():
+            self.computed[host] += seconds
+        self.now += max(times.values())
+        self.iteration += 1
+
     def monitor(self):
         said = -1.0
         while self.iteration < self.iterations:
-            times = {
-                host: rows * GRID * SECONDS_PER_POINT * self.bias * self.slowness(host, self.now)
-                * self.chance.lognormvariate(0, self.noise)
-                for host, rows in self.rows.items()
-            }  # fmt: skip
-            for host, seconds in times.items():
-                self.computed[host] += seconds
-            self.now += max(times.values())
-            self.iteration += 1
+            self.iterate()
             if self.now - said >= 0.25:
                 said = self.now
                 yield self.progress()
@@ -88,9 +96,12 @@ class PlayedActuator(Actuator):
         return self.execution
 
 
-def pool(tmp_path, most, seconds):
+def pool(tmp_path, most, seconds, names=NAMES):
+    hosts = "".join(
+        f'[[host]]\nname = "{name}"\nseconds_per_point = {SECONDS_PER_POINT}\n\n' for name in names
+    )
     (tmp_path / "hosts.toml").write_text(
-        HOSTS + "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
+        hosts + "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
     )
     (tmp_path / "template.toml").write_text('name = "heat"\nprogram = ["x"]\nmalleable = true\n')
     (tmp_path / "user.toml").write_text(f"[constraints]\nmaximum_hosts = {most}\n")
@@ -101,11 +112,20 @@ def pool(tmp_path, most, seconds):
     )
 
 
-def played(information, blueprint=redistribute, **options):
-    """Return the run, its simulated seconds, and the moves it made."""
+def played(information, blueprint=redistribute, *, looks=None, **options):
+    """Return the run, its simulated seconds, and the moves it made; `looks` collects when one looked."""
     actuator = PlayedActuator(**options)
     coordinator = Coordinator(information, actuator, clock=lambda: actuator.execution.now)
-    coordinator.fresh = lambda pool: pool
+    looks = [] if looks is None else looks
+
+    def fresh(pool):
+        """Look as sensors do: they take their part of the CPUs while they measure."""
+        execution = actuator.execution
+        looks.append(execution.now)
+        execution.disturb(LOOK_SECONDS)
+        return pool
+
+    coordinator.fresh = fresh
     run = coordinator.execute(blueprint)
     run.outcome()
     moves = [d for d in run.decisions if d.moved] if isinstance(run, Tended) else []
@@ -164,11 +184,15 @@ def test_a_load_that_arrives_is_left_within_the_bar_of_an_oracle_and_sooner_than
 def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, tmp_path):
     information = pool(tmp_path, 3, 60.0)
     for seed in range(runs):
+        looks = []
         _, seconds, moves = played(
-            information, slowness=lambda *_: 1.0, noise=noise, seed=seed, bias=1.7
+            information, looks=looks, slowness=lambda *_: 1.0, noise=noise, seed=seed, bias=1.7
         )
         assert seconds > 60
         assert moves == []
+        assert (
+            len(looks) <= 2 + seconds / LOOK_AROUND
+        )  # the model's error breaks the contract once
 
 
 def test_a_model_that_is_wrong_everywhere_makes_nothing_look_better_elsewhere(tmp_path):
@@ -192,6 +216,30 @@ def test_what_comes_too_late_does_not_pay_and_the_reason_is_recorded(tmp_path):
     assert moves == []
     for one in run.decisions:
         assert one.explanation.startswith("stays: ")
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_where_nothing_better_is_found_one_looks_no_oftener(most, tmp_path):
+    """All hosts become slower by a third for good: what there is is the best, and is what is expected."""
+    looks, information = [], pool(tmp_path, most, 60.0, NAMES[:most])
+    slowness = lambda _, now: 1.33 if now >= 10.0 else 1.0  # noqa: E731
+    _, seconds, moves = played(information, looks=looks, slowness=slowness)
+    assert moves == []
+    assert len(looks) <= 2 + seconds / LOOK_AROUND
+
+
+def test_a_look_that_fails_is_not_repeated_at_once(tmp_path, monkeypatch):
+    """Its machine does not answer where the job is: nothing can be weighed."""
+    looks = []
+
+    def nowhere(execution, _):
+        looks.append(execution.now)
+        return {"hosts": [], "rows": [], "epoch": 0}
+
+    monkeypatch.setattr(Played, "position", nowhere)
+    _, seconds, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
+    assert moves == []
+    assert 3 <= len(looks) <= 2 + seconds / LOOK_AROUND
 
 
 def test_a_load_that_flickers_does_not_drag_the_job_about(tmp_path):

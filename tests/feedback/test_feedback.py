@@ -1,5 +1,7 @@
 """The prediction against what happened, and that it becomes right when runs are learned from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from worlds import TEMPLATE, pool
@@ -302,6 +304,15 @@ def test_drag_is_learned_where_somebody_else_can_be_late(rows, learned):
     estimate, information = planned(rows, LINKS)
     remember(check(estimate, world.run(estimate, information)), information)
     assert recall(*APP).drag == pytest.approx(learned, rel=0.01)
+
+
+def test_a_run_in_which_nobody_could_be_late_denies_no_drag():
+    learn(*APP, pace={}, overlap=None, drag=1.3, inside=None)
+    world = World(processor=True, wait=True, late=0.0, pace=(1, 1), overlap=1.0)
+    estimate, information = planned(UNEVEN, LINKS)
+    outcome = world.run(estimate, information)
+    remember(check(estimate, replace(outcome, seconds=0.999 * outcome.seconds)), information)
+    assert recall(*APP).drag == pytest.approx(1.3)
 
 
 def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_them():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 from commands import command
+
+from nws import Listen, Serving
 
 pytestmark = pytest.mark.xdist_group("a service that runs")
 NWS = str(Path(sys.executable).with_name("nws"))
@@ -55,6 +58,13 @@ def running(tmp_path_factory):
     assert process.wait(30) == 0
     assert (home / "apples/nws/states").exists()  # saved on the way out
     assert not (home / "apples/nws/url").exists()
+
+
+def test_a_service_says_the_name_it_was_given_and_the_port_it_got(tmp_path):
+    listen = Listen("localhost", 0)
+    with Serving(tmp_path / "nws", listen, station={"engine": "numpy"}) as serving:
+        assert re.fullmatch(r"http://localhost:[1-9]\d*", serving.url)
+        assert requests.get(f"{serving.url}/healthz", timeout=10).ok
 
 
 def test_forecast_prints_a_line_and_a_document(running):
