@@ -183,9 +183,11 @@ def interference(repeats: int) -> None:
             return max(pool.map(lambda _: sweeps(adaptive), range(2)))
 
     ratios = []
-    for _ in range(max(3, repeats // 4)):
-        rigid, adaptive = pair(False), pair(True)
-        ratios.append(adaptive / rigid)
+    for turn in range(
+        max(4, repeats // 2)
+    ):  # in turns, so that neither always has the warmer machine
+        first, second = pair(turn % 2 == 0), pair(turn % 2 == 1)
+        ratios.append(first / second if turn % 2 == 0 else second / first)
     print("\nTwo adaptive jobs at once against two rigid jobs at once")
     show("increase of the execution time", 100 * (statistics.median(ratios) - 1), 2.0, "%")
 

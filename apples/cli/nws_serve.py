@@ -97,7 +97,7 @@ def _run(home: Path, listen: nws.Listen, station: dict[str, Any], period: float)
     url = home / "url"
 
     def started() -> None:
-        url.write_text(f"{serving.url}\n")
+        state.replace(url, f"{serving.url}\n")
         say(f"nws serve: {serving.url}, kept in {home}, token in {home / 'token'}")
 
     try:

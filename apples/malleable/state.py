@@ -29,33 +29,35 @@ class State:
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         for name, value in values.items():
+            if hasattr(State, name):
+                raise DeclarationError(
+                    f"state {name!r} is a method of the state: choose another name"
+                )
             _check(name, value)
-        object.__setattr__(self, "_values", dict(values))
+        # Its own attributes, and nothing between: a loop reads and writes them in every iteration.
+        self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a declared value."""
-        values: dict[str, Value] = object.__getattribute__(self, "_values")
-        if name not in values:
-            raise AttributeError(f"no value {name!r} was declared")
-        return values[name]
+        """Say that a value was not declared."""
+        raise AttributeError(f"no value {name!r} was declared")
 
     def __setattr__(self, name: str, value: Value) -> None:
         """Set a declared value, the same on every rank."""
-        values: dict[str, Value] = self.__dict__["_values"]
+        values = self.__dict__
         if name not in values:
             raise DeclarationError(f"state {name!r} was not declared and would be lost")
         values[name] = value
 
     def dump(self) -> dict[str, Value]:
         """Return all values, checked."""
-        values: dict[str, Value] = dict(self.__dict__["_values"])
+        values: dict[str, Value] = dict(self.__dict__)
         for name, value in values.items():
             _check(name, value)
         return values
 
     def load(self, values: Mapping[str, Value]) -> None:
         """Take over all values."""
-        self.__dict__["_values"].update(values)
+        self.__dict__.update(values)
 
 
 def _check(name: str, value: Value) -> None:

@@ -37,13 +37,13 @@ def running(tmp_path_factory):
     )
     deadline = time.monotonic() + 60
     told = home / "apples/nws/url"
-    while not (told.exists() and (url := told.read_text().strip())):
+    while not told.exists():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)  # between two looks, with a deadline
-    assert requests.get(
-        f"{url}/healthz", timeout=10
-    ).ok  # it answers where it says, and says so no sooner
+    url = told.read_text().strip()
+    # It answers where it says, and says so no sooner.
+    assert requests.get(f"{url}/healthz", timeout=10).ok
     sensed = subprocess.run(
         [NWS, "sense", "--service", url, "--rounds", "5", "--every", "0.1", "--host", "ada"],
         env={**os.environ, "XDG_STATE_HOME": str(home)},
