@@ -13,15 +13,12 @@ from typing import Any
 from apples.actuator import Execution, Outcome, Progress, Resized
 from apples.contract import Contract
 from apples.errors import InfeasibleError, LaunchError
-from apples.estimator import PerformanceEstimator
 from apples.information import InformationPool
 from apples.monitoring import Watched
 from apples.quantities import duration
-from apples.schedule import Allocation, Estimate, Schedule
+from apples.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0
-STALL_SECONDS = 0.5
-"""What a move is taken to cost beside its data, until one was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,11 @@ class Move:
         """Seconds after which the move has paid for itself; infinite where it never does."""
         saved = self.iteration_seconds - self.next_seconds
         return self.cost / saved * self.next_seconds if saved > 0 else float("inf")
+
+    def pays(self, least: float, errors: float, times_the_cost: float) -> bool:
+        """Whether it makes an iteration shorter by more than a part and than so many errors, and gains enough."""
+        enough = max(least, errors * self.error)
+        return self.improvement > enough and self.gain > times_the_cost * self.cost
 
     def explained(self) -> str:
         """Return what it would bring and cost, in words."""
@@ -248,57 +250,6 @@ class Tended(Execution):
         if not at["hosts"]:
             raise LaunchError("the job is nowhere just now")
         return dict(zip(at["hosts"], at["rows"], strict=True))
-
-
-def weighed(
-    run: Tended, candidate: Estimate, information: InformationPool, estimator: PerformanceEstimator
-) -> Move | None:
-    """Return what moving a run to a candidate would bring and cost, in a pool of what was measured.
-
-    None where nothing was measured yet, or the candidate is what it has.
-    """
-    pace, last = run.watched.pace(), run.watched.last
-    if pace is None or last is None:
-        return None
-    rows = run.rows()
-    here = _as_it_is(rows, information, estimator)
-    # What the model leaves out of an iteration here it leaves out there too.
-    overhead = max(1.0, pace.iteration_seconds / here.iteration_seconds)
-    move = Move(
-        candidate,
-        pace.iteration_seconds,
-        candidate.iteration_seconds * overhead,
-        max(0, last.iterations - last.iteration),
-        max([_cost(rows, candidate.schedule, information), *run.costs[-3:]]),
-        pace.error,
-        run.contract.breach(pace),
-    )
-    return None if move.same_as(rows) else move
-
-
-def _as_it_is(
-    rows: Mapping[str, int], information: InformationPool, estimator: PerformanceEstimator
-) -> Estimate:
-    hosts = information.hosts
-    allocations = tuple(
-        Allocation(hosts[name], float(count), information.implementation(hosts[name]))
-        for name, count in rows.items()
-    )
-    return estimator.estimate(Schedule(allocations), information)
-
-
-def _cost(rows: Mapping[str, int], schedule: Schedule, information: InformationPool) -> float:
-    """Return the seconds a move is expected to take: its rows over the slowest link, and the stall."""
-    application, conditions = information.application, information.conditions
-    size = application.strip_memory(1) - application.strip_memory(0)
-    here = [information.hosts[name] for name in rows]
-    seconds = STALL_SECONDS
-    for one in schedule.allocations:
-        more = int(one.rows) - rows.get(one.host.name, 0)
-        links = [conditions.link(other, one.host).link for other in here if other is not one.host]
-        if more > 0 and links:
-            seconds += more * size / min(link.bandwidth for link in links)
-    return seconds
 
 
 def as_it_goes(run: Tended) -> Contract:

@@ -13,8 +13,9 @@ from apples.errors import LaunchError, UsageError
 from apples.estimator import PerformanceEstimator
 from apples.information import InformationPool, as_measured
 from apples.monitoring import Watched
-from apples.redistribution import Move, Redistribution, Tended, weighed
+from apples.redistribution import Move, Redistribution, Tended
 from apples.schedule import Estimate
+from apples.weighing import weighed
 
 TendingPolicy = Callable[[Any, Tended], None]
 """Called with the coordinator and the run, after each progress."""

@@ -1,6 +1,6 @@
 """Run-time AppLeS that goes on deciding: while the application runs, it is moved whenever that pays."""
 
-from apples import Coordinator, Execution, Move, Tended
+from apples import Coordinator, Execution, Tended
 
 MINIMUM_DWELL = 4.0
 """Seconds the application stays where it is, whatever happens."""
@@ -14,12 +14,6 @@ TIMES_THE_COST = 2.0
 """How many times its cost a move must bring in the iterations that are left."""
 
 
-def pays(move: Move) -> bool:
-    """Say whether a move brings more than the errors of what was measured, and than it costs."""
-    enough = max(HYSTERESIS, ERRORS * move.error)
-    return move.improvement > enough and move.gain > TIMES_THE_COST * move.cost
-
-
 def redistribute(coordinator: Coordinator) -> Execution:
     """Try every viable resource set; run on the one predicted best, and hold it to the contract."""
 
@@ -29,7 +23,7 @@ def redistribute(coordinator: Coordinator) -> Execution:
             return
         now = coordinator.now(run)
         move = now.weigh(run, now.best(now.candidates()))
-        if move is None or not pays(move):
+        if move is None or not move.pays(HYSTERESIS, ERRORS, TIMES_THE_COST):
             coordinator.stay(run, move)
         elif run.doubted or run.proposed:
             coordinator.go(run, move)
