@@ -16,7 +16,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -168,6 +168,8 @@ class Threads:
         The connection to the daemon; that of the environment by default.
     setting
         What sets the threads: count -> pool -> threads.
+    affinity
+        What gives the CPUs this process may run on now.
     """
 
     def __init__(
@@ -176,11 +178,13 @@ class Threads:
         *,
         link: JobLink | None = None,
         setting: Callable[[int], Mapping[str, int]] = set_threads,
+        affinity: Callable[[], Iterable[int]] = lambda: os.sched_getaffinity(0),
     ) -> None:
+        self._affinity = affinity
         self._ranks = max(1, ranks)
         self._link = JobLink.from_environment() if link is None else link
         self._setting = setting
-        self._mask = CpuSet.of(os.sched_getaffinity(0))
+        self._mask = CpuSet.of(self._affinity())
         self._cpus = self._mask
         self.pools = dict(setting(self.threads))
 
@@ -197,7 +201,7 @@ class Threads:
             if event.get("event") in {"resize", "resized"}:
                 wanted = CpuSet.parse(event["cpus"])
                 serials.append(int(event["serial"]))
-        mask = CpuSet.of(os.sched_getaffinity(0))
+        mask = CpuSet.of(self._affinity())
         if mask != self._mask:
             self._mask = mask
             if not serials:

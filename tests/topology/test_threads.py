@@ -83,7 +83,8 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
         daemon.ask("allocate", request="m", job="mate", count=8, least=2, until="told")
         link = JobLink(str(daemon.socket), "mate")
         setting = Recorder()
-        threads = Threads(link=link, setting=setting)
+        # The job's own mask: the daemon's machine is not this one, whose CPUs may be just those it grants.
+        threads = Threads(link=link, setting=setting, affinity=lambda: range(8))
         answers = []
         asking = threading.Thread(
             target=lambda: answers.append(
@@ -114,7 +115,9 @@ def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
     with Daemon() as daemon:
         daemon.ask("allocate", request="m", job="two", count=8, least=2, until="told")
         links = [JobLink(str(daemon.socket), "two") for _ in range(2)]
-        ranks = [Threads(2, link=link, setting=Recorder()) for link in links]
+        ranks = [
+            Threads(2, link=link, setting=Recorder(), affinity=lambda: range(8)) for link in links
+        ]
         answers = []
 
         def resize():
