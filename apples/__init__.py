@@ -1,10 +1,8 @@
 """An agent that schedules one parallel application on machines that are unequal, shared and changing.
 
-Reading order: `resources` (hosts, links), `schedule` (what the subsystems hand one another), `model` and
-`models` (how long an iteration takes; `overlap` and `forgetting`: what runs teach of it), `conditions` and
-`information` (what one decision knows), `selector`, `planner` and `planners`, `estimator`, `actuator` and
-`actuators` over `launch`, `coordinator` (the verbs a blueprint uses), `explanation` and `reports` (the decision
-as a person would argue it), `cli`.
+Reading order: `resources` (hosts, links), `schedule` (what the subsystems hand one another), `agent` (one
+application, one decision), `launch` (from a schedule to processes), `malleable` (jobs that change while they run),
+`scheduling` and `simulation` (many jobs on one cluster), `topology` (inside a host), `views` and `cli`.
 
 Everything in ``__all__`` is loaded when it is first asked for, so that a command pays only for what it uses.
 """
@@ -12,7 +10,7 @@ Everything in ``__all__`` is loaded when it is first asked for, so that a comman
 from importlib import import_module
 
 _HOMES = {
-    "apples.actuator": {
+    "apples.launch.actuator": {
         "Actuator": "Actuator",
         "Command": "Command",
         "Execution": "Execution",
@@ -21,17 +19,17 @@ _HOMES = {
         "Progress": "Progress",
         "Resized": "Resized",
     },
-    "apples.actuators": {
+    "apples.launch.actuators": {
         "LocalActuator": "LocalActuator",
         "MalleableActuator": "MalleableActuator",
         "RecordingActuator": "RecordingActuator",
     },
-    "apples.contract": {"Contract": "Contract"},
-    "apples.coordinator": {
+    "apples.agent.contract": {"Contract": "Contract"},
+    "apples.agent.coordinator": {
         "Blueprint": "Blueprint",
         "Coordinator": "Coordinator",
     },
-    "apples.deliberation": {"Deliberation": "Deliberation"},
+    "apples.agent.deliberation": {"Deliberation": "Deliberation"},
     "apples.errors": {
         "ApplesError": "ApplesError",
         "ApplicationError": "ApplicationError",
@@ -42,21 +40,21 @@ _HOMES = {
         "UsageError": "UsageError",
         "VerificationError": "VerificationError",
     },
-    "apples.estimator": {"PerformanceEstimator": "PerformanceEstimator"},
-    "apples.information": {
+    "apples.agent.estimator": {"PerformanceEstimator": "PerformanceEstimator"},
+    "apples.agent.information": {
         "InformationPool": "InformationPool",
         "load_information": "load_information",
     },
-    "apples.model": {"ModelTemplate": "ModelTemplate", "SpeedFunction": "SpeedFunction"},
-    "apples.model_checks": {"check_model": "check_model"},
-    "apples.planner": {"Planner": "Planner"},
-    "apples.planners": {
+    "apples.agent.model": {"ModelTemplate": "ModelTemplate", "SpeedFunction": "SpeedFunction"},
+    "apples.agent.model_checks": {"check_model": "check_model"},
+    "apples.agent.planner": {"Planner": "Planner"},
+    "apples.agent.planners": {
         "equal_strips": "equal_strips",
         "linear": "linear",
         "milp": "milp",
         "time_balancing": "time_balancing",
     },
-    "apples.redistribution": {"Move": "Move", "Tended": "Tended"},
+    "apples.agent.rescheduling": {"Move": "Move", "Tended": "Tended"},
     "apples.resources": {
         "Host": "Host",
         "HostList": "HostList",
@@ -73,7 +71,7 @@ _HOMES = {
         "Rejection": "Rejection",
         "Schedule": "Schedule",
     },
-    "apples.selector": {
+    "apples.agent.selector": {
         "Distance": "Distance",
         "Filter": "Filter",
         "ResourceSelector": "ResourceSelector",

@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from apples.scheduler.policies import Equipartition, FirstFit
-from apples.simulator.generators import kale_workload
-from apples.simulator.run import simulate
-from apples.simulator.setting import COSTS, Setting
-from apples.simulator.speedup import amdahl
-from apples.simulator.sweep import Interval, interval
+from apples.scheduling.policies import Equipartition, FirstFit
+from apples.simulation.generators import kale_workload
+from apples.simulation.run import simulate
+from apples.simulation.setting import COSTS, Setting
+from apples.simulation.speedup import amdahl
+from apples.simulation.sweep import Interval, interval
 
 SEEDS = 20
 per_cent = "{:+.0%}".format

@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
+from apples.agent.information import LiveSky, at_a_glance
+from apples.agent.planners import balanced
 from apples.cli.run import carry_out
-from apples.information import LiveSky, at_a_glance
 from apples.launch.calibrate import calibrate
-from apples.launch.contention import contention
-from apples.planners import balanced
+from apples.testing.contention import contention
 from blueprints import minimum_execution_time, redistribute
 
 BAR = 1.15

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.launch.rehearsal import Rehearsal, rehearse
 from apples.malleable.command import Done, Share
+from apples.testing.rehearsal import Rehearsal, rehearse
 
 HERE = Path(__file__).resolve()
 MEGABYTE = 1_000_000

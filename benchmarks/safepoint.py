@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.launch.rehearsal import rehearse
 from apples.malleable.command import Share
+from apples.testing.rehearsal import rehearse
 
 HERE = Path(__file__).resolve()
 BAR = 0.5  # per cent of a sweep

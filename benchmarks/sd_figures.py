@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.reports.sim_facts import Run, heat_maps, per_day
-from apples.scheduler.policies import Easy, SlowdownDriven
-from apples.simulator.generators import CirneLike, cirne_like_workload, lublin_workload
-from apples.simulator.metrics import makespan, outcome
-from apples.simulator.run import simulate
-from apples.simulator.setting import Schedule, Setting
-from apples.simulator.sweep import interval
-from apples.simulator.swf import read_swf
-from apples.simulator.workload import Workload, clean, mark_malleable, slice_jobs
+from apples.scheduling.policies import Easy, SlowdownDriven
+from apples.simulation.generators import CirneLike, cirne_like_workload, lublin_workload
+from apples.simulation.metrics import makespan, outcome
+from apples.simulation.run import simulate
+from apples.simulation.setting import Schedule, Setting
+from apples.simulation.sweep import interval
+from apples.simulation.swf import read_swf
+from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
+from apples.views.sim_facts import Run, heat_maps, per_day
 
 MONTH = 1283266800 - 1272639895  # RICC: the first of September 2010 in Tokyo
 DAY = 86400.0

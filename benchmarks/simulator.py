@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.scheduler.policies import Easy, Equipartition, FirstFit, SlowdownDriven
-from apples.simulator.compiled import ENGINE
-from apples.simulator.generators import kale_workload, lublin_workload
-from apples.simulator.run import simulate
-from apples.simulator.setting import Setting
-from apples.simulator.speedup import amdahl
-from apples.simulator.swf import Log, read_swf, write_swf
-from apples.simulator.workload import Workload, clean, mark_malleable, slice_jobs
+from apples.scheduling.policies import Easy, Equipartition, FirstFit, SlowdownDriven
+from apples.simulation.compiled import ENGINE
+from apples.simulation.generators import kale_workload, lublin_workload
+from apples.simulation.run import simulate
+from apples.simulation.setting import Setting
+from apples.simulation.speedup import amdahl
+from apples.simulation.swf import Log, read_swf, write_swf
+from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
 
 SEPTEMBER_2010 = 1283266800 - 1272639895  # seconds of the RICC log, midnight in Tokyo
 

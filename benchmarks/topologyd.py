@@ -21,7 +21,7 @@ from bad_jobs import fork
 from daemons import QUICK, Daemon
 
 from apples.topology import synthetic
-from apples.topology.fences.probe import find_fence
+from apples.topology.isolation.probe import find_fence
 from apples.topology.threads import JobLink, Threads
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from apples.testing.faulty_folder import Faults, FaultyFolder
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.server import Server
-from apples.topology.faulty_folder import Faults, FaultyFolder
-from apples.topology.fences.cpuset_v1 import CpusetV1
-from apples.topology.fences.dry_run import DryRun
 from apples.topology.folder import Folder
+from apples.topology.isolation.cpuset_v1 import CpusetV1
+from apples.topology.isolation.dry_run import DryRun
 
 QUICK = Options(kill_seconds=20.0, claim_seconds=60.0, watch_seconds=0.05, ignored=("*",))
 CONTROL_FILES = (

@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 
-from apples.malleable.protocol.simulation import BrokenPromiseError, World
+from apples.testing.protocol.simulation import BrokenPromiseError, World
 
 
 def main():

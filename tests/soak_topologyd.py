@@ -34,8 +34,8 @@ from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.daemon.sharing import arrive, leave, violations
 from apples.topology.daemon.state import taken
-from apples.topology.fences.probe import find_fence
 from apples.topology.folder import Folder
+from apples.topology.isolation.probe import find_fence
 
 SKIPPED = 77
 VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")

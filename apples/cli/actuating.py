@@ -9,20 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.actuator import Actuator
-from apples.actuators import (
+from apples.agent.conditions import listed
+from apples.agent.information import InformationPool, elsewhere, is_here
+from apples.agent.models import recall
+from apples.cli.deciding import settings_of
+from apples.errors import UsageError
+from apples.launch.actuator import Actuator
+from apples.launch.actuators import (
     LocalActuator,
     MalleableActuator,
     SlurmActuator,
     SlurmOptions,
     SshActuator,
 )
-from apples.actuators.malleable import Through
-from apples.cli.deciding import settings_of
-from apples.conditions import listed
-from apples.errors import UsageError
-from apples.information import InformationPool, elsewhere, is_here
-from apples.models import recall
+from apples.launch.actuators.malleable import Through
 from apples.resources import Host, HostList, read_host_list
 
 ActuatorName = Annotated[

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
+from apples.agent.information import InformationPool, elsewhere, needs_of
+from apples.agent.model import SpeedFunction
+from apples.agent.models import store_speeds
 from apples.cli import deciding
 from apples.cli.program import say, show, show_json
 from apples.errors import ApplesError, UsageError
-from apples.information import InformationPool, elsewhere, needs_of
 from apples.launch.calibrate import calibrate as measure
+from apples.launch.remote.preflight import preflight
 from apples.launch.seating import seat_alone
-from apples.model import SpeedFunction
-from apples.models import store_speeds
-from apples.quantities import digits
-from apples.remote.preflight import preflight
 from apples.resources import Host
+from apples.units import digits
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""

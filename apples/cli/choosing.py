@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apples.actuator import Actuator
-from apples.actuators import MalleableActuator, RecordingActuator
+from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.information import InformationPool
 from apples.cli import deciding
 from apples.cli.plan import decide
-from apples.coordinator import Blueprint, Coordinator
-from apples.information import InformationPool
+from apples.launch.actuator import Actuator
+from apples.launch.actuators import MalleableActuator, RecordingActuator
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.actuator import Actuator
+from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.information import InformationPool, elsewhere, load_information
+from apples.agent.planners import PLANNERS
+from apples.agent.selector import DISTANCES, ResourceSelector
 from apples.cli.program import say
-from apples.coordinator import Blueprint, Coordinator
 from apples.errors import UsageError
-from apples.information import InformationPool, elsewhere, load_information
-from apples.planners import PLANNERS
-from apples.references import resolve
+from apples.launch.actuator import Actuator
+from apples.plugins import resolve
 from apples.resources import Host, HostList
-from apples.selector import DISTANCES, ResourceSelector
 
 Hosts = Annotated[Path, typer.Option("--hosts", help="Host list (hosts.toml).")]
 Template = Annotated[Path, typer.Option("--template", help="Application template (TOML).")]

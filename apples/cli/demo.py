@@ -14,24 +14,24 @@ from typing import Annotated
 
 import typer
 
-from apples.actuator import Execution, Outcome
-from apples.actuators import LocalActuator
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import InformationPool, under_live_weather
+from apples.agent.verification import Reference, sequential
 from apples.cli.calibrate import calibrate_hosts, calibration_rows
 from apples.cli.deciding import Document, Json, blueprint_of, coordinator_of
 from apples.cli.demo_world import DemoWorld, own_state
 from apples.cli.plan import decide
 from apples.cli.program import say, show, show_json
 from apples.cli.run import carry_out, make_folder, write_page
-from apples.coordinator import Coordinator
 from apples.errors import VerificationError
-from apples.information import InformationPool, under_live_weather
-from apples.launch.contention import contention
-from apples.quantities import duration
-from apples.reports.demo_document import METHODS, demo_document
-from apples.reports.demo_page import demo_page
-from apples.reports.demo_text import demo_text
-from apples.reports.run_document import refused_document
-from apples.verification import Reference, sequential
+from apples.launch.actuator import Execution, Outcome
+from apples.launch.actuators import LocalActuator
+from apples.testing.contention import contention
+from apples.units import duration
+from apples.views.demo_document import METHODS, demo_document
+from apples.views.demo_page import demo_page
+from apples.views.demo_text import demo_text
+from apples.views.run_document import refused_document
 
 LOOP_SECONDS = 1.1
 """Every measured loop lasts at least about so long."""

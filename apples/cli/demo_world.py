@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 
 import hat
-from apples.information import InformationPool, load_information
-from apples.model import SpeedFunction
-from apples.sample import example_folder
+from apples.agent.information import InformationPool, load_information
+from apples.agent.model import SpeedFunction
+from apples.launch.sample import example_folder
 
 HOSTS = ("ada", "bob", "eve", "fay")
 PLAIN = {"bob": "numpy", "fay": "numpy"}

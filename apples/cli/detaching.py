@@ -19,7 +19,7 @@ from apples.errors import (
     LaunchError,
     UsageError,
 )
-from apples.malleable import store
+from apples.jobs import store
 
 ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
 LET_GO = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"

@@ -14,7 +14,7 @@ from apples.topology.bindings import bindings
 from apples.topology.daemon.client import TopologyClient, default_socket
 from apples.topology.execution import ALONE, Plugin, job_name, run, run_alone
 from apples.topology.fence import Pen
-from apples.topology.fences.probe import find_fence
+from apples.topology.isolation.probe import find_fence
 from apples.topology.keywords import requirement_of
 from apples.topology.language import parse
 from apples.topology.live import live_topology

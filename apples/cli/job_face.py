@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any
 
 from apples.errors import ApplesError, LaunchError
-from apples.malleable import store
+from apples.jobs import store
+from apples.jobs.store import Record
 from apples.malleable.conversing import Conversation
 from apples.malleable.protocol.messages import in_order
-from apples.malleable.store import Record
 
 FACE = ("schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize")
 POSITION_SECONDS = 2.0

@@ -16,10 +16,10 @@ from apples.cli.job_face import conversation, face
 from apples.cli.program import say, show, show_json
 from apples.cli.unmodified import result_line
 from apples.errors import DeadlineError, LaunchError
+from apples.jobs import store
 from apples.launch import leftovers
-from apples.malleable import store
-from apples.quantities import duration
-from apples.reports.run_text import run_text
+from apples.units import duration
+from apples.views.run_text import run_text
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
@@ -44,7 +44,7 @@ def jobs(
         return 0
     documents = [face(one, ask=False) for one in store.jobs()]
     if json:
-        show_json({"schema": "apples.jobs/1", "jobs": documents})
+        show_json({"schema": "apples.scheduling.jobs/1", "jobs": documents})
         return 0
     for document in documents:
         show(_line(document))

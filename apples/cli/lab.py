@@ -10,7 +10,7 @@ import typer
 from apples import lab as emulation
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
-from apples.quantities import amount, digits
+from apples.units import amount, digits
 
 SCHEMA = "apples.lab/1"
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apples.malleable import store
-from apples.simulator.archive import ARCHIVE, LOGS, fetch_log, log_folder
+from apples.jobs import store
+from apples.simulation.archive import ARCHIVE, LOGS, fetch_log, log_folder
 
 
 class Logs(TyperGroup):

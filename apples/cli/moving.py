@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from apples.actuator import Resized
-from apples.actuators.malleable import RESIZE_SECONDS, resized
+from apples.agent.information import InformationPool, as_measured
+from apples.agent.planners import balanced
 from apples.cli import deciding
 from apples.cli.actuating import others_of, remembering, weather_of
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.information import InformationPool, as_measured
+from apples.jobs.store import StoredJob
+from apples.launch.actuator import Resized
+from apples.launch.actuators.malleable import RESIZE_SECONDS, resized
 from apples.malleable.command import Command, Share
 from apples.malleable.conversing import Conversation
-from apples.malleable.store import StoredJob
-from apples.planners import balanced
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
+from apples.agent.information import LiveSky
 from apples.cli.program import Entry, run, say, show
 from apples.errors import UsageError
-from apples.information import LiveSky
 from apples.resources import Host, HostList, Network, read_host_list
-from apples.state import directory
+from apples.storage.state import directory
 
 COMMANDS: Mapping[str, Entry] = {
     "serve": Entry("apples.cli.nws_serve:serve", "Run the service: memory and forecasts."),

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from apples import state
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
+from apples.storage import state
 from nws import Client, ServiceError
 
 Service = Annotated[

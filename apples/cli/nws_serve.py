@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 import nws
-from apples import state
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
+from apples.storage import state
 from nws import Retention, TakenError, TokenFile, TokenFileError
 
 

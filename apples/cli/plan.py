@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
+from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.explanation import remedy, thresholds
+from apples.agent.information import elsewhere
+from apples.agent.planners import equal_strips
 from apples.cli import deciding
 from apples.cli.program import show, show_json
-from apples.coordinator import Blueprint, Coordinator
 from apples.errors import UsageError
-from apples.explanation import remedy, thresholds
-from apples.information import elsewhere
-from apples.planners import equal_strips
-from apples.reports.plan_document import explained, plan_document
-from apples.reports.plan_text import explained_text, plan_text
 from apples.resources import read_host_list
 from apples.schedule import Estimate, NoFeasiblePlanError
+from apples.views.plan_document import explained, plan_document
+from apples.views.plan_text import explained_text, plan_text
 
 
 def plan(

@@ -114,7 +114,7 @@ def _refused(name: str, error: Exception) -> int:
         for line in str(error).splitlines():
             say(line)
         return 2
-    from apples.references import users_own  # noqa: PLC0415 - only where something went wrong
+    from apples.plugins import users_own  # noqa: PLC0415 - only where something went wrong
 
     kind, whose = type(error).__name__, users_own(error)
     if whose:

@@ -13,13 +13,13 @@ import typer
 
 from apples.cli.simulate import say_what_was_done
 from apples.errors import UsageError
-from apples.reports.sim_facts import Run
-from apples.reports.sim_page import charts, comparison_page
-from apples.reports.sim_pictures import write_pictures
-from apples.reports.sim_sweep_page import sweep_charts, sweep_page
-from apples.simulator.metrics import write_csv
-from apples.simulator.prepare import named, prepare
-from apples.simulator.sweep import Results
+from apples.simulation.metrics import write_csv
+from apples.simulation.prepare import named, prepare
+from apples.simulation.sweep import Results
+from apples.views.sim_facts import Run
+from apples.views.sim_page import charts, comparison_page
+from apples.views.sim_pictures import write_pictures
+from apples.views.sim_sweep_page import sweep_charts, sweep_page
 
 
 def report(

@@ -12,7 +12,11 @@ from typing import Annotated
 
 import typer
 
-from apples.actuator import Execution, Outcome
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import InformationPool, at_a_glance
+from apples.agent.learning import check, remember
+from apples.agent.rescheduling import Tended
+from apples.agent.verification import Reference, sequential
 from apples.cli import deciding, unmodified
 from apples.cli.actuating import (
     ActuatorName,
@@ -29,17 +33,13 @@ from apples.cli.detaching import detach, order_of
 from apples.cli.job_face import face
 from apples.cli.program import say, show, show_json
 from apples.cli.watching import watch
-from apples.coordinator import Coordinator
 from apples.errors import ApplicationError, UsageError, VerificationError
-from apples.feedback import check, remember
-from apples.information import InformationPool, at_a_glance
+from apples.launch.actuator import Execution, Outcome
 from apples.malleable.job_file import ENGINES
-from apples.redistribution import Tended
-from apples.reports.made_by import made_by
-from apples.reports.run_document import dry_document, run_document
-from apples.reports.run_page import run_page
-from apples.reports.run_text import dry_text, run_text
-from apples.verification import Reference, sequential
+from apples.views.made_by import made_by
+from apples.views.run_document import dry_document, run_document
+from apples.views.run_page import run_page
+from apples.views.run_text import dry_text, run_text
 
 Watch = Callable[[Coordinator, Execution, str], Outcome | None]
 NoTemplate = Annotated[

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from apples.simulator.metrics import summary, write_csv
-from apples.simulator.prepare import Prepared, prepare
-from apples.simulator.run import first_compilation
+from apples.simulation.metrics import summary, write_csv
+from apples.simulation.prepare import Prepared, prepare
+from apples.simulation.run import first_compilation
 
 SCHEMA = "apples.simulation/1"
 

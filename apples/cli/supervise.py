@@ -18,7 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apples.actuator import Actuator, Execution, Outcome, Progress
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import InformationPool, at_a_glance
+from apples.agent.monitoring import Watched
+from apples.agent.rescheduling import Tended
 from apples.cli import deciding, unmodified
 from apples.cli.actuating import (
     actuator_of,
@@ -31,13 +34,10 @@ from apples.cli.choosing import choose
 from apples.cli.job_face import placed
 from apples.cli.program import say
 from apples.cli.run import carry_out, same, starting
-from apples.coordinator import Coordinator
 from apples.errors import ApplesError, ApplicationError
-from apples.information import InformationPool, at_a_glance
+from apples.jobs.store import Record, StoredJob
+from apples.launch.actuator import Actuator, Execution, Outcome, Progress
 from apples.launch.slurm.looking import own_allocation
-from apples.malleable.store import Record, StoredJob
-from apples.monitoring import Watched
-from apples.redistribution import Tended
 
 WRITE_SECONDS = 0.2
 """How often, at most, the record is written while the job runs."""

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from apples.errors import UsageError
-from apples.simulator.prepare import size_of
-from apples.simulator.sweep import METRICS, Cell, Results, compare, grid, interval
-from apples.simulator.sweep import sweep as run_sweep
+from apples.simulation.prepare import size_of
+from apples.simulation.sweep import METRICS, Cell, Results, compare, grid, interval
+from apples.simulation.sweep import sweep as run_sweep
 
 SCHEMA = "apples.sweep/1"
 

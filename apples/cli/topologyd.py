@@ -10,16 +10,16 @@ from typing import Annotated
 import typer
 
 import nws
-from apples import state
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
+from apples.storage import state
 from apples.topology import CpuSet, Topology, load_topology
 from apples.topology.daemon.client import SYSTEM_SOCKET, TopologyClient, default_socket, fresh_id
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.server import SOCKET, Server, Tls
-from apples.topology.fences.probe import LADDER, find_fence, probe
 from apples.topology.folder import Folder
+from apples.topology.isolation.probe import LADDER, find_fence, probe
 from apples.topology.live import live_topology
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]

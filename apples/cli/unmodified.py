@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apples.actuator import Outcome
-from apples.actuators.program import ProgramExecution, start_program
+from apples.agent.information import LiveSky
 from apples.cli.detaching import detach
 from apples.cli.job_face import face
 from apples.cli.program import say, show, show_json
 from apples.errors import UsageError
-from apples.information import LiveSky
-from apples.malleable import store
+from apples.jobs import store
+from apples.jobs.store import StoredJob
+from apples.launch.actuator import Outcome
+from apples.launch.actuators.program import ProgramExecution, start_program
 from apples.malleable.programs.anchor import signal_number
-from apples.malleable.store import StoredJob
 from apples.resources import HostList, read_host_list
 
 Document = dict[str, Any]

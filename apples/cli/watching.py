@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from apples.actuator import Execution, Outcome
+from apples.agent.coordinator import Coordinator
 from apples.cli.program import say
-from apples.coordinator import Coordinator
-from apples.quantities import duration
+from apples.launch.actuator import Execution, Outcome
+from apples.units import duration
 
 LEAST_SHARE, MOST_SECONDS = 0.1, 60.0
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apples import state
 from apples.errors import UsageError
 from apples.lab import enter
 from apples.lab.journal import FILE as JOURNAL
+from apples.storage import state
 
 FILE = "lab.json"
 MARK = "APPLES_LAB"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from apples.information import load_information
+from apples.agent.information import load_information
 from apples.lab.document import LabDocument
 from apples.launch.calibrate import calibrate
+from apples.launch.sample import example_folder
 from apples.resources import Host
-from apples.sample import example_folder
 
 GRID, ROWS = 2000, 400
 """A strip of 13 MB: past the caches, and measured in half a second."""

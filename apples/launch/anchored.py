@@ -15,10 +15,10 @@ from typing import Any
 
 from apples.launch import bind, hydra
 from apples.launch.hydra import Command, Segment
+from apples.launch.remote import ssh as line
 from apples.launch.ssh import Seat, carried
 from apples.malleable.command import Share
 from apples.malleable.job_file import Engine, JobFile, Place
-from apples.remote import ssh as line
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""

@@ -1,6 +1,6 @@
 """Guards one host's part of a run, over the ssh connection that started it.
 
-Travels with the connection and runs with standard library only (`apples.remote.shipping`). Standard output
+Travels with the connection and runs with standard library only (`apples.launch.remote.shipping`). Standard output
 is frames, `KIND LENGTH` and so many bytes: what ranks wrote (`output`, `error`) and what became of them
 (`report`). Standard input is the agent's: its end, or the word `end`, ends every process of the run here.
 The launcher's proxy is a child that dies with this process, the ranks die with the proxy.
@@ -17,8 +17,8 @@ import signal
 import sys
 from typing import Any
 
+from apples.launch.remote.look import located, network
 from apples.launch.watchdog import PR_SET_CHILD_SUBREAPER, Watchdog, become
-from apples.remote.look import located, network
 
 HELLO = b"apples.guard/1\n"
 MARK = "APPLES_JOB"

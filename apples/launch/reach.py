@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
-from apples.remote import shipping
+from apples.launch.remote import shipping
 
 GUARD = "apples.launch.guard"
-MODULES = ("apples.launch.watchdog", "apples.remote.look", GUARD)
+MODULES = ("apples.launch.watchdog", "apples.launch.remote.look", GUARD)
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: what one host is told must fit."""
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from apples.agent.information import InformationPool, is_here, needs_of, own_files
 from apples.errors import ApplesError, LaunchError
-from apples.information import InformationPool, is_here, needs_of, own_files
 from apples.launch import ssh
 from apples.launch.binding import bound_apart
 from apples.launch.hydra import Segment
+from apples.launch.remote import preflight
+from apples.launch.remote.ask import printable
+from apples.launch.remote.look import network, own_machine
+from apples.launch.remote.resolving import numbers
+from apples.launch.remote.ssh import reach
 from apples.launch.talk import Talk
-from apples.remote import preflight
-from apples.remote.ask import printable
-from apples.remote.look import network, own_machine
-from apples.remote.resolving import numbers
-from apples.remote.ssh import reach
 from apples.resources import Host
 from apples.schedule import Allocation, Schedule
 from apples.topology.live import live_topology

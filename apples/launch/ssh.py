@@ -27,9 +27,9 @@ from apples.launch.hydra import (
     check,
     mpiexec,
 )
-from apples.remote import shipping
-from apples.remote import ssh as line
-from apples.remote.ssh import Reach
+from apples.launch.remote import shipping
+from apples.launch.remote import ssh as line
+from apples.launch.remote.ssh import Reach
 
 MACHINE_FILE = "machines"
 CARRIED = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apples.information import InformationPool
+from apples.agent.information import InformationPool
 from apples.launch.hydra import Segment
 from apples.launch.run import SILENCE_SECONDS, LauncherFaultError, Run
 from apples.launch.talk import Talk

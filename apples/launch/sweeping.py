@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from apples.launch.hydra import LAUNCH_FILE, Command
-from apples.remote import shipping
-from apples.remote.ask import Question, ask
+from apples.launch.remote import shipping
+from apples.launch.remote.ask import Question, ask
 
 LEFTOVERS = "apples.launch.leftovers"
 MODULES = ("apples.launch.watchdog", LEFTOVERS)

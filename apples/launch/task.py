@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from apples.agent.information import InformationPool
 from apples.errors import LaunchError
-from apples.information import InformationPool
 from apples.schedule import Allocation, Schedule
 
 SCHEMA = "apples.task/1"

@@ -31,7 +31,7 @@ from apples.malleable.balancers import STRATEGIES
 from apples.malleable.block_moves import everywhere, exchange, owners_now
 from apples.malleable.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.packing import Arrays, Packed, packed, unpacked
-from apples.references import resolve
+from apples.plugins import resolve
 
 T = TypeVar("T")
 

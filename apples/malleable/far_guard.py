@@ -18,9 +18,9 @@ import tempfile
 from functools import partial
 from typing import Any
 
+from apples.launch.remote import look
 from apples.malleable import guarded
 from apples.malleable.guard import Guard, serve
-from apples.remote import look
 
 
 class FarGuard(Guard):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from apples.quantities import amount
 from apples.topology.cpus import CpuSet
 from apples.topology.machine import Topology
 from apples.topology.parts import MemoryNode, Part
+from apples.units import amount
 
 WIDTH = 80
 FEW_CORES = 4

@@ -25,7 +25,7 @@ from apples.topology.cpus import CpuSet
 from apples.topology.daemon.client import TopologyClient, fresh_id
 from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
 from apples.topology.fence import Fence, Guarantee, Pen
-from apples.topology.fences.affinity import MARK
+from apples.topology.isolation.affinity import MARK
 
 CPUS_VARIABLE: Final = "APPLES_TOPOLOGY_CPUS"
 ALONE: Final = "topologyd-00000000-"

@@ -8,11 +8,11 @@ some per cent off by where its memory happens to lie.
 import time
 from statistics import median
 
+from apples.agent.information import load_information
+from apples.agent.model import SpeedFunction
+from apples.agent.models import store_speeds
 from apples.errors import ApplesError
-from apples.information import load_information
 from apples.launch.calibrate import calibrate
-from apples.model import SpeedFunction
-from apples.models import store_speeds
 from apples.resources import Host
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)

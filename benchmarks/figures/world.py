@@ -26,14 +26,14 @@ from statistics import median
 from figures.machine import Machine
 
 from apples import Coordinator, lab
-from apples.actuators import RecordingActuator, SshActuator
-from apples.feedback import check, remember
-from apples.information import load_information
+from apples.agent.information import load_information
+from apples.agent.learning import check, remember
+from apples.agent.models import recall
 from apples.lab import commands
-from apples.models import recall
-from apples.reports.sim_charts import Series, lines
-from apples.sample import example_folder
+from apples.launch.actuators import RecordingActuator, SshActuator
+from apples.launch.sample import example_folder
 from apples.schedule import NoFeasiblePlanError
+from apples.views.sim_charts import Series, lines
 
 HERE = Path(__file__).parent
 LEAST_SECONDS = 10.0

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE, command, files
 
-from apples import Coordinator, RecordingActuator, state
-from apples.actuator import Execution, Outcome
+from apples import Coordinator, RecordingActuator
+from apples.agent.information import load_information
+from apples.agent.verification import Reference, sequential
 from apples.cli.plan import decide
 from apples.cli.run import carry_out
-from apples.information import load_information
-from apples.verification import Reference, sequential
+from apples.launch.actuator import Execution, Outcome
+from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
 from nws import Forecast, Weather
 

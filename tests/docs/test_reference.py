@@ -11,7 +11,7 @@ from apples.cli import hat, main, nws
 from apples.cli.plan import plan
 from apples.cli.run import run
 from apples.cli.schema import schema
-from apples.reports.demo_document import demo_document
+from apples.views.demo_document import demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"

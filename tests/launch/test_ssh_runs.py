@@ -17,8 +17,8 @@ import sshd as own
 from apples.errors import ApplicationError, LaunchError
 from apples.launch import leftovers, ssh
 from apples.launch.hydra import Segment
+from apples.launch.remote.ssh import Reach
 from apples.launch.run import Run
-from apples.remote.ssh import Reach
 
 pytestmark = pytest.mark.ssh
 FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"))

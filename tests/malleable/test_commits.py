@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.launch.rehearsal import rehearse
 from apples.malleable import commits
 from apples.malleable.command import Requested, RolledBack, Share
+from apples.testing.rehearsal import rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
 

@@ -123,7 +123,7 @@ def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
 
 @pytest.mark.parametrize("through", ["local", "ssh"])
 def test_a_host_the_user_excludes_is_no_place_of_the_job(through, monkeypatch):
-    monkeypatch.setattr("apples.actuators.malleable.looked", lambda pool, _: pool)
+    monkeypatch.setattr("apples.launch.actuators.malleable.looked", lambda pool, _: pool)
     listed = [Host("localhost", seconds_per_point=1e-9), Host("far", seconds_per_point=1e-9)]
     information = pool(listed, default=Link(1e-5, 1e9), user='[constraints]\nexclude = ["far"]\n')
     information = replace(

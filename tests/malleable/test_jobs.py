@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from commands import command
 
+from apples.jobs import store
 from apples.launch.leftovers import leftovers
-from apples.malleable import store
 
 HERE = Path(__file__).parent / "jobs"
 FILES = [

@@ -25,7 +25,7 @@ from apples.malleable.protocol.sealing import (
     canonical,
     parse,
 )
-from apples.malleable.protocol.simulation import BrokenPromiseError, World
+from apples.testing.protocol.simulation import BrokenPromiseError, World
 
 SEEDS = 200
 SECRET = b"s" * 32
@@ -75,7 +75,7 @@ def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
     world = World(11)
     world.run()
     program = (
-        "from apples.malleable.protocol.simulation import World\n"
+        "from apples.testing.protocol.simulation import World\n"
         "world = World(11); world.run(); print(world.digest)"
     )
     other = subprocess.run(

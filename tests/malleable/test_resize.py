@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch.rehearsal import rehearse
 from apples.malleable.command import Done, Ended, Refused, Share
+from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

@@ -10,12 +10,12 @@ from machines import random_machine
 from worlds import pool
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.jobs import Job, Reject, Start
-from apples.scheduler.placed import Placed
-from apples.scheduler.policies import Easy, FirstFit
-from apples.scheduler.policy import ClusterState
-from apples.selector import DISTANCES, FILTERS, HOST_FILTERS, ResourceSelector
-from apples.selector.placement import TopologyDistance, TopologyFilter
+from apples.agent.selector import DISTANCES, FILTERS, HOST_FILTERS, ResourceSelector
+from apples.agent.selector.placement import TopologyDistance, TopologyFilter
+from apples.scheduling.jobs import Job, Reject, Start
+from apples.scheduling.placed import Placed
+from apples.scheduling.policies import Easy, FirstFit
+from apples.scheduling.policy import ClusterState
 from apples.topology import CpuSet, Fit, Requirement, Verdict, fit, synthetic
 from apples.topology.broker import Answer, Broker, CpusetBroker, HostCpus, Request, broker_of
 from apples.topology.hwloc_xml import read_hwloc_xml

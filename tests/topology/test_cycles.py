@@ -14,7 +14,7 @@ from daemons import QUICK, Daemon, needs_cpusets
 from apples.topology import CpuSet, starter, synthetic
 from apples.topology.daemon.options import Options
 from apples.topology.fence import Pen
-from apples.topology.fences.probe import find_fence
+from apples.topology.isolation.probe import find_fence
 
 pytestmark = pytest.mark.cgroup
 TREES = [Path("/sys/fs/cgroup") / tree for tree in ("cpuset", "unified", "freezer")]

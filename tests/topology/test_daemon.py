@@ -18,7 +18,7 @@ from apples.topology import CpuSet
 from apples.topology.daemon.lines import LONGEST_LINE
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import parse_request
-from apples.topology.fences.dry_run import DryRun
+from apples.topology.isolation.dry_run import DryRun
 
 TOLD = {"until": "told"}
 

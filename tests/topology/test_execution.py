@@ -13,8 +13,8 @@ from daemons import QUICK, Daemon, needs_cpusets, quick_folder
 
 from apples.topology import CpuSet, starter, synthetic
 from apples.topology.daemon.server import Tls
-from apples.topology.fences.affinity import Affinity, started
-from apples.topology.fences.probe import find_fence
+from apples.topology.isolation.affinity import Affinity, started
+from apples.topology.isolation.probe import find_fence
 
 ROOT = Path(__file__).parents[2]
 EXEC = [sys.executable, "-m", "apples", "exec", "--socket"]

@@ -13,17 +13,17 @@ from daemons import CPUSETS, needs_cpusets
 
 from apples.topology import CpuSet
 from apples.topology.fence import FenceError, Guarantee, Pen
-from apples.topology.fences.affinity import MARK, Affinity
-from apples.topology.fences.brakes import FreezerBrake, UnifiedBrake
-from apples.topology.fences.cpuset_v1 import CpusetV1
-from apples.topology.fences.cpuset_v2 import CpusetV2
-from apples.topology.fences.cpusets import partial_sets
-from apples.topology.fences.dry_run import DryRun
-from apples.topology.fences.hierarchies import hierarchies, unified, with_controller
-from apples.topology.fences.probe import LADDER, find_fence, probe
-from apples.topology.fences.signals import signal_members
-from apples.topology.fences.systemd_scope import SystemdScope, attach, change, start_scope
 from apples.topology.folder import Folder
+from apples.topology.isolation.affinity import MARK, Affinity
+from apples.topology.isolation.brakes import FreezerBrake, UnifiedBrake
+from apples.topology.isolation.cpuset_v1 import CpusetV1
+from apples.topology.isolation.cpuset_v2 import CpusetV2
+from apples.topology.isolation.cpusets import partial_sets
+from apples.topology.isolation.dry_run import DryRun
+from apples.topology.isolation.hierarchies import hierarchies, unified, with_controller
+from apples.topology.isolation.probe import LADDER, find_fence, probe
+from apples.topology.isolation.signals import signal_members
+from apples.topology.isolation.systemd_scope import SystemdScope, attach, change, start_scope
 
 NODE = CpuSet.of([0])
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]

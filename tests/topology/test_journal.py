@@ -6,8 +6,8 @@ from daemons import quick_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apples.testing.faulty_folder import Faults, FaultyFolder
 from apples.topology.daemon.journal import Journal, JournalError, encode, parse
-from apples.topology.faulty_folder import Faults, FaultyFolder
 from apples.topology.folder import Folder
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]

@@ -10,6 +10,7 @@ import pytest
 from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
+from apples.testing.faulty_folder import KILL, Faults, FaultyFolder
 from apples.topology import synthetic
 from apples.topology.daemon.desk import Desk
 from apples.topology.daemon.journal import Journal
@@ -17,9 +18,8 @@ from apples.topology.daemon.node import Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.daemon.sharing import violations
-from apples.topology.faulty_folder import KILL, Faults, FaultyFolder
-from apples.topology.fences.cpuset_v1 import CpusetV1
 from apples.topology.folder import Folder
+from apples.topology.isolation.cpuset_v1 import CpusetV1
 
 MACHINE = synthetic("package:2 core:4 pu:1")
 CALLER = Caller("uid:0", operator=True)

@@ -25,7 +25,7 @@ from apples.launch.slurm.rank import OUTPUT
 from apples.launch.slurm.replies import JobState
 from apples.launch.slurm.script import SCRIPT
 from apples.launch.slurm.tail import Tail, drain, write
-from apples.quantities import duration
+from apples.units import duration
 
 LOOK_SECONDS = 0.05
 """How often the job's files are looked at."""

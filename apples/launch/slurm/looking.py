@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from apples.agent.information import InformationPool
 from apples.errors import LaunchError
-from apples.information import InformationPool
+from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.slurm import client, names
 from apples.launch.slurm.nodes import Node
 from apples.launch.talk import Talk
-from apples.remote.fitness import Finding, Fitness
 
 
 def own_allocation() -> str:

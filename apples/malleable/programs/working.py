@@ -8,8 +8,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from apples import state
 from apples.malleable.programs.criu import Criu, candidates, why
+from apples.storage import state
 
 CHECK_SECONDS = 20.0
 STEP_SECONDS = 0.002

@@ -21,7 +21,7 @@ from apples.topology.daemon.requirements import (
 )
 from apples.topology.daemon.sharing import leave
 from apples.topology.fence import FenceError
-from apples.topology.fences.affinity import started
+from apples.topology.isolation.affinity import started
 from apples.topology.requirement import Option, Refusal, Requirement, Verdict
 
 Answer = dict[str, Any]

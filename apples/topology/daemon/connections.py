@@ -16,7 +16,7 @@ from apples.topology.daemon.desk import Desk, authorise
 from apples.topology.daemon.lines import LONGEST_LINE
 from apples.topology.daemon.node_manager import Follower
 from apples.topology.daemon.protocol import Caller
-from apples.topology.fences.affinity import started
+from apples.topology.isolation.affinity import started
 
 FIRST_SECONDS: Final = 10.0
 """Until the first line is there."""

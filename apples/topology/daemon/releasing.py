@@ -21,8 +21,8 @@ from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.recovery import adopt_orphans
 from apples.topology.daemon.sharing import leave
 from apples.topology.fence import FenceError
-from apples.topology.fences.affinity import Affinity, started
-from apples.topology.fences.signals import signal_members
+from apples.topology.isolation.affinity import Affinity, started
+from apples.topology.isolation.signals import signal_members
 
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.05

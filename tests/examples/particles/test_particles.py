@@ -17,8 +17,8 @@ import pytest
 
 from apples.launch import hydra
 from apples.launch.leftovers import leftovers
-from apples.launch.rehearsal import rehearse
 from apples.malleable.command import Done, RolledBack, Share
+from apples.testing.rehearsal import rehearse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
 SOLVER = (sys.executable, str(EXAMPLE / "solver.py"))

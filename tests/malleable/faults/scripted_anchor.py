@@ -7,7 +7,7 @@ from pathlib import Path
 from apples.malleable.anchor import Anchor
 from apples.malleable.command import Share
 from apples.malleable.job_file import loads
-from apples.malleable.scripted import ScriptedControl
+from apples.testing.scripted import ScriptedControl
 
 
 class Telling(ScriptedControl):

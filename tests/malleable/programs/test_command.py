@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from apples import state
+from apples.jobs import store
 from apples.launch.leftovers import leftovers
-from apples.malleable import store
 from apples.malleable.programs import movable
+from apples.storage import state
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
 

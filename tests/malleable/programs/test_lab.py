@@ -6,9 +6,9 @@ import time
 import pytest
 from commands import command
 
-from apples import state
+from apples.jobs import store
 from apples.launch.leftovers import leftovers
-from apples.malleable import store
+from apples.storage import state
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 

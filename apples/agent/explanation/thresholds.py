@@ -1,0 +1,176 @@
+"""When the answer changes: the CPU share, speed, latency or memory at which another set wins.
+
+The blueprint itself is asked again under a varied pool, by bisection; so what is printed is what a new
+plan would say there (tested within 1 % either side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from apples.agent.conditions import error_of
+from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.deliberation import Deliberation
+from apples.agent.information import InformationPool
+from apples.errors import ApplesError
+from apples.resources import Host
+
+PRECISION = 1.002
+"""Ratio at which a bisection stops: well inside the 1 % that is promised."""
+SLOWEST, FASTEST = 64.0, 1 / 64.0
+MOST_QUESTIONS = 10
+MOST_HOSTS = 256
+"""Of longer lists no host is asked about: each answer is a plan of its own, a dozen to a question."""
+CLOSE, WATCH = 1.5, 4.0
+
+Vary = Callable[[float], InformationPool]
+Answer = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One quantity of one host, its value now, and the value at which the answer changes.
+
+    Attributes
+    ----------
+    quantity
+        ``cpu`` (share), ``speed`` (times its present speed), ``latency`` (times the present
+        one to everybody), ``memory`` (bytes).
+    now, error, at
+        In the quantity's unit; `error` is the forecast's mean absolute error, 0 if it has none.
+    answer
+        The set that wins beyond it, sorted by name; empty when nothing is feasible there.
+    """
+
+    host: str
+    quantity: str
+    now: float
+    error: float
+    at: float
+    answer: Answer
+
+    @property
+    def errors_away(self) -> float | None:
+        """How many forecast errors lie between now and the change; None without an error."""
+        return abs(self.at - self.now) / self.error if self.error > 0 else None
+
+    @property
+    def advice(self) -> str:
+        """``close``, ``watch`` or ``safe``: by the forecast's errors, without any by the ratio."""
+        if self.errors_away is not None:
+            away = self.errors_away
+            return "close" if away < CLOSE else "watch" if away < WATCH else "safe"
+        ratio = max(self.at, self.now) / max(min(self.at, self.now), 1e-300)
+        return "close" if ratio < 1.1 else "watch" if ratio < 1.5 else "safe"
+
+
+def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Threshold]:
+    """Yield where the coordinator's last answer changes, for the chosen hosts and those left out."""
+    record = coordinator.deliberation
+    information = record.information
+    if record.chosen is None or information is None or len(record.usable) > MOST_HOSTS:
+        return
+    used = {host.name for host in record.chosen.schedule.resources}
+    questions = [
+        *(q for h in record.chosen.schedule.resources for q in _of_chosen(h, record)),
+        *(q for h in record.usable if h.name not in used for q in _of_others(h, information)),
+    ]
+    ask = _Asker(coordinator, blueprint)
+    for host, quantity, now, error, vary, limit in questions[:MOST_QUESTIONS]:
+        found = ask.change(vary, limit)
+        if found is not None:
+            factor, answer = found
+            at = now / factor if quantity in {"cpu", "speed"} else now * factor
+            yield Threshold(host.name, quantity, now, error, at, answer)
+
+
+Question = tuple[Host, str, float, float, Vary, float]
+
+
+def _of_chosen(host: Host, record: Deliberation) -> Iterator[Question]:
+    information, chosen = record.information, record.chosen
+    if information is None or chosen is None:
+        return
+    cpu = information.conditions.cpu(host)
+    yield (
+        host,
+        "cpu",
+        cpu.value,
+        error_of(cpu),
+        lambda factor: information.varied(pace={host.name: factor}),
+        SLOWEST,
+    )
+    free = information.conditions.free_memory(host)
+    needed = next(e.memory for e in chosen.hosts if e.host.name == host.name)
+    if free is not None and 0 < free.value < 4 * needed:
+        yield (
+            host,
+            "memory",
+            free.value,
+            error_of(free),
+            lambda factor: information.varied(memory={host.name: factor}),
+            FASTEST,
+        )
+
+
+def _of_others(host: Host, information: InformationPool) -> Iterator[Question]:
+    yield (
+        host,
+        "speed",
+        1.0,
+        0.0,
+        lambda factor: information.varied(pace={host.name: factor}),
+        FASTEST,
+    )
+    yield (
+        host,
+        "latency",
+        1.0,
+        0.0,
+        lambda factor: information.varied(latency={host.name: factor}),
+        FASTEST,
+    )
+
+
+class _Asker:
+    """Asks the blueprint again under varied information."""
+
+    def __init__(self, coordinator: Coordinator, blueprint: Blueprint) -> None:
+        self.coordinator = coordinator
+        self.blueprint = blueprint
+        chosen = coordinator.deliberation.chosen
+        self.now = _answer(coordinator.deliberation) if chosen else ()
+
+    def change(self, vary: Vary, limit: float) -> tuple[float, Answer] | None:
+        """Return the factor between 1 and `limit` at which the answer changes, and the new answer."""
+        new = self.answer(vary(limit))
+        if new == self.now:
+            return None
+        same, other = 1.0, limit
+        while max(other / same, same / other) > PRECISION:
+            middle = (same * other) ** 0.5
+            there = self.answer(vary(middle))
+            if there == self.now:
+                same = middle
+            else:
+                other, new = middle, there
+        return (same * other) ** 0.5, new
+
+    def answer(self, information: InformationPool) -> Answer:
+        asked = Coordinator(
+            information,
+            selector=self.coordinator.selector,
+            planner=self.coordinator.planner,
+            estimator=self.coordinator.estimator,
+        )
+        try:
+            asked.execute(self.blueprint)
+        except ApplesError:
+            return ()
+        return _answer(asked.deliberation)
+
+
+def _answer(record: Deliberation) -> Answer:
+    chosen = record.chosen
+    return tuple(sorted(host.name for host in chosen.schedule.resources)) if chosen else ()

@@ -1,0 +1,35 @@
+"""What one decision knows: the Information Pool, and where its weather comes from.
+
+Read `pool` (the pool itself: template, specifications, hosts, conditions, model, all of one moment),
+`active` (what can run on this machine), `elsewhere` (which hosts are not this machine), `service`
+(the weather service that is configured), `abroad` (the weather of other machines, over ssh; `history`
+remembers it, `spreading` tells of links nobody probed), `sky` (recorded and live weather, of these
+three and of this machine), `measured` (the pool of a job that runs), `loading` (files and options in, a pool out).
+"""
+
+from apples.agent.information.active import available_here
+from apples.agent.information.elsewhere import elsewhere, is_here, needs_of, own_files
+from apples.agent.information.loading import at_a_glance, load_information, under_live_weather
+from apples.agent.information.measured import as_measured
+from apples.agent.information.pool import MODELS, InformationPool
+from apples.agent.information.service import ServiceSettings, service_settings
+from apples.agent.information.sky import LiveSky, Skies, read_weather
+
+__all__ = [
+    "MODELS",
+    "InformationPool",
+    "LiveSky",
+    "ServiceSettings",
+    "Skies",
+    "as_measured",
+    "at_a_glance",
+    "available_here",
+    "elsewhere",
+    "is_here",
+    "load_information",
+    "needs_of",
+    "own_files",
+    "read_weather",
+    "service_settings",
+    "under_live_weather",
+]

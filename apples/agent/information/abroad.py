@@ -1,0 +1,298 @@
+"""`Abroad`: this moment's weather of other machines, asked of a sensor process on each over ssh."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
+
+from apples.agent.information import history
+from apples.agent.information.elsewhere import is_here
+from apples.agent.information.spreading import shared, spread
+from apples.errors import LaunchError
+from apples.launch.remote import ssh
+from apples.launch.remote.fitness import Fitness
+from apples.launch.remote.preflight import address_towards
+from apples.launch.remote.session import WORDS, SensorSession
+from apples.resources import Host, HostList
+from nws import (
+    AVAILABLE_CPU,
+    BANDWIDTH_TCP,
+    CURRENT_CPU,
+    Measurement,
+    NetworkWeatherService,
+    Reply,
+    RingMemory,
+    SeriesName,
+    Turns,
+    Weather,
+    classic,
+)
+
+ROUNDS = 5
+GREETING_SECONDS = 6.0
+SENSE_SECONDS = 10.0
+LISTEN_SECONDS = 5.0
+PROBE_SECONDS = 5.0
+"""Of one sensor; a probe is three."""
+FRESH_SECONDS = 10.0
+"""A link that was measured so lately is not probed again: two plans in a row cost one."""
+MOST_DELAY = 60.0
+"""Seconds; a measurement that is older when it comes is none of this moment."""
+MOST_SAID = 5
+
+Pair = tuple[str, str]
+Talk = Callable[[str], object]
+Series = dict[SeriesName, list[Measurement]]
+Forecasts = tuple[NetworkWeatherService, NetworkWeatherService]
+
+
+def unheard(line: str) -> None:
+    """Hear nothing: what is unfit stands in the pool as well."""
+    del line
+
+
+class Abroad:
+    """Measures other machines and the links between all hosts of a list, once.
+
+    Hosts that are parts of one machine are measured one after the other, and no two probes share a
+    link (`nws.clique.turns`). What was measured is remembered, and forecast from next time.
+
+    Parameters
+    ----------
+    hosts
+        The list.
+    others
+        Those of it to be measured over ssh.
+    seen
+        What was found on them; a host that is unfit, or has no apples, is not measured.
+    talk
+        Is told, a line each, what could not be measured.
+    """
+
+    def __init__(
+        self,
+        hosts: HostList,
+        others: Sequence[Host],
+        seen: Mapping[str, Fitness],
+        talk: Talk,
+    ) -> None:
+        self._list = hosts
+        self._seen = seen
+        self._talk = talk
+        self._said = 0
+        self._forecasts: Forecasts | None = None
+        fit = [host for host in others if not seen[host.name].refusal]
+        for host in fit:
+            if not seen[host.name].apples:
+                self._say(f"{host.name}: its python has no apples")
+        self._others = [host for host in fit if seen[host.name].apples]
+        self._here = next((host for host in hosts if is_here(host)), None)
+
+    def weather(self, over: float | None = None) -> Weather:
+        """Return the forecasts over so many seconds, from what was measured now and before.
+
+        The first call measures; later ones ask the same measurements for another frame.
+        """
+        if not self._others:
+            return Weather()
+        if self._forecasts is None:
+            self._forecasts = self._measured()
+        return self._forecast(self._forecasts, over)
+
+    def _measured(self) -> Forecasts:
+        """Measure, remember, and return who forecasts hosts and who forecasts links."""
+        measured: Series = {}
+        with ExitStack() as stack:
+            sessions = self._sessions(stack)
+            self._sense(sessions, measured)
+            known = history.recall(self._list)
+            if len(sessions) > 1:
+                self._probe(sessions, known, measured)
+        series = {
+            name: history.joined(known.get(name, []), measured.get(name, []))
+            for name in {*known, *measured}
+        }
+        kept = {
+            name: series[name] if name.peer else history.as_one(series[name], look)
+            for name, look in measured.items()
+        }
+        self._remember(kept)
+        hosts, links = RingMemory(), RingMemory()
+        for name, measurements in series.items():
+            for measurement in measurements:
+                (links if name.peer else hosts).store(measurement)
+        return NetworkWeatherService(hosts), NetworkWeatherService(links, (), classic)
+
+    # ------------------------------------------------------------------- asking
+    def _sessions(self, stack: ExitStack) -> dict[str, SensorSession]:
+        """Start all sensor processes at once; leave out those that do not greet."""
+        begun: dict[str, SensorSession] = {}
+        for host in self._others:
+            argv = ssh.command(ssh.reach(host, self._list), WORDS)
+            begun[host.name] = SensorSession(host.name, argv)
+            stack.callback(begun[host.name].close)
+        if self._here is not None:
+            name = self._here.name
+            begun[name] = SensorSession(name, [sys.executable, *WORDS])
+            stack.callback(begun[name].close)
+        deadline = time.monotonic() + GREETING_SECONDS
+        greeted = {}
+        for name, session in begun.items():
+            try:
+                session.greet(max(0.1, deadline - time.monotonic()))
+            except LaunchError as error:
+                self._say(str(error))
+            else:
+                greeted[name] = session
+        return greeted
+
+    def _sense(self, sessions: Mapping[str, SensorSession], measured: Series) -> None:
+        """Measure CPUs and memory, machines side by side, parts of one machine in turn."""
+
+        def ask(names: Sequence[str]) -> None:
+            for name in filter(sessions.__contains__, names):
+                self._take(
+                    measured, sessions[name], "sense", SENSE_SECONDS, host=name, rounds=ROUNDS
+                )
+
+        machines = self._machines().values()
+        with ThreadPoolExecutor(max(1, len(machines))) as pool:
+            list(pool.map(ask, machines))
+
+    def _probe(self, sessions: Mapping[str, SensorSession], known: Series, found: Series) -> None:
+        """Probe the links of the cliques, as many at once as share nothing."""
+        places, secret = {}, secrets.token_hex()
+        for name, session in sessions.items():
+            place = self._listening(session, secret)
+            if place is not None:
+                places[name] = place
+        turns = Turns({name: self._list[name].site for name in places})
+        with ThreadPoolExecutor(max(1, len(places))) as pool:
+            running: dict[Future[None], Pair] = {}
+            repeated: set[Pair] = set()
+
+            def probe(pair: Pair) -> None:
+                source, target = pair
+                if not _is_fresh(known, pair):
+                    self._take(
+                        found,
+                        sessions[source],
+                        "probe",
+                        3 * PROBE_SECONDS + 1,
+                        host=source,
+                        peer=target,
+                        address=list(places[target]),
+                        secret=secret,
+                        seconds=PROBE_SECONDS,
+                        wide=True,
+                    )
+
+            while True:
+                running |= {pool.submit(probe, pair): pair for pair in turns.begin()}
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    pair = running.pop(future)
+                    turns.done(pair)
+                    if pair not in repeated and _is_news(known, found, pair):
+                        repeated.add(pair)
+                        turns.again(pair)
+
+    def _listening(self, session: SensorSession, secret: str) -> tuple[str, int] | None:
+        """Let a host be probed; return where, None where it cannot."""
+        seen = self._seen.get(session.host)
+        address = seen.address if seen else self._own_address()
+        reply = self._ask(session, "listen", LISTEN_SECONDS, address=address, secret=secret)
+        return reply[0].listening if reply else None
+
+    def _own_address(self) -> str:
+        return address_towards(self._seen[host.name].address for host in self._others)
+
+    def _take(
+        self, found: Series, session: SensorSession, do: str, within: float, /, **what: object
+    ) -> None:
+        """Ask, and keep what was measured, by this machine's clock."""
+        answer = self._ask(session, do, within, **what)
+        if answer is None:
+            return
+        reply, ahead = answer
+        now = time.time()
+        for measurement in reply.measurements:
+            mine = replace(measurement, time=min(now, measurement.time - ahead))
+            if self._is_its_own(mine, session.host) and now - mine.time < MOST_DELAY:
+                found.setdefault(mine.series, []).append(mine)
+
+    def _is_its_own(self, measurement: Measurement, host: str) -> bool:
+        """Whether a host may say this: of itself, towards a host of the list, and possible at all."""
+        name = measurement.series
+        known = name.peer is None or (name.peer != host and name.peer in self._list)
+        share = name.resource in {AVAILABLE_CPU, CURRENT_CPU}
+        return name.host == host and known and (measurement.value <= 1.0 or not share)
+
+    def _ask(
+        self, session: SensorSession, do: str, within: float, /, **what: object
+    ) -> tuple[Reply, float] | None:
+        try:
+            reply, ahead = session.ask(do, within, **what)
+        except LaunchError as error:
+            self._say(str(error))
+            return None
+        for failure in reply.failures:
+            self._say(f"{session.host}: {failure}")
+        return reply, ahead
+
+    # ------------------------------------------------------------ remembering
+    def _remember(self, series: Series) -> None:
+        try:
+            history.remember(self._list, series)
+        except OSError as error:
+            self._say(f"{error.filename}: {error.strerror}; nothing is remembered")
+
+    def _forecast(self, forecasts: Forecasts, over: float | None) -> Weather:
+        """Return the weather of all hosts and links.
+
+        A link is probed once a plan: its next measurement is the next plan's, and no frame of this one.
+        """
+        hosts, links = forecasts
+        sky, between, machines = hosts.weather(over), links.weather(), self._machines()
+        whole = {m: max(self._seen[h].memory for h in parts) for m, parts in machines.items()}
+        sky = replace(
+            sky,
+            free_memory=shared(sky.free_memory, machines, whole),
+            latency=between.latency,
+            bandwidth=between.bandwidth,
+        )
+        return spread(sky, {host.name: host.site for host in self._list})
+
+    def _machines(self) -> dict[str, list[str]]:
+        """Return the hosts that are parts of each machine."""
+        machines: dict[str, list[str]] = {}
+        for host in self._others:
+            machines.setdefault(self._seen[host.name].machine or host.name, []).append(host.name)
+        return machines
+
+    def _say(self, what: str) -> None:
+        """Say what could not be measured; the first few times."""
+        self._said += 1
+        if self._said <= MOST_SAID:
+            self._talk(f"warning: not measured: {what}")
+        elif self._said == MOST_SAID + 1:
+            self._talk("warning: not measured: more of the like")
+
+
+def _is_fresh(known: Series, pair: Pair) -> bool:
+    """Whether a link was measured a moment ago."""
+    old = known.get(SeriesName(BANDWIDTH_TCP, *pair))
+    return bool(old) and time.time() - old[-1].time < FRESH_SECONDS if old else False
+
+
+def _is_news(known: Series, found: Series, pair: Pair) -> bool:
+    """Whether what was measured of a link is unlike what is remembered: measured once more then."""
+    name = SeriesName(BANDWIDTH_TCP, *pair)
+    old, new = known.get(name, []), found.get(name, [])
+    return bool(old and new) and len(history.joined(old, new)) == len(new)

@@ -1,0 +1,128 @@
+"""Measurements of other machines, remembered from run to run in the state directory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from apples.resources import Host
+from apples.storage import state
+from nws import Measurement, SeriesName
+
+DOCUMENT = "measurements"
+KEPT = 50
+"""Of one series."""
+MOST_SERIES = 5000
+OLDEST_SECONDS = 86400.0
+BREAK = 0.25
+"""A series whose new measurements are all by so much above or below is another one: the old are forgotten."""
+
+
+def recall(hosts: Iterable[Host], now: float | None = None) -> dict[SeriesName, list[Measurement]]:
+    """Return what is remembered of `hosts`, oldest first; entries that make no sense are left out."""
+    by_identity = {host.identity: host.name for host in hosts}
+    now = time.time() if now is None else now
+    found: dict[SeriesName, list[Measurement]] = {}
+    document = state.read(DOCUMENT).get("series")
+    for entry in document if isinstance(document, list) else ():
+        series = _series(entry, by_identity)
+        if series is not None:
+            kept = [m for m in _samples(series, entry) if now - OLDEST_SECONDS < m.time <= now]
+            found[series] = sorted(kept, key=lambda m: m.time)
+    return found
+
+
+def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measurement]]) -> None:
+    """Replace what is remembered of these series.
+
+    Raises
+    ------
+    OSError
+        The state directory cannot be written.
+    """
+    identity = {host.name: host.identity for host in hosts}
+    fresh = {
+        (name.resource, identity[name.host], identity[name.peer] if name.peer else None): [
+            [m.time, m.value] for m in values[-KEPT:]
+        ]
+        for name, values in measured.items()
+    }
+
+    def change(document: state.Document) -> state.Document:
+        old = document.get("series")
+        others = [e for e in old if _key(e) not in fresh] if isinstance(old, list) else []
+        mine = [
+            {"resource": r, "host": h, "peer": p, "samples": s} for (r, h, p), s in fresh.items()
+        ]
+        return {"schema": "apples.measurements/1", "series": [*others, *mine][-MOST_SERIES:]}
+
+    state.update(DOCUMENT, change)
+
+
+def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:
+    """Return a series' old and new measurements, or only the new where it has become another one.
+
+    Examples
+    --------
+    >>> name = SeriesName("bandwidthTcp", "ada", "bob")
+    >>> old = [Measurement(name, t, 100e6) for t in (1.0, 2.0)]
+    >>> len(joined(old, [Measurement(name, 3.0, 95e6)])), len(joined(old, [Measurement(name, 3.0, 1e6)]))
+    (3, 1)
+    """
+    if not new or not old:
+        return [*old, *new]
+    usual = median(m.value for m in old[-KEPT:])
+    low, high = usual * (1 - BREAK), usual * (1 + BREAK)
+    if all(m.value < low for m in new) or all(m.value > high for m in new):
+        return list(new)
+    return [*old, *new]
+
+
+def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[Measurement]:
+    """Return a host's series in which the measurements of a look, its last, are one: their mean.
+
+    As they are, a fraction of a second apart and the next look minutes later, they would pass for a regular
+    series of which hundreds are missing, and a forecaster would go through every one of those.
+
+    Examples
+    --------
+    >>> name = SeriesName("availableCpu", "ada")
+    >>> look = [Measurement(name, 60.0, 0.4), Measurement(name, 60.1, 0.6)]
+    >>> [(m.time, m.value) for m in as_one([Measurement(name, 1.0, 1.0), *look], look)]
+    [(1.0, 1.0), (60.1, 0.5)]
+    """
+    if not look:
+        return list(series)
+    mean = sum(m.value for m in look) / len(look)
+    return [*series[: -len(look)], replace(look[-1], value=mean)]
+
+
+def _key(entry: object) -> tuple[Any, ...]:
+    if not isinstance(entry, dict):
+        return ()
+    return tuple(str(v) if v else None for v in map(entry.get, ("resource", "host", "peer")))
+
+
+def _series(entry: object, by_identity: Mapping[str, str]) -> SeriesName | None:
+    resource, host, peer = (*_key(entry), None, None, None)[:3]
+    if not resource or host not in by_identity or (peer and peer not in by_identity):
+        return None
+    try:
+        return SeriesName(resource, by_identity[host], by_identity[peer] if peer else None)
+    except ValueError:
+        return None
+
+
+def _samples(series: SeriesName, entry: Mapping[str, Any]) -> list[Measurement]:
+    samples = entry.get("samples")
+    return [
+        Measurement(series, float(pair[0]), float(pair[1]))
+        for pair in (samples if isinstance(samples, list) else [])[-KEPT:]
+        if isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(x) in {int, float} and math.isfinite(x) and x >= 0 for x in pair)
+    ]

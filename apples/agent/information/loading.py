@@ -1,0 +1,165 @@
+"""Files and options in, `InformationPool` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import hat
+from apples.agent.conditions import Conditions
+from apples.agent.information.abroad import Talk, unheard
+from apples.agent.information.elsewhere import elsewhere, needs_of
+from apples.agent.information.pool import MODELS, InformationPool
+from apples.agent.information.service import service_settings
+from apples.agent.information.sky import GLANCE, ROUNDS, Skies, read_weather
+from apples.agent.model_checks import check_model
+from apples.agent.models import Learned, recall
+from apples.errors import UsageError
+from apples.launch.remote.fitness import Fitness
+from apples.launch.remote.preflight import preflight
+from apples.plugins import resolve
+from apples.resources import Host, HostList, read_host_list
+from nws import Weather
+
+Settings = Mapping[str, str | float]
+Others = Callable[[HostList], Sequence[Host]]
+
+
+def load_information(
+    hosts: str | Path,
+    template: str | Path,
+    user: str | Path,
+    *,
+    settings: Settings | None = None,
+    weather: str = "static",
+    model: str | None = None,
+    others: Others = elsewhere,
+    talk: Talk = unheard,
+) -> InformationPool:
+    """Return the pool for a host list, a template and user specifications.
+
+    Parameters
+    ----------
+    settings
+        Parameters of the template to set, such as ``{"grid": 2000}``.
+    weather
+        ``static`` (the host list's values alone: no calibration, nothing learned, no state directory),
+        ``live`` (the weather service that is configured, else sensors, here and over ssh; and what is
+        remembered), or a recorded weather file.
+    model
+        In place of the specification's and the template's.
+    others
+        Which hosts of the list are other machines, measured over ssh; default: those that the list
+        says are.
+    talk
+        Is told, a line each, what could not be measured.
+
+    Raises
+    ------
+    hat.DocumentError
+        What is wrong in the files, with file, line and field.
+    UsageError
+        An unknown model, or a weather that is neither a word nor a file.
+    """
+    application_template = hat.read(template, hat.ApplicationTemplate)
+    specifications = hat.read(user, hat.UserSpecifications)
+    host_list = read_host_list(hosts)
+    _check_names(specifications, host_list, user)
+    application = application_template.bind(settings or {})
+    chosen_model = model or specifications.preferences.model or application.model
+    make_model = resolve(chosen_model, MODELS, "model")
+    learned = Learned()
+    if weather != "static":
+        learned = recall(application_template.name, application_template.version)
+    information = InformationPool(
+        application_template,
+        application,
+        specifications,
+        Conditions(host_list, Weather()),
+        learned,
+        Path(template).resolve().parent,
+        make_model,
+    )
+    information = under(weather, information, others, talk)
+    if chosen_model not in MODELS:
+        check_model(information.model, host_list.hosts, application.rows)
+    return information
+
+
+def under(
+    weather: str, information: InformationPool, others: Others, talk: Talk
+) -> InformationPool:
+    """Return the pool under the weather a user asks for by a word or a file."""
+    if weather == "static":
+        return information
+    if weather == "live":
+        return under_live_weather(information, others, talk)
+    if not Path(weather).exists():
+        raise UsageError(
+            f"--weather '{weather}': neither static nor live, and no file of that name"
+        )
+    return information.under(read_weather(weather), source=weather)
+
+
+def _check_names(
+    specifications: hat.UserSpecifications, hosts: HostList, source: str | Path
+) -> None:
+    """Refuse a specification that names a host or site the list does not have."""
+    machines, sites = {host.name for host in hosts}, {host.site for host in hosts}
+    limits, preferences = specifications.constraints, specifications.preferences
+    reference = specifications.objective.reference
+    asked: Sequence[tuple[tuple[str, str], Sequence[str], str, set[str]]] = (
+        (("constraints", "hosts"), limits.hosts, "host", machines),
+        (("constraints", "sites"), limits.sites, "site", sites),
+        (("constraints", "exclude"), limits.exclude, "host or site", machines | sites),
+        (("constraints", "no_access"), limits.no_access, "host or site", machines | sites),
+        (("preferences", "prefer"), preferences.prefer, "host or site", machines | sites),
+        (("preferences", "avoid"), preferences.avoid, "host or site", machines | sites),
+        (("objective", "reference"), [reference] if reference else [], "host", machines),
+    )
+    document = hat.Document.read(source)
+    problems = [
+        document.problem(
+            field if field[1] == "reference" else (*field, k),
+            f"'{name}' is no {kind} of {hosts.source}",
+            hat.nearest(name, sorted(known)),
+        )
+        for field, names, kind, known in asked
+        for k, name in enumerate(names)
+        if name not in known
+    ]
+    if problems:
+        raise hat.DocumentError(problems)
+
+
+def at_a_glance(information: InformationPool, others: Others = elsewhere) -> InformationPool:
+    """Return the pool under the weather of a moment while an application runs: measured as briefly as can be."""
+    return under_live_weather(information, others, rounds=GLANCE)
+
+
+def under_live_weather(
+    information: InformationPool,
+    others: Others = elsewhere,
+    talk: Talk = unheard,
+    rounds: int = ROUNDS,
+) -> InformationPool:
+    """Return the pool under this moment's weather, of so many rounds, and with what is remembered by now."""
+    template, hosts = information.template, information.hosts
+    refused = information.specifications.constraints.refusal
+    abroad = [host for host in others(hosts) if refused(host.name, host.site) is None]
+
+    def look(far: Sequence[Host]) -> Mapping[str, Fitness]:
+        seen = preflight(far, hosts, needs_of(information))
+        for name, one in seen.items():
+            if one.refusal:
+                talk(f"warning: {name} cannot be used: {one.refusal}")
+        return seen
+
+    skies = Skies(hosts, service_settings(), abroad, look, talk, rounds)
+    return replace(
+        information,
+        conditions=skies.conditions(),
+        outlook=skies.conditions,
+        learned=recall(template.name, template.version),
+    ).knowing(skies.seen)

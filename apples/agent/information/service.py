@@ -1,0 +1,119 @@
+"""The weather from a Network Weather Service that is configured, for the hosts of a list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from apples.errors import UsageError
+from apples.resources import Host
+from apples.storage import state
+from nws import Client, Forecast, ServiceError, Weather
+
+DEADLINE = 5.0
+"""Seconds that the service may take to answer."""
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Where the service is, what it is shown, and whose certificates are trusted."""
+
+    url: str
+    token: str
+    certificate: Path | None = None
+
+
+def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSettings | None:
+    """Return the service that is configured; None if there is none.
+
+    ``NWS_SERVICE`` (URL), ``NWS_TOKEN_FILE`` and ``NWS_CERTIFICATE``; without the first the one that
+    ``nws serve`` runs for this user on this machine. An empty ``NWS_SERVICE`` means none.
+
+    Raises
+    ------
+    UsageError
+        A service without a token that can be read.
+    """
+    home = state.directory() / "nws"
+    url = environment.get("NWS_SERVICE")
+    if url is None:
+        try:
+            url = (home / "url").read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+    if not url:
+        return None
+    path = Path(environment.get("NWS_TOKEN_FILE") or home / "token")
+    certificate = environment.get("NWS_CERTIFICATE")
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"token of the weather service {url}: {path}: {reason}") from None
+    return ServiceSettings(url, token, Path(certificate) if certificate else None)
+
+
+def ask(settings: ServiceSettings, over: float | None) -> Weather:
+    """Return the weather of a service over so many seconds: what is stale there is not in it.
+
+    Raises
+    ------
+    UsageError
+        It refuses us: the address, the token or its scope is wrong. Permanent.
+    ServiceError
+        It does not answer, or cannot now. Transient.
+    """
+    try:
+        with Client(
+            settings.url, settings.token, certificate=settings.certificate, deadline=DEADLINE
+        ) as client:
+            return client.weather(over)
+    except ServiceError as error:
+        if error.transient:
+            raise
+        raise UsageError(f"weather service {error}") from None
+    except ValueError as error:  # not a weather
+        raise UsageError(f"weather service {settings.url}: {error}") from None
+
+
+def by_names_of(hosts: Sequence[Host], weather: Weather) -> Weather:
+    """Return the part of a weather that is of these hosts, under the names that the list gives them.
+
+    A host of the list is the host of that name, else, if it is not a part of a machine, the one that
+    is named as its address.
+    """
+    known = {*weather.cpu, *weather.free_memory}
+    known |= {end for pair in (*weather.latency, *weather.bandwidth) for end in pair}
+    told = {h.name: h.name if h.name in known or h.cpus else h.reached_at for h in hosts}
+    pairs = {(a, b): (told[a], told[b]) for a in told for b in told if a != b}
+    return Weather(
+        weather.time,
+        cpu=_renamed(told, weather.cpu),
+        current_cpu=_renamed(told, weather.current_cpu),
+        competitors=_renamed(told, weather.competitors),
+        free_memory=_renamed(told, weather.free_memory),
+        latency=_renamed(pairs, weather.latency),
+        bandwidth=_renamed(pairs, weather.bandwidth),
+    )
+
+
+def joined(first: Weather, second: Weather) -> Weather:
+    """Return both; where both know something the first is believed."""
+    return Weather(
+        max(first.time, second.time),
+        cpu={**second.cpu, **first.cpu},
+        current_cpu={**second.current_cpu, **first.current_cpu},
+        competitors={**second.competitors, **first.competitors},
+        free_memory={**second.free_memory, **first.free_memory},
+        latency={**second.latency, **first.latency},
+        bandwidth={**second.bandwidth, **first.bandwidth},
+    )
+
+
+def _renamed(names: Mapping[Key, Key], table: Mapping[Key, Forecast]) -> dict[Key, Forecast]:
+    return {ours: table[theirs] for ours, theirs in names.items() if theirs in table}

@@ -1,0 +1,224 @@
+"""Feedback: the prediction against what happened, and what the next prediction learns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from apples.agent.forgetting import FORGETTING
+from apples.agent.information import InformationPool
+from apples.agent.model import Seconds, rivals
+from apples.agent.models import learn
+from apples.launch.actuator import HostTimes, Outcome
+from apples.resources import Host
+from apples.schedule import Estimate
+
+LEAST_DRAG = 0.1
+"""A run that took less than a tenth of what the model says was no run of this model."""
+LEAST_RIVALS = 0.5
+"""Where the others of a set rival the longest less (`model.rivals`), a run says nothing of drag."""
+WEIGHTY = 0.2
+"""Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
+program says of them."""
+LEAST_COMPUTE = 0.2
+"""A host that is to compute for a smaller share of an iteration shows what an iteration costs beside its rows,
+and not its pace."""
+LEAST_BORDER = 0.02
+"""Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
+the program waiting for its CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One host: predicted and measured seconds of one iteration.
+
+    `processor` is the processor time of one slot's computing, `wait` the waiting for late neighbours;
+    None where the program does not say.
+    """
+
+    host: str
+    rows: int
+    predicted_compute: float
+    measured_compute: float
+    processor: float | None
+    predicted_communicate: float
+    measured_communicate: float
+    wait: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionCheck:
+    """How far the prediction was off.
+
+    Attributes
+    ----------
+    off
+        Measured over predicted iteration time, less 1.
+    inside
+        Whether the measured time lies in the promised interval; None without one, as where no
+        forecast error is known.
+    iteration_seconds
+        Measured mean of an iteration.
+    hosts
+        Per host, in strip order.
+    """
+
+    off: float
+    inside: bool | None
+    iteration_seconds: float
+    hosts: tuple[HostCheck, ...]
+
+
+def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
+    """Return the comparison of an estimate with what was measured."""
+    times = {one.host: one for one in outcome.hosts}
+    count = max(1, outcome.iterations)
+    hosts = []
+    for predicted in estimate.hosts:
+        measured = times.get(predicted.host.name) or HostTimes(predicted.host.name, 0.0, 0.0)
+        hosts.append(
+            HostCheck(
+                predicted.host.name,
+                int(predicted.rows),
+                predicted.compute_seconds,
+                measured.compute_seconds / count,
+                None if measured.processor_seconds is None else measured.processor_seconds / count,
+                predicted.communicate_seconds,
+                measured.communicate_seconds / count,
+                None if measured.wait_seconds is None else measured.wait_seconds / count,
+            )
+        )
+    inside, (low, high) = None, estimate.interval or (0.0, 0.0)
+    if low < high and estimate.iterations == outcome.iterations:
+        inside = low <= outcome.seconds <= high
+    off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
+    return PredictionCheck(off, inside, outcome.iteration_seconds, tuple(hosts))
+
+
+def remember(result: PredictionCheck, information: InformationPool) -> None:
+    """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
+
+    What was measured is compared with the mean that was predicted: neither the user's risk nor the
+    drag is a host's pace, nor is what a calibrated host is slower by in company. Where the program reports
+    processor time, the pace is that over the dedicated speed, and what others took of the CPU is left to the
+    forecasts; else it is wall time over prediction.
+    """
+    hosts = [information.hosts[one.host] for one in result.hosts]
+    rows = np.array([float(one.rows) for one in result.hosts])
+    learned, together = information.learned, len(hosts) > 1
+    undragged = replace(information.without_risk(), learned=replace(learned, drag=1.0))
+    model = undragged.model
+    compute = model.computation(hosts, rows)
+    beside = learned.company if together and model.knows_company else {}
+    taught = {
+        host.identity: ratio
+        for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
+        if seconds >= LEAST_COMPUTE * result.iteration_seconds
+        and (ratio := _pace(one, seconds, beside.get(host.identity, 1.0), information)) is not None
+    }
+    borders = model.communication(hosts).tolist()
+    overlap = _overlap(result, borders)
+    # What a calibrated host was slower by it owes to the others.
+    calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
+    owed = calibrated if together and model.knows_company else frozenset()
+    company = {name: ratio for name, ratio in taught.items() if name in owed}
+    pace = {name: ratio for name, ratio in taught.items() if name not in owed}
+    known = {n for n in taught if n in (learned.company if n in owed else learned.pace)}
+    paced = compute * [
+        taught.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
+        for host in hosts
+    ]
+    template = information.template
+    # A host alone waited for nobody: it says nothing of drag.
+    at_borders = [seconds * (overlap or 1.0) for seconds in borders]
+    drag = _drag(result, paced, at_borders, learned.drag) if together else None
+    longest = model.longest_border(hosts)
+    learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
+
+
+def _drag(
+    result: PredictionCheck, compute: Seconds, at_borders: Sequence[float], known: float
+) -> float | None:
+    """Return what is left between the model and the iteration: the drag that explains it.
+
+    None where no host's computing weighs, or where all waited for one and nobody else could be late: such a
+    run neither teaches nor denies the drag that is known.
+
+    `compute` is what the model says of each host with what this run taught of its pace, `at_borders` what it
+    says of its borders times what this run found of them. Taking the measured times instead would count
+    twice what a wrong share of the CPU has done to both.
+    """
+    factors = [
+        (result.iteration_seconds - border) / seconds
+        for seconds, border in zip(compute.tolist(), at_borders, strict=True)
+        if seconds > LEAST_COMPUTE * result.iteration_seconds
+    ]
+    if not factors:
+        return None
+    factor, weight = max(float(min(factors)), LEAST_DRAG), rivals(compute)
+    if max(factor, known) <= 1.0:  # nobody's lateness, and so all hosts'
+        return factor
+    if weight < LEAST_RIVALS:
+        return None
+    return max(1.0 + (factor - 1.0) / weight, LEAST_DRAG)
+
+
+def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
+    """Return measured over predicted time at the borders; None where there were none worth the name.
+
+    Two bounds, of which the lower counts. No host has more for its borders than its computing leaves of the
+    iteration, and who has least for what its borders are to take waits least: said where those weigh. (A plan
+    that gave the borders too long keeps that promise by itself: whoever has them waits for the others.) And
+    there is what the program says of its borders.
+    """
+    told = _told_of_borders(result, predicted)
+    whole = result.iteration_seconds
+    left = [
+        ((whole - one.measured_compute) / seconds, seconds)
+        for one, seconds in zip(result.hosts, predicted, strict=True)
+        if seconds > 0 and 0 < one.measured_compute < whole
+    ]
+    if len(left) == len(predicted) and min(left)[1] > WEIGHTY * whole:
+        return min(left)[0] if told is None else min(min(left)[0], told)
+    return told
+
+
+def _told_of_borders(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
+    """Return what the program says of its borders, over what is predicted; None where it says nothing.
+
+    One that cannot tell waiting from communicating reports both as one: then the host that spent least
+    waited least, and it alone speaks for the borders.
+    """
+    at_borders = [
+        (one.measured_communicate, seconds, one.wait)
+        for one, seconds in zip(result.hosts, predicted, strict=True)
+        if seconds > LEAST_BORDER * result.iteration_seconds and one.measured_communicate > 0
+    ]
+    if not at_borders:
+        return None
+    if any(wait is None for _, _, wait in at_borders):
+        at_borders = [min(at_borders, key=lambda border: border[0])]
+    return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
+
+
+def _is_calibrated(host: Host, information: InformationPool) -> bool:
+    return information.learned.speed(host.identity, information.implementation(host)) is not None
+
+
+def _pace(
+    one: HostCheck, predicted: float, beside: float, information: InformationPool
+) -> float | None:
+    """Return how many times longer the host computed than its speed function says; None if unknown.
+
+    `beside` is what is known of its factor in company, which `predicted` has in it.
+    """
+    if one.processor is not None:
+        host = information.hosts[one.host]
+        rows = one.rows / host.slots
+        dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
+        return one.processor / (dedicated * beside) if one.processor > 0 else None
+    if predicted > 0 and one.measured_compute > 0:
+        return one.measured_compute / predicted
+    return None

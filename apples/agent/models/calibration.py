@@ -1,0 +1,226 @@
+"""Calibration: measured speed functions per host and application version, and what runs taught since.
+
+`apples calibrate` stores the kernel's measured seconds per point at several strip sizes. Each run then
+says how much slower or faster the host really was and how much of the modelled communication it saw;
+both are remembered with forgetting, so that a machine that changed is believed again after a few runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from apples.agent.forgetting import blend, blend_spread, bounded, is_positive
+from apples.agent.model import SpeedFunction
+from apples.agent.overlap import PLAIN, Overlap
+from apples.resources import Host
+from apples.storage import state
+
+KEPT_SCORES = 200
+ROUNDING = 1e-9
+"""A larger strip never takes less time, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is remembered of one application version.
+
+    Attributes
+    ----------
+    speeds
+        Measured speed functions: host (`Host.identity`) -> implementation -> function.
+    pace
+        Measured over modelled compute time, by host, from runs.
+    company
+        The same beside `pace` for a calibrated host that is not alone: memory and caches it shares then.
+    overlap
+        Measured over modelled communication time, from runs.
+    drag
+        Factor on all computing that is left between the model and the iterations of past runs: in each
+        of them somebody is late, and not always the same host.
+    spread
+        Relative standard deviation of each host's `pace` from run to run.
+    overlap_spread
+        The same of `overlap`.
+    scores
+        Whether each past run ended inside its 10-90 % interval, oldest first.
+    """
+
+    speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
+    pace: Mapping[str, float] = field(default_factory=dict)
+    overlap: Overlap = PLAIN
+    drag: float = 1.0
+    spread: Mapping[str, float] = field(default_factory=dict)
+    overlap_spread: float = 0.0
+    scores: Sequence[bool] = ()
+    company: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of past runs that ended inside the promised interval."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    def company_of(self, hosts: Iterable[Host]) -> dict[str, float]:
+        """Return the factors of `company` by the hosts' names; hosts without one are left out."""
+        return {h.name: self.company[h.identity] for h in hosts if h.identity in self.company}
+
+    def speed(self, host: str, implementation: str) -> SpeedFunction | None:
+        """Return the speed function of a host, corrected by its runs; None when never calibrated."""
+        measured = self.speeds.get(host, {}).get(implementation)
+        if measured is None:
+            return None
+        corrected = measured.scaled(self.pace.get(host, 1.0))
+        spread = math.hypot(measured.error, self.spread.get(host, 0.0))
+        return replace(corrected, error=spread)
+
+
+def document_name(application: str, version: str) -> str:
+    """Return the name of the state document of one application version."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{application}-{version}")
+    return f"learned-{safe}"
+
+
+def recall(application: str, version: str) -> Learned:
+    """Return what is remembered of an application version; entries that make no sense are left out."""
+    document = state.read(document_name(application, version))
+    speeds: dict[str, dict[str, SpeedFunction]] = {}
+    for host, by_implementation in _mapping(document.get("speeds")).items():
+        for implementation, entry in _mapping(by_implementation).items():
+            function = _speed_function(entry)
+            if function is not None:
+                speeds.setdefault(host, {})[implementation] = function
+    overlap = Overlap.recalled(document.get("overlap"))
+    return Learned(
+        speeds,
+        _factors(document.get("pace")),
+        overlap,
+        _factor(document.get("drag")),
+        _factors(document.get("spread")),
+        _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
+        tuple(bool(x) for x in _sequence(document.get("scores"))),
+        _factors(document.get("company")),
+    )
+
+
+def store_speeds(
+    application: str, version: str, host: str, measured: Mapping[str, SpeedFunction]
+) -> None:
+    """Remember the speed functions of a host; what its runs taught about the old ones is forgotten."""
+
+    def change(document: state.Document) -> state.Document:
+        functions = {
+            name: {
+                "rows": f.rows,
+                "seconds_per_point": f.seconds_per_point,
+                "error": f.error,
+                "columns": f.columns,
+            }
+            for name, f in measured.items()
+        }
+        document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
+        for field_ in ("pace", "spread", "company"):
+            others = _mapping(document.get(field_)).items()
+            document[field_] = {name: value for name, value in others if name != host}
+        return document
+
+    state.update(document_name(application, version), change)
+
+
+def learn(
+    application: str,
+    version: str,
+    pace: Mapping[str, float],
+    overlap: float | None,
+    drag: float | None,
+    inside: bool | None,
+    company: Mapping[str, float] | None = None,
+    longest: float = 0.0,
+) -> None:
+    """Remember one run: measured over predicted compute time of each host, and of communication.
+
+    Parameters
+    ----------
+    pace
+        By host: measured over predicted compute seconds, the prediction including the pace so far.
+    overlap
+        Measured over predicted communication seconds, likewise; None when there was none.
+    drag
+        Factor on all computing that explains the iteration time, beside the pace of each host; None where
+        it was a lone host's.
+    inside
+        Whether the run ended inside its interval; None when it had none.
+    company
+        As `pace`, of calibrated hosts in a run of several.
+    longest
+        Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
+    """
+
+    def change(document: state.Document) -> state.Document:
+        _learn_paces(document, pace, company or {})
+        if overlap is not None and is_positive(overlap):
+            _learn_overlap(document, overlap, longest)
+        if drag is not None:
+            known_drag = document.get("drag")
+            document["drag"] = blend(known_drag, drag / _factor(known_drag))
+        if inside is not None:
+            document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
+        return document
+
+    state.update(document_name(application, version), change)
+
+
+def _learn_paces(
+    document: state.Document, pace: Mapping[str, float], company: Mapping[str, float]
+) -> None:
+    spread = _factors(document.get("spread"))
+    for name, taught in (("pace", pace), ("company", company)):
+        known = _factors(document.get(name))
+        for host, ratio in taught.items():
+            if is_positive(ratio):
+                spread[host] = blend_spread(spread.get(host), ratio, host not in known)
+                known[host] = blend(known.get(host), ratio)
+        document[name] = known
+    document["spread"] = spread
+
+
+def _learn_overlap(document: state.Document, ratio: float, longest: float) -> None:
+    before = Overlap.recalled(document.get("overlap"))
+    spread = document.get("overlap_spread") if before.points else None
+    document["overlap_spread"] = blend_spread(spread, ratio, not before.points)
+    document["overlap"] = before.taught(ratio, longest).stored()
+
+
+def _speed_function(entry: Any) -> SpeedFunction | None:
+    entry = _mapping(entry)
+    rows = [float(r) for r in _sequence(entry.get("rows")) if is_positive(r)]
+    points = [float(s) for s in _sequence(entry.get("seconds_per_point")) if is_positive(s)]
+    error = entry.get("error", 0.0)
+    if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
+        return None
+    times = [r * s for r, s in zip(rows, points, strict=True)]
+    if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
+        return None
+    error = float(error) if is_positive(error) else 0.0
+    columns = entry.get("columns", 0)
+    return SpeedFunction(
+        tuple(rows), tuple(points), error, int(columns) if is_positive(columns) else 0
+    )
+
+
+def _factor(value: Any, unknown: float = 1.0) -> float:
+    return bounded(value) if is_positive(value) else unknown
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _factors(value: Any) -> dict[str, float]:
+    return {k: bounded(v) for k, v in _mapping(value).items() if is_positive(v)}

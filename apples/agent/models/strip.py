@@ -1,0 +1,290 @@
+"""`StripModel`: T_i = A_i P_i + C_i for a grid cut into strips, one a host (Berman et al. 1996, section 2.1).
+
+A_i = columns * rows_i; P_i = seconds_per_point / (cpu * slots); C_i sums, over the strip's neighbours,
+sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i + C_i); sections 2.1 and
+4.3.4 and the linearity of the system need C_i outside, so that is what is meant.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from apples.agent.conditions import LEAST_SHARE, Conditions, co_located, error_of, shortfall_of
+from apples.agent.model import (
+    ModelTemplate,
+    Rows,
+    RowsWithin,
+    Seconds,
+    SpeedFunction,
+    dragged,
+    rows_by_bisection,
+)
+from apples.agent.overlap import PLAIN, Overlap
+from apples.resources import Host
+from hat import Application
+from nws import available_share
+
+MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
+"""sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
+
+
+@dataclass(frozen=True)
+class StripModel(ModelTemplate):
+    """The strip model with latency, under one set of conditions.
+
+    Attributes
+    ----------
+    application
+        Grid, element size and border traffic (`hat.Application`).
+    conditions
+        CPU, memory and links.
+    speeds
+        `SpeedFunction` of each host, by name.
+    overlap
+        Factor on each border, learned from runs: 1 is the paper's sum of sends and receives.
+    overlap_error
+        Relative standard deviation of that factor.
+    drag
+        Factor on the computing learned from runs, where all are done together: every iteration waits for
+        whoever is late in it (`model.dragged` has the others).
+    company
+        Factor on a host's computing where it is not alone, by name; 1 for others.
+    risk
+        How many mean absolute forecast errors later than the mean to plan for.
+    memory_limit
+        The user's own bound on the bytes of a strip.
+    """
+
+    application: Application
+    conditions: Conditions
+    speeds: Mapping[str, SpeedFunction]
+    overlap: Overlap = PLAIN
+    overlap_error: float = 0.0
+    drag: float = 1.0
+    risk: float = 0.0
+    memory_limit: float | None = None
+    company: Mapping[str, float] = field(default_factory=dict)
+    _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+    _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    _site_border: dict[tuple[str, str], float] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _own_links: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._co_located.update(co_located(self.conditions))
+        self._own_links.update(self.conditions.hosts_with_own_links())
+
+    @property
+    def knows_company(self) -> bool:
+        """Whether it has a factor of its own for hosts that are not alone: yes."""
+        return True
+
+    @property
+    def shares_processors(self) -> bool:
+        """Whether two hosts of the list stand for the same CPUs of one machine."""
+        return bool(self._co_located)
+
+    # ---------------------------------------------------------------- computation
+    def share(self, host: Host, present: frozenset[str]) -> float:
+        """Return the share of a CPU one of our processes on `host` gets beside the hosts `present`.
+
+        The weather says what one new process would get; ours are several: the host's own slots, and
+        the ranks of hosts of the set that stand for the same CPUs.
+        """
+        forecast = self.conditions.cpu(host).value
+        if not self.conditions.measured(host):
+            return forecast
+        neighbours = self._co_located.get(host.name, frozenset()) & present
+        ours = host.slots + sum(self.conditions.hosts[name].slots for name in neighbours)
+        if ours == 1:
+            return max(LEAST_SHARE, forecast)
+        width = self.conditions.width(host)
+        others = self.conditions.competitors(host)
+        return max(LEAST_SHARE, available_share(others, width, ours))
+
+    def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
+        """Return the places in the set of `host` and of those that share its CPUs."""
+        names = self._co_located[host.name] | {host.name}
+        return [i for i, one in enumerate(resources) if one.name in names]
+
+    def _row_seconds(self, host: Host, present: frozenset[str], rows: float) -> float:
+        """Return p_i: seconds for one row when the strip has `rows` rows."""
+        cpu = self.conditions.cpu(host)
+        speed = self.speeds[host.name].at(rows / host.slots)
+        mean = self.application.columns * speed * self._beside_others(host)
+        mean /= self.share(host, present) * host.slots
+        return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
+
+    def _beside_others(self, host: Host) -> float:
+        """Return the factor on a host's computing that it owes to the others of its set."""
+        return self.drag * self.company.get(host.name, 1.0)
+
+    def _constant_row_seconds(self, host: Host) -> float | None:
+        """Return p_i where it depends on nothing but the host, else None."""
+        if host.name in self._co_located or len(self.speeds[host.name].rows) > 1:
+            return None
+        known = self._seconds_per_row.get(host.name)
+        if known is None:
+            known = self._row_seconds(host, frozenset(), 1.0)
+            self._seconds_per_row[host.name] = known
+        return known
+
+    def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
+        """Return A_i P_i; who shares CPUs leaves them to the others when done; who is done early drags nobody."""
+        seconds = self._at_full_crowd(resources, rows)
+        done: set[str] = set()
+        for host in resources:
+            if host.name in self._co_located and host.name not in done:
+                places = self._together(host, resources)
+                done.update(resources[i].name for i in places)
+                if len(places) > 1:
+                    seconds[places] = self._one_after_the_other(
+                        [resources[i] for i in places], seconds[places]
+                    )
+        if len(resources) > 1 and self.drag != 1.0:
+            seconds *= dragged(seconds, self.drag) / self.drag
+        return seconds
+
+    def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
+        """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
+
+        Processor sharing: while k processes of ours are left beside m others, each gets
+        width / (m + k); whoever is done hands its part on.
+        """
+        width = self.conditions.width(hosts[0])
+        others = self.conditions.competitors(hosts[0])
+        slots = np.array([host.slots for host in hosts])
+        full = available_share(others, width, int(slots.sum()))
+        finished, clock, served = np.zeros(len(hosts)), 0.0, 0.0
+        order = np.argsort(crowded, kind="stable")
+        for place, i in enumerate(order):
+            left = int(slots[order[place:]].sum())
+            pace = available_share(others, width, left) / full
+            clock += (crowded[i] - served) / pace
+            served = crowded[i]
+            finished[i] = clock
+        return finished
+
+    def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
+        """Return p_i at equal strips, none of the hosts done before the others."""
+        equal = np.full(len(resources), total / max(1, len(resources)))
+        return np.asarray(self._at_full_crowd(resources, equal) / equal)
+
+    def _at_full_crowd(self, resources: Sequence[Host], rows: Rows) -> Seconds:
+        """Return A_i P_i as if all hosts that share CPUs worked to the end; alone, one waits for nobody."""
+        present: frozenset[str] | None = None
+        seconds = np.empty(len(resources))
+        for i, (host, strip) in enumerate(zip(resources, np.asarray(rows).tolist(), strict=True)):
+            per_row = self._constant_row_seconds(host)
+            if per_row is None:
+                if present is None:
+                    present = frozenset(h.name for h in resources)
+                per_row = self._row_seconds(host, present, strip)
+            seconds[i] = per_row * strip
+        return seconds / self._beside_others(resources[0]) if len(resources) == 1 else seconds
+
+    def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
+        """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
+        constant = [self._constant_row_seconds(host) for host in resources]
+        if any(p is None for p in constant):
+            return rows_by_bisection(self._at_full_crowd, resources, total)
+        alone = self._beside_others(resources[0]) if len(constant) == 1 else 1.0
+        p = np.array(constant, dtype=float) / alone
+
+        def rows_within(seconds: Seconds) -> Rows:
+            # T - C loses bits that the product does not: round up a little, then check.
+            rows = np.floor(np.clip(seconds / p, 0, total) + 1e-6)
+            return np.asarray(np.where(rows * p > seconds, np.maximum(rows - 1, 0), rows))
+
+        return rows_within
+
+    # -------------------------------------------------------------- communication
+    def border(self, a: Host, b: Host) -> float:
+        """Return the seconds `a` (and `b`) spend sending and receiving one border, both ways."""
+        if a.name in self._own_links or b.name in self._own_links:
+            return self._border(a, b)
+        known = self._site_border.get((a.site, b.site))
+        if known is None:
+            known = self._site_border[a.site, b.site] = self._border(a, b)
+        return known
+
+    def _border(self, a: Host, b: Host) -> float:
+        size, messages = self.application.border_bytes, self.application.messages
+        there = self.conditions.link(a, b).seconds(size, messages, self.risk)
+        back = self.conditions.link(b, a).seconds(size, messages, self.risk)
+        return self.overlap.cost(there + back)
+
+    def longest_border(self, resources: Sequence[Host]) -> float:
+        """Return the seconds of the longest border of a set without overlap; 0 for a host alone."""
+        plain = replace(self, overlap=PLAIN)
+        return max((plain.border(a, b) for a, b in pairwise(resources)), default=0.0)
+
+    def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
+        """Return the border between `host` and each of `others`."""
+        return np.array([self.border(host, other) for other in others])
+
+    def communication(self, resources: Sequence[Host]) -> Seconds:
+        """Return C_i: the borders with the strip above and the strip below."""
+        seconds = np.zeros(len(resources))
+        for i in range(len(resources) - 1):
+            border = self.border(resources[i], resources[i + 1])
+            seconds[i] += border
+            seconds[i + 1] += border
+        return seconds
+
+    # --------------------------------------------------------------------- memory
+    def memory(self, rows: float) -> float:
+        """Return arrays * (rows + 2) * columns * element_bytes, and what every host holds anyway."""
+        return self.application.strip_memory(rows)
+
+    def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
+        """Return the most rows whose strip fits the forecast free memory; 0 where none does."""
+        empty = self.application.strip_memory(0)
+        per_row = self.application.strip_memory(1) - empty
+        caps = np.full(len(resources), total, dtype=np.int64)
+        for i, host in enumerate(resources):
+            free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
+            if free < self.application.strip_memory(total):
+                caps[i] = max(0, min(total, int((free - empty) // per_row)))
+        return caps
+
+    # ---------------------------------------------------------------- uncertainty
+    def draw(
+        self, resources: Sequence[Host], rows: Rows, generator: np.random.Generator, count: int
+    ) -> Seconds:
+        """Return draws of T: CPU shares, speeds and links vary by their errors, the strips do not."""
+        if self.risk:
+            return replace(self, risk=0.0).draw(resources, rows, generator, count)
+        compute = self.computation(resources, rows)
+        communicate = self.communication(resources)
+        shares = np.array([max(self.conditions.cpu(h).value, LEAST_SHARE) for h in resources])
+        cpu_sd = MEAN_ABSOLUTE_TO_SD * np.array(
+            [error_of(self.conditions.cpu(h)) for h in resources]
+        )
+        speed_sd = np.array([self.speeds[h.name].error for h in resources])
+        link_sd = np.hypot(self._link_error(resources), self.overlap_error)
+        if not (cpu_sd.any() or speed_sd.any() or link_sd.any()):
+            return np.broadcast_to(compute + communicate, (count, len(resources)))
+        size = (count, len(resources))
+        drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), LEAST_SHARE, 1.0)
+        pace = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
+        links = np.clip(1.0 + link_sd * generator.standard_normal(size), 0.0, None)
+        return np.asarray(compute * (shares / drawn) * pace + communicate * links)
+
+    def _link_error(self, resources: Sequence[Host]) -> Seconds:
+        """Return the relative standard deviation of C_i from the links' forecast errors."""
+        size, messages = self.application.border_bytes, self.application.messages
+        error, mean = np.zeros(len(resources)), np.zeros(len(resources))
+        for i in range(len(resources) - 1):
+            for a, b in ((i, i + 1), (i + 1, i)):
+                link = self.conditions.link(resources[a], resources[b])
+                for end in (a, b):
+                    error[end] += MEAN_ABSOLUTE_TO_SD * link.error(size, messages)
+                    mean[end] += link.seconds(size, messages, 0.0)
+        return np.divide(error, mean, out=np.zeros_like(error), where=mean > 0)

@@ -1,0 +1,134 @@
+"""`Overlap`: what borders really take of the seconds the model says, learned from runs."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from apples.agent.forgetting import believed, blend, bounded, is_positive
+
+BOTH_WAYS = 0.5
+"""Of the sum of sends and receives, where both go at once."""
+ALIKE = 2.0
+"""Borders whose lengths differ by less than this factor teach one another."""
+MOST_POINTS = 64
+"""No document is believed to know more lengths: 64 doublings are more than a century over a nanosecond."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The factor on the seconds of a border, by their number: a short one hides otherwise than a long one.
+
+    Between two lengths that runs taught the cost is a straight line; below the shortest the factor is that
+    one's. What is longer than twice the longest is hidden behind nothing: its rest costs half, for links send
+    and receive at once, or as much as the longest, if that is more. No border costs less than a shorter one.
+
+    Attributes
+    ----------
+    points
+        Seconds of a border, as modelled, and the factor there; ascending. Infinite seconds: any border, of
+        a model that does not say how long they are. None: 1 everywhere.
+
+    Examples
+    --------
+    >>> hidden = Overlap(((0.005, 0.1),))
+    >>> hidden.cost(0.004), round(hidden.cost(0.2), 4)
+    (0.0004, 0.096)
+    >>> round(Overlap(((0.001, 0.2), (0.003, 0.4))).cost(0.002), 6)
+    0.0007
+    """
+
+    points: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def recalled(cls, stored: Any) -> Overlap:
+        """Return what a document holds; entries that make no sense are left out."""
+        found: dict[float, float] = {}
+        for entry in stored[:MOST_POINTS] if isinstance(stored, list) else ():
+            seconds, factor = entry if isinstance(entry, list) and len(entry) == 2 else (0, 0)
+            if is_positive(factor) and (seconds is None or is_positive(seconds)):
+                found[math.inf if seconds is None else float(seconds)] = bounded(factor)
+        points: list[tuple[float, float]] = []
+        for seconds, factor in sorted(found.items()):
+            least = cls(tuple(points)).cost(points[-1][0]) / seconds if points else 0.0
+            points.append((seconds, max(factor, least)))
+        return cls(tuple(points))
+
+    @property
+    def up_to(self) -> float | None:
+        """Seconds of the longest border that is known; None where none is, or any."""
+        longest = self.points[-1][0] if self.points else math.inf
+        return longest if math.isfinite(longest) else None
+
+    def stored(self) -> list[tuple[float | None, float]]:
+        """Return it for a document."""
+        return [(s if math.isfinite(s) else None, factor) for s, factor in self.points]
+
+    def factor(self, seconds: float) -> float:
+        """Return what a border of so many modelled seconds costs of them."""
+        k = bisect_left(self.points, (seconds,))
+        if k == len(self.points):
+            if not self.points:
+                return 1.0
+            longest, factor = self.points[-1]
+            part = min(1.0, ALIKE * longest / seconds)
+            return part * factor + (1 - part) * max(factor, BOTH_WAYS)
+        longer, high = self.points[k]
+        if k == 0 or longer in {seconds, math.inf}:
+            return high
+        shorter, low = self.points[k - 1]
+        weight = (seconds - shorter) / (longer - shorter)
+        return ((1 - weight) * shorter * low + weight * longer * high) / seconds
+
+    def cost(self, seconds: float) -> float:
+        """Return what a border of so many modelled seconds costs."""
+        return seconds * self.factor(seconds)
+
+    def taught(self, ratio: float, longest: float) -> Overlap:
+        """Return it after a run: the factors of all lengths like that one move by the run's weight.
+
+        A length that has none like it on one side is remembered for itself. Lengths that would contradict it,
+        shorter and dearer or longer and cheaper, cost as much as it does from then on.
+
+        Parameters
+        ----------
+        ratio
+            Measured over predicted seconds at the borders, the prediction with what was known.
+        longest
+            Seconds of the longest border of the run, modelled without overlap; 0 where the model does not
+            say.
+        """
+        length = longest if longest > 0 else math.inf
+        alike = {seconds for seconds, _ in self.points if _alike(seconds, length)}
+        before = self.factor(length)
+        points = {s: blend(f, ratio) if s in alike else f for s, f in self.points}
+        k = bisect_left(self.points, (length,))
+        nearest = {seconds for seconds, _ in self.points[max(0, k - 1) : k + 1]}
+        if not alike:
+            points[length] = bounded(before * believed(ratio))
+        elif not nearest <= alike:  # it was not of its like alone that it learned what it cost
+            points[length] = blend(before, ratio)
+        return Overlap(tuple(sorted(_agreeing(points, alike | ({length} & points.keys())))))
+
+
+def _agreeing(points: dict[float, float], newest: set[float]) -> Iterator[tuple[float, float]]:
+    """Yield points of which none costs less than a shorter one: where two contradict, the newest hold."""
+    shortest, longest = min(newest), max(newest)
+    for seconds, factor in points.items():
+        if seconds < shortest:
+            yield seconds, min(factor, shortest * points[shortest] / seconds)
+        elif longest < seconds < math.inf:
+            yield seconds, max(factor, longest * points[longest] / seconds)
+        else:
+            yield seconds, factor
+
+
+def _alike(one: float, other: float) -> bool:
+    return one == other or max(one, other) < ALIKE * min(one, other)
+
+
+PLAIN = Overlap()
+"""Before the first run: the paper's sum of sends and receives."""

@@ -1,0 +1,32 @@
+"""`Planner`: turns an ordered set of hosts into a schedule for the objective of the user.
+
+A planner is a plain callable. Its contract: the schedule uses hosts of the set in the set's order, the
+rows add up to the grid where that is possible, and what is infeasible is returned as it came out,
+for a filter to refuse with numbers. It never looks at anything but its two arguments.
+A user's own is ``--planner module:name`` or ``file.py:name``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from apples.agent.information import InformationPool
+from apples.resources import Host, ResourceSet
+from apples.schedule import Allocation, Schedule
+
+Planner = Callable[[ResourceSet, InformationPool], Schedule]
+
+
+def schedule(
+    information: InformationPool,
+    hosts: Sequence[Host],
+    rows: Iterable[float],
+    planner: str,
+    dropped: Sequence[Host] = (),
+) -> Schedule:
+    """Return the schedule that gives each host its rows, with the implementation of the active set."""
+    allocations = tuple(
+        Allocation(host, strip, information.implementation(host))
+        for host, strip in zip(hosts, rows, strict=True)
+    )
+    return Schedule(allocations, planner, tuple(dropped))

@@ -1,0 +1,162 @@
+"""`milp`: the same balance as a mixed-integer program, for side constraints on cost, hosts and sites.
+
+The chain's order is kept; which of its hosts work is the program's choice. A path variable y_ij says
+that j follows i, so that the border costs are those of the hosts really side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulp
+
+from apples.agent.information import InformationPool
+from apples.agent.planner import schedule
+from apples.errors import DeadlineError
+from apples.resources import ResourceSet
+from apples.schedule import Schedule
+
+TIME_LIMIT_SECONDS = 60
+EXHAUSTIVE_HOSTS = 16
+"""Up to here any hosts of the chain may be skipped; beyond it, at most `REACH` in a row."""
+REACH = 4
+
+
+def milp(resources: ResourceSet, information: InformationPool) -> Schedule:
+    """Return the schedule with the least T (or cost) under the user's limits; empty when there is none.
+
+    Speeds that depend on the rows are taken at equal strips, as in the linear planner.
+
+    Raises
+    ------
+    DeadlineError
+        The solver did not prove an optimum in 60 s. Permanent: use another planner for this set.
+    """
+    program = _Program(resources, information)
+    status = program.problem.solve(
+        pulp.HiGHS(msg=False, threads=1, timeLimit=TIME_LIMIT_SECONDS, gapRel=0, gapAbs=0)
+    )
+    if status == pulp.LpStatusNotSolved:
+        raise DeadlineError(
+            f"milp: no optimum within {TIME_LIMIT_SECONDS} s for {len(resources)} hosts; "
+            "use --planner time_balancing"
+        )
+    if status != pulp.LpStatusOptimal:
+        return schedule(information, (), (), "milp", resources)
+    rows = [round(pulp.value(r)) for r in program.rows]
+    used = [(host, r) for host, r in zip(resources, rows, strict=True) if r > 0]
+    idle = [host for host, r in zip(resources, rows, strict=True) if r <= 0]
+    return schedule(information, [h for h, _ in used], [r for _, r in used], "milp", idle)
+
+
+class _Program:
+    """The variables and constraints, in rows and in units of the best single host's time.
+
+    The unit keeps the coefficients near 1: with milliseconds beside thousands of rows a solver's
+    absolute tolerance of 1e-7 would be worth rows.
+    """
+
+    def __init__(self, resources: ResourceSet, information: InformationPool) -> None:
+        self.hosts = resources
+        self.information = information
+        self.total = information.application.rows
+        p = information.model.seconds_per_row(resources, self.total)
+        self.unit = float(p.min()) * self.total
+        self.p = [float(x) / self.unit for x in p]
+        self.caps = [int(c) for c in information.model.caps(resources, self.total)]
+        self.problem = problem = pulp.LpProblem("strips", pulp.LpMinimize)
+        count = range(len(resources))
+        self.longest = problem.add_variable("T", lowBound=0)
+        self.rows = [problem.add_variable(f"r{i}", 0, self.caps[i], cat="Integer") for i in count]
+        self.used = [problem.add_variable(f"u{i}", cat="Binary") for i in count]
+        self.follows = {
+            pair: problem.add_variable(f"y{pair[0]}_{pair[1]}", cat="Binary")
+            for pair in _pairs(len(resources))
+        }
+        model = information.model
+        self.border = {
+            (a, b): float(model.communication((resources[a], resources[b]))[0]) / self.unit
+            for a, b in self.follows
+        }
+        self._path()
+        self._times()
+        self._limits()
+
+    def _path(self) -> None:
+        """Let the used hosts form one path along the chain."""
+        problem, used, follows = self.problem, self.used, self.follows
+        count = range(len(used))
+        first = [problem.add_variable(f"f{i}", cat="Binary") for i in count]
+        last = [problem.add_variable(f"l{i}", cat="Binary") for i in count]
+        problem += pulp.lpSum(first) == 1
+        problem += pulp.lpSum(last) == 1
+        for i in count:
+            problem += (
+                first[i] + pulp.lpSum(y for (_, b), y in follows.items() if b == i) == used[i]
+            )
+            problem += (
+                last[i] + pulp.lpSum(y for (a, _), y in follows.items() if a == i) == used[i]
+            )
+            problem += self.rows[i] <= self.caps[i] * used[i]
+            problem += self.rows[i] >= used[i]
+        problem += pulp.lpSum(self.rows) == self.total
+
+    def _times(self) -> None:
+        """Let T be no less than any host's computing and communicating."""
+        for i in range(len(self.hosts)):
+            at_border = pulp.lpSum(
+                self.border[pair] * y for pair, y in self.follows.items() if i in pair
+            )
+            self.problem += self.p[i] * self.rows[i] + at_border <= self.longest
+
+    def _limits(self) -> None:
+        """Add the user's limits and the objective; cost is bilinear, so each host gets its own time."""
+        limits, objective = (
+            self.information.specifications.constraints,
+            self.information.specifications.objective,
+        )
+        problem, used = self.problem, self.used
+        if limits.maximum_hosts is not None:
+            problem += pulp.lpSum(used) <= limits.maximum_hosts
+        if limits.minimum_hosts is not None:
+            problem += pulp.lpSum(used) >= limits.minimum_hosts
+        iterations = self.information.application.iterations
+        if limits.deadline is not None:
+            problem += self.longest * iterations * self.unit <= limits.deadline
+        if limits.maximum_sites is not None:
+            self._site_limit(limits.maximum_sites)
+        if limits.maximum_cost is None and objective.measure != "cost":
+            self.problem.setObjective(self.longest)
+            return
+        cost = self._cost() * iterations * self.unit
+        if limits.maximum_cost is not None:
+            problem += cost <= limits.maximum_cost
+        problem.setObjective(cost if objective.measure == "cost" else self.longest)
+
+    def _cost(self) -> pulp.LpAffineExpression:
+        """Return cost per iteration in units: sum of cost_i * T over the used hosts, linearised."""
+        work = max(p * cap for p, cap in zip(self.p, self.caps, strict=True))
+        bound = work + 2.0 * max(self.border.values(), default=0.0)
+        problem, terms = self.problem, []
+        for i, host in enumerate(self.hosts):
+            if host.cost_per_second:
+                paid = problem.add_variable(f"z{i}", lowBound=0)
+                problem += paid >= self.longest - bound * (1 - self.used[i])
+                terms.append(host.cost_per_second * paid)
+        return pulp.lpSum(terms)
+
+    def _site_limit(self, most: int) -> None:
+        problem = self.problem
+        sites = sorted({host.site for host in self.hosts})
+        visited = {
+            site: problem.add_variable(f"s{k}", cat="Binary") for k, site in enumerate(sites)
+        }
+        for i, host in enumerate(self.hosts):
+            problem += self.used[i] <= visited[host.site]
+        problem += pulp.lpSum(visited.values()) <= most
+
+
+def _pairs(count: int) -> Sequence[tuple[int, int]]:
+    """Return the pairs (i, j), i before j, that may be neighbours when the hosts between are skipped."""
+    reach = count if count <= EXHAUSTIVE_HOSTS else REACH
+    return [(i, j) for i in range(count) for j in range(i + 1, min(count, i + reach + 1))]

@@ -1,0 +1,104 @@
+"""Chains: the order in which hosts would become strip neighbours (Berman et al. 1996, Figure 3).
+
+From a locus, append the host nearest to the tail until none is left or the maximum logical distance
+from the locus is reached. For many hosts the chain is built site by site: inside a site, hosts that
+nobody wrote a link for are alike to their neighbours, so no pair is ever looked at twice and
+no N x N structure exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from apples.agent.information import InformationPool
+from apples.agent.selector.distances import Distance, measured
+from apples.resources import Host
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+FEW_HOSTS = 64
+"""Up to here every host is a locus and every distance is asked for; beyond, sites are the unit."""
+
+
+def chain(
+    locus: int,
+    hosts: Sequence[Host],
+    speed: Sequence[float],
+    distance: Distance,
+    information: InformationPool,
+) -> list[int]:
+    """Return indices of hosts: the locus, then always the one nearest to the tail (Figure 3).
+
+    Ties go to the faster host (`speed` is seconds per row), then to the one listed first.
+    """
+    limit = information.specifications.constraints.maximum_distance
+    order, left = [locus], [i for i in range(len(hosts)) if i != locus]
+    if limit is not None:
+        reach = measured(distance, hosts[locus], [hosts[i] for i in left], information)
+        left = [i for i, far in zip(left, reach, strict=True) if far <= limit]
+    while left:
+        distances = measured(distance, hosts[order[-1]], [hosts[i] for i in left], information)
+        nearest = min(range(len(left)), key=lambda k: (distances[k], speed[left[k]], left[k]))
+        order.append(left.pop(nearest))
+    return order
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The hosts of one site in chain order, and the borders inside it."""
+
+    hosts: list[int]
+    speed: Floats
+    inner: Floats
+
+
+def site_chains(
+    hosts: Sequence[Host], speed: Floats, information: InformationPool
+) -> Iterator[tuple[Indices, Floats]]:
+    """Yield one chain from each site: indices, and the border after each host (0 after the last).
+
+    Inside a site the best connected hosts come first and the faster of equals before the slower; the
+    next site is the one nearest to the last.
+    """
+    blocks = _blocks(hosts, speed, information)
+    model = information.model
+    heads = [hosts[block.hosts[0]] for block in blocks]
+    between = np.array([model.borders(head, heads) for head in heads])
+    for start in range(len(blocks)):
+        order, left = [start], set(range(len(blocks))) - {start}
+        while left:
+            nearest = min(left, key=lambda k: (between[order[-1], k], blocks[k].speed[0], k))
+            order.append(nearest)
+            left.remove(nearest)
+        indices = np.concatenate([np.array(blocks[k].hosts, dtype=np.int64) for k in order])
+        borders = []
+        for here, after in zip(order, [*order[1:], None], strict=True):
+            borders.append(blocks[here].inner)
+            if after is not None:
+                tail, head = hosts[blocks[here].hosts[-1]], hosts[blocks[after].hosts[0]]
+                borders.append(model.borders(tail, [head]))
+        yield indices, np.append(np.concatenate(borders), 0.0)
+
+
+def _blocks(hosts: Sequence[Host], speed: Floats, information: InformationPool) -> list[_Block]:
+    by_site: dict[str, list[int]] = {}
+    for i, host in enumerate(hosts):
+        by_site.setdefault(host.site, []).append(i)
+    blocks = []
+    for members in by_site.values():
+        centre = min(members, key=lambda i: (speed[i], i))
+        rest = [i for i in members if i != centre]
+        reach = information.model.borders(hosts[centre], [hosts[i] for i in rest])
+        near = dict(zip(rest, reach, strict=True))
+        order = [centre, *sorted(rest, key=lambda i: (near[i], speed[i], i))]
+        inner = np.array(
+            [float(information.model.borders(hosts[a], [hosts[b]])[0]) for a, b in pairwise(order)]
+        )
+        blocks.append(_Block(order, speed[order], inner))
+    return blocks

@@ -1,0 +1,185 @@
+"""Filters: what makes a host unusable or a schedule infeasible, each refusal with two numbers.
+
+A `HostFilter` looks at one host before anything is planned; a `Filter` at a schedule (Berman et al.
+1996, section 2.3: negative strips, free memory; section 4.4: access rights, implementations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from apples.agent.information import InformationPool
+from apples.resources import Host, names
+from apples.schedule import Rejection, Schedule
+from apples.units import amount, duration
+
+HostFilter = Callable[[Host, InformationPool], Rejection | None]
+Filter = Callable[[Schedule, InformationPool], Rejection | None]
+
+
+def access(host: Host, information: InformationPool) -> Rejection | None:
+    """Refuse a host the user specification does not allow."""
+    reason = information.specifications.constraints.refusal(host.name, host.site)
+    if reason is None:
+        return None
+    return Rejection((host.name,), reason, (1.0, 0.0), "access")
+
+
+def fitness(host: Host, information: InformationPool) -> Rejection | None:
+    """Refuse a host that was looked at and does not answer, or lacks what a run needs."""
+    reason = information.unfit(host)
+    if not reason:
+        return None
+    return Rejection((host.name,), f"{host.name} cannot be used: {reason}", (0.0, 1.0), "fitness")
+
+
+def implementation(host: Host, information: InformationPool) -> Rejection | None:
+    """Refuse a host on which no implementation of the template is available."""
+    if information.implementation(host):
+        return None
+    count = len(information.template.implementations)
+    return Rejection(
+        (host.name,),
+        f"{host.name} can run 0 of {count} implementations: {information.unavailable(host)}",
+        (0.0, float(count)),
+        "implementation",
+    )
+
+
+def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
+    """Refuse a host whose free memory does not hold a strip of a single row."""
+    available, needed = information.memory_for_strip(host), information.model.memory(1)
+    if available >= needed:
+        return None
+    return Rejection(
+        (host.name,),
+        f"{host.name} offers {amount(available)}, a strip of one row needs {amount(needed)}",
+        (available, needed),
+        "memory",
+    )
+
+
+def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse a schedule that gives a host less than a row (the paper's first filter)."""
+    rows = np.array(schedule.rows, dtype=float)
+    if rows.size == 0 or rows.min() >= 1:
+        return None  # a planner's NaN is not at least 1 either
+    worst = int(rows.argmin())
+    host = schedule.resources[worst]
+    border = float(information.model.communication(schedule.resources)[worst])
+    return Rejection(
+        names(schedule.resources),
+        f"{host.name} would have to compute {rows[worst]:.4g} rows: its border costs "
+        f"{duration(border)}, at least 1 row is needed",
+        (float(rows[worst]), 1.0),
+        "negative_strip",
+    )
+
+
+def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse a schedule whose strips do not add up to the grid."""
+    total, held = information.application.rows, sum(schedule.rows)
+    for allocation in schedule.allocations:
+        if not float(allocation.rows).is_integer():
+            below, name = math.floor(allocation.rows), allocation.host.name
+            return Rejection(
+                names(schedule.resources),
+                f"{name} would compute {allocation.rows:.6g} rows, not {below} or {below + 1}",
+                (float(allocation.rows), float(below)),
+                "rows",
+            )
+    if held == total:
+        return None
+    if held > total:
+        return Rejection(
+            names(schedule.resources),
+            f"{len(schedule.rows)} hosts need at least a row each, the grid has {total}",
+            (float(len(schedule.rows)), float(total)),
+            "rows",
+        )
+    count = len(schedule.rows)
+    where = f"{count} host{'s' if count > 1 else ''}" if count else "any part of the set"
+    return Rejection(
+        names(schedule.resources) or names(schedule.dropped),
+        f"memory and limits of {where} admit {held:.0f} rows, the grid has {total}",
+        (float(held), float(total)),
+        "memory",
+    )
+
+
+def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse a schedule with a strip larger than its host's free memory (the paper's second filter)."""
+    caps = information.model.caps(schedule.resources, information.application.rows)
+    for allocation, cap in zip(schedule.allocations, caps, strict=True):
+        if allocation.rows > cap:
+            host = allocation.host
+            needed, available = (
+                information.model.memory(allocation.rows),
+                information.memory_for_strip(host),
+            )
+            return Rejection(
+                names(schedule.resources),
+                f"{host.name} would page: its strip of {allocation.rows:.0f} rows needs "
+                f"{amount(needed)}, {amount(available)} is offered",
+                (needed, available),
+                "memory",
+            )
+    return None
+
+
+def host_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse fewer or more hosts, or more sites, than the user asks for."""
+    limits = information.specifications.constraints
+    used = len(schedule.resources)
+    sites = len({host.site for host in schedule.resources})
+    for what, count, least, most in (
+        ("hosts", used, limits.minimum_hosts, limits.maximum_hosts),
+        ("sites", sites, 1, limits.maximum_sites),
+    ):
+        if count < least or (most is not None and count > most):
+            limit = least if count < least or most is None else most
+            bound = "least" if count < least else "most"
+            return Rejection(
+                names(schedule.resources),
+                f"uses {count} {what}, the user asks for at {bound} {limit}",
+                (float(count), float(limit)),
+                "limits",
+            )
+    return None
+
+
+def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse a schedule predicted to end after the deadline or to cost more than allowed."""
+    limits = information.specifications.constraints
+    if limits.deadline is None and limits.maximum_cost is None:
+        return None
+    seconds = information.iteration_seconds(schedule) * information.application.iterations
+    if limits.deadline is not None and seconds > limits.deadline:
+        return Rejection(
+            names(schedule.resources),
+            f"takes {duration(seconds)}, the deadline is {duration(limits.deadline)}",
+            (seconds, limits.deadline),
+            "deadline",
+        )
+    cost = seconds * sum(host.cost_per_second for host in schedule.resources)
+    if limits.maximum_cost is not None and cost > limits.maximum_cost:
+        return Rejection(
+            names(schedule.resources),
+            f"costs {cost:.4g}, at most {limits.maximum_cost:.4g} is allowed",
+            (cost, limits.maximum_cost),
+            "cost",
+        )
+    return None
+
+
+HOST_FILTERS: Sequence[HostFilter] = (access, fitness, implementation, one_row_of_memory)
+FILTERS: Sequence[Filter] = (
+    negative_strip,
+    whole_grid,
+    strip_memory,
+    host_count,
+    deadline_and_cost,
+)

@@ -1,0 +1,232 @@
+"""`ResourceSelector`: which hosts, in which order, are worth planning for.
+
+Hosts are filtered one by one; the rest are chained by a logical distance from every locus; the best
+prefixes of the chains are found from cumulative sums, and a local search improves on them. Only the
+few sets that come out on top are handed on, best first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+
+import numpy as np
+
+from apples.agent.information import InformationPool
+from apples.agent.selector.chains import FEW_HOSTS, Floats, Indices, chain, site_chains
+from apples.agent.selector.distances import Distance, communication
+from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter
+from apples.agent.selector.prefixes import prefix_seconds
+from apples.agent.selector.search import MISSING_ROWS, Order, Search, balanced_seconds
+from apples.errors import UsageError
+from apples.resources import Host, ResourceSet
+from apples.schedule import Rejection, Schedule
+
+BUDGET = 60_000
+"""Sets a search may evaluate: about a second, whatever the number of hosts."""
+STARTS = 24
+SETS_OF_FEW = 40
+SETS_OF_MANY = 8
+MOST_PAIRED = 1000
+"""Hosts that a distance other than communication may order: it looks at every pair."""
+LONGEST_SEARCHED = 48
+"""Longer chains are not searched: a move on them costs more than it can gain."""
+
+
+class ResourceSelector:
+    """Produces resource sets for one information pool, and refuses what the user or a host forbids.
+
+    Parameters
+    ----------
+    distance
+        The logical distance that orders hosts.
+    host_filters, filters
+        What refuses a host, and what refuses a schedule; the first that refuses is the reason.
+    """
+
+    def __init__(
+        self,
+        distance: Distance = communication,
+        host_filters: Sequence[HostFilter] = HOST_FILTERS,
+        filters: Sequence[Filter] = FILTERS,
+    ) -> None:
+        self.distance = distance
+        self.host_filters = host_filters
+        self.filters = filters
+
+    def usable_hosts(
+        self, information: InformationPool
+    ) -> tuple[tuple[Host, ...], tuple[Rejection, ...]]:
+        """Return the hosts no filter refuses, in the order of the list, and the refusals."""
+        usable, refused = [], []
+        for host in information.hosts:
+            reasons = (refuse(host, information) for refuse in self.host_filters)
+            rejection = next((r for r in reasons if r is not None), None)
+            if rejection is None:
+                usable.append(host)
+            else:
+                refused.append(rejection)
+        return tuple(usable), tuple(refused)
+
+    def rejection(self, schedule: Schedule, information: InformationPool) -> Rejection | None:
+        """Return why a schedule is infeasible, or None when it is feasible."""
+        reasons = (refuse(schedule, information) for refuse in self.filters)
+        return next((r for r in reasons if r is not None), None)
+
+    def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
+        """Return all of `hosts` as one chain.
+
+        Of few hosts the one with the cheapest borders among those that pass from site to site as seldom as
+        can be: borders between the same two sites share a link, which the model prices as if each had it.
+        """
+        if len(hosts) < 2:
+            return tuple(hosts)
+        by_site = site_chains(hosts, _speed(hosts, information), information)
+        if len(hosts) > FEW_HOSTS:
+            return tuple(hosts[i] for i in next(by_site)[0])
+        search, chains = Search(hosts, information, BUDGET), self._chains(hosts, information)
+        whole = [tuple(c) for c in chains if len(c) == len(hosts)]
+        whole += [tuple(order.tolist()) for order, _ in by_site]
+        best = min(
+            whole,
+            key=lambda c: (
+                sum(hosts[i].site != hosts[j].site for i, j in pairwise(c)),
+                sum(search.borders(c)),
+            ),
+        )
+        return tuple(hosts[i] for i in best)
+
+    def resource_sets(
+        self, hosts: Sequence[Host], information: InformationPool
+    ) -> Iterator[ResourceSet]:
+        """Yield the sets worth planning for, the most promising first; none twice, reversed or not."""
+        seen: set[tuple[str, ...]] = set()
+        for pool in _pools(hosts, information):
+            for order in self._orders(pool, information):
+                key = tuple(pool[i].name for i in order)
+                if key not in seen:
+                    seen.update((key, key[::-1]))
+                    yield tuple(pool[i] for i in order)
+
+    def _orders(self, hosts: Sequence[Host], information: InformationPool) -> Iterable[Order]:
+        if len(hosts) > FEW_HOSTS:
+            return self._orders_of_many(hosts, information)
+        search = Search(hosts, information, BUDGET)
+        prefixes = {
+            tuple(c[:k])
+            for c in self._chains(hosts, information)
+            for k in _sizes(len(c), information)
+        }
+        if self.distance is not communication:
+            return sorted(prefixes, key=lambda order: (len(order), order))
+        ranked = sorted(prefixes, key=lambda order: (search.value(order), order))
+        found = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
+        found += [tuple(c) for c in self._chains(hosts, information)[:1]]  # holds the most memory
+        ranked = sorted({*ranked, *found}, key=lambda order: (search.value(order), order))
+        return ranked[:SETS_OF_FEW]
+
+    def _chains(self, hosts: Sequence[Host], information: InformationPool) -> list[list[int]]:
+        speed = _speed(hosts, information).tolist()
+        return [
+            chain(locus, hosts, speed, self.distance, information) for locus in range(len(hosts))
+        ]
+
+    def _orders_of_many(
+        self, hosts: Sequence[Host], information: InformationPool
+    ) -> Iterable[Order]:
+        speed = _speed(hosts, information)
+        search = Search(hosts, information, BUDGET)
+        caps = np.array(search.cap, dtype=float)
+        if self.distance is communication:
+            chains: Iterable[tuple[Indices, Floats]] = site_chains(hosts, speed, information)
+        else:
+            if len(hosts) > MOST_PAIRED:
+                raise UsageError(
+                    f"a distance that looks at every pair takes at most {MOST_PAIRED} hosts, "
+                    f"not {len(hosts)}: use --distance communication"
+                )
+            locus = int(np.argmin(speed))
+            order = chain(locus, hosts, speed.tolist(), self.distance, information)
+            steps = [search.border(a, b) for a, b in pairwise(order)]
+            chains = [(np.array(order), np.array([*steps, 0.0]))]
+        best = [
+            found
+            for order, border in chains
+            for found in _best_prefixes(order, border, speed, caps, search)
+        ]
+        best.sort(key=lambda found: (found[0], len(found[1])))
+        orders = [order for _, order in best[:SETS_OF_MANY]]
+        if orders and len(orders[0]) <= LONGEST_SEARCHED:
+            pool = _near(orders[0], hosts, speed)
+            orders.insert(0, search.descend(orders[0], pool))
+        return orders
+
+
+def _speed(hosts: Sequence[Host], information: InformationPool) -> Floats:
+    return information.model.seconds_per_row(hosts, information.application.rows)
+
+
+def _sizes(length: int, information: InformationPool) -> range:
+    limits = information.specifications.constraints
+    return range(
+        min(length, limits.minimum_hosts or 1), min(length, limits.maximum_hosts or length) + 1
+    )
+
+
+def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequence[Host]]:
+    """Yield all hosts, then those the user would rather have: only preferred, none to be avoided."""
+    yield hosts
+    preferences = information.specifications.preferences
+    for wanted in (
+        [h for h in hosts if {h.name, h.site} & {*preferences.prefer}],
+        [h for h in hosts if not {h.name, h.site} & {*preferences.avoid}],
+    ):
+        if 0 < len(wanted) < len(hosts):
+            yield wanted
+
+
+def _best_prefixes(
+    order: Indices,
+    border: Floats,
+    speed: Floats,
+    caps: Floats,
+    search: Search,
+    count: int = 2,
+) -> list[tuple[float, Order]]:
+    """Return the best prefixes of one long chain: bounds from cumulative sums, caps where they bind."""
+    p, cap = speed[order], caps[order]
+    seconds, feasible = prefix_seconds(p, border, search.total)
+    enough = np.cumsum(cap) >= search.total
+    sizes = np.arange(1, len(order) + 1)
+    limit = _sizes(len(order), search.information)
+    usable = feasible & enough & (sizes >= limit.start) & (sizes < limit.stop)
+    usable &= sizes <= search.total
+    rate = np.cumsum(search.rates[order])
+    bound = np.where(usable, search.judge(seconds, rate), np.inf)
+    best: list[tuple[float, int]] = []
+    for k in np.argsort(bound, kind="stable"):
+        if not usable[k] or (len(best) == count and bound[k] >= best[-1][0]):
+            break
+        c = border[: k + 1].copy()
+        c[-1] = 0.0
+        both = c + np.concatenate([[0.0], c[:-1]])
+        exact = np.float64(
+            balanced_seconds(
+                p[: k + 1].tolist(), both.tolist(), cap[: k + 1].tolist(), search.total
+            )
+        )
+        best = sorted([*best, (float(search.judge(exact, rate[k])), int(k))])[:count]
+    if not best and enough.any():  # memory asks for hosts whose strips would be negative
+        k = int(np.argmax(enough))
+        best = [(MISSING_ROWS, k)]
+    return [(value, tuple(order[: k + 1].tolist())) for value, k in best]
+
+
+def _near(order: Order, hosts: Sequence[Host], speed: Floats) -> list[int]:
+    """Return the hosts of a set and, of each site it touches, the fastest few left out."""
+    sites = {hosts[i].site for i in order}
+    others = sorted(
+        (i for i in range(len(hosts)) if hosts[i].site in sites and i not in order),
+        key=lambda i: (speed[i], i),
+    )
+    return [*order, *islice(others, 16)]

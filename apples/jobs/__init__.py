@@ -1,0 +1,1 @@
+"""Jobs: runs that outlive the command that started them, and their records."""

@@ -1,0 +1,217 @@
+"""The detached jobs of this user: one directory a job under the state directory, each written by one process.
+
+``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds the record (`job.json`), what was asked (`order.json`), the
+secret (0600), the log, and the result. Its supervisor, and nobody else, writes the record, and holds the
+lock for as long as it lives: who can take the lock of a job that is not over knows that its supervisor is
+dead. A record that cannot be read does not stop the others.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from apples.errors import UsageError
+from apples.malleable.control import SECRET_BYTES
+from apples.storage import state
+
+SCHEMA = "apples.job/1"
+OVER = frozenset({"finished", "failed", "cancelled"})
+IDENTIFIER = re.compile(r"[0-9a-f]{8}")
+LOST = "its supervisor was killed; every process of the job is ended"
+
+Record = dict[str, Any]
+
+
+class StoredJob:
+    """One job's directory.
+
+    Attributes
+    ----------
+    id, folder
+        Its name, and where it is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.id = folder.name
+        self.folder = folder
+
+    # --------------------------------------------------------------------------- files
+    @property
+    def announce(self) -> Path:
+        """Where the control server says where it listens."""
+        return self.folder / "control.json"
+
+    @property
+    def log(self) -> Path:
+        """What the program and the supervisor said."""
+        return self.folder / "log"
+
+    @property
+    def result(self) -> Path:
+        """The ``apples.run/1`` document of a finished job."""
+        return self.folder / "result.json"
+
+    @property
+    def commits(self) -> Path:
+        """Directory of committed states."""
+        return self.folder / "commits"
+
+    def order(self) -> Record:
+        """Return what was asked for."""
+        return _read(self.folder / "order.json")
+
+    def secret(self) -> bytes:
+        """Return the job's secret."""
+        return bytes.fromhex((self.folder / "secret").read_text("ascii"))
+
+    # -------------------------------------------------------------------------- record
+    def record(self) -> Record:
+        """Return the record; of a job whose supervisor died, that it failed."""
+        record = _read(self.folder / "job.json")
+        if record.get("state") not in OVER and not self.supervised():
+            record = _read(self.folder / "job.json")  # it may have ended in between
+            if record.get("state") not in OVER:
+                record.update(state="failed", reason=LOST, exit_code=4)
+        return record
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Replace the record; durable when this returns."""
+        state.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
+
+    def write_result(self, document: Mapping[str, Any]) -> None:
+        """Keep the document of the run."""
+        state.replace(self.result, json.dumps(document, indent=1, allow_nan=False))
+
+    # ---------------------------------------------------------------------- supervisor
+    @contextmanager
+    def supervising(self) -> Iterator[None]:
+        """Hold the job's lock: be its supervisor."""
+        with (self.folder / "lock").open("a+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stream.truncate(0)
+            stream.write(str(os.getpid()))
+            stream.flush()
+            yield
+
+    def supervised(self) -> bool:
+        """Whether the supervisor lives."""
+        with (self.folder / "lock").open("a+") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
+    def supervisor(self) -> int:
+        """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
+        try:
+            number = int((self.folder / "lock").read_text("ascii") or 0)
+            handle = os.pidfd_open(number) if number else -1
+        except (OSError, ValueError):
+            return -1
+        if handle >= 0 and not self.supervised():  # the number is another's by now
+            os.close(handle)
+            return -1
+        return handle
+
+    def until_over(self, seconds: float | None = None) -> bool:
+        """Wait until the supervisor has ended; whether it has within `seconds`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with (self.folder / "lock").open("a+") as stream:
+            if deadline is None:
+                fcntl.flock(stream, fcntl.LOCK_SH)
+                return True
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    if time.monotonic() >= deadline:
+                        return False
+                    time.sleep(0.02)
+                else:
+                    return True
+
+
+def folder() -> Path:
+    """Return the directory of all jobs."""
+    path = state.directory() / "jobs"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def create(order: Mapping[str, Any], name: str) -> StoredJob:
+    """Return a new job that is starting; durable when this returns."""
+    while True:
+        path = folder() / secrets.token_hex(4)
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        break
+    job = StoredJob(path)
+    job.commits.mkdir(mode=0o700)
+    for file, text in (
+        ("secret", secrets.token_bytes(SECRET_BYTES).hex()),
+        ("log", ""),
+        ("lock", ""),
+    ):
+        handle = os.open(path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(text)
+    state.replace(path / "order.json", json.dumps(order, indent=1))
+    job.write(first_record(job.id, name))
+    return job
+
+
+def first_record(identifier: str, name: str) -> Record:
+    """Return the record of a job that is starting."""
+    return {
+        "schema": SCHEMA, "id": identifier, "state": "starting", "hosts": [], "rows": [],
+        "epoch": 0, "iteration": 0, "iterations": None, "last_resize": None, "name": name,
+        "submitted": time.time(), "reason": "", "exit_code": None, "redistributions": [],
+    }  # fmt: skip
+
+
+def jobs() -> list[StoredJob]:
+    """Return every job, the oldest first."""
+    found = [path for path in folder().iterdir() if IDENTIFIER.fullmatch(path.name)]
+    found.sort(key=lambda path: ((path / "order.json").stat().st_mtime_ns, path.name)
+               if (path / "order.json").exists() else (0, path.name))  # fmt: skip
+    return [StoredJob(path) for path in found]
+
+
+def job(name: str) -> StoredJob:
+    """Return the job of an id, or of the beginning of one that only one job has.
+
+    Raises
+    ------
+    UsageError
+        No job, or several.
+    """
+    found = [one for one in jobs() if one.id.startswith(name)] if name else []
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(one.id for one in (found or jobs())[-5:]) or "none"
+    if found:
+        raise UsageError(f"job '{name}': several begin so: {known}")
+    raise UsageError(f"job '{name}': there is none (known: {known}); see: apples jobs")
+
+
+def _read(path: Path) -> Record:
+    """Return a document of a job's directory; what is damaged counts as empty, and is said."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return {"schema": SCHEMA, "id": path.parent.name, "state": "failed", "hosts": [],
+                "rows": [], "epoch": 0, "iteration": 0, "last_resize": None, "name": "",
+                "reason": f"{path.name} cannot be read: {error}", "exit_code": 4}  # fmt: skip
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,197 @@
+"""What this machine offers a run, each with ok, warn or fail and what cures it. Needs no network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import hat
+from apples.agent.information import LiveSky, available_here, is_here
+from apples.errors import UsageError
+from apples.launch import hydra, quota
+from apples.launch.conformance import Check, check_program
+from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness
+from apples.launch.remote.preflight import Needs, preflight
+from apples.malleable.programs.trial import tried
+from apples.malleable.programs.working import version_of, working
+from apples.resources import Host, HostList, Network
+from apples.storage import state
+from apples.units import amount, digits
+
+LEAST_PYTHON = (3, 11)
+SMALL = {"grid": "24", "iterations": "6"}
+"""What a program is checked at."""
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the findings about this machine, one after the other; a check that fails stops no other."""
+    for name, look in CHECKS.items():
+        try:
+            yield look(name)
+        except Exception as error:  # noqa: BLE001 - whatever is broken is a finding
+            yield Finding(name, "fail", f"{type(error).__name__}: {error}")
+
+
+def _python(name: str) -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= LEAST_PYTHON:
+        return Finding(name, "ok", found)
+    return Finding(name, "fail", found, "install Python 3.11 or newer")
+
+
+def _mpi(name: str) -> Finding:
+    launcher = hydra.mpiexec()
+    wheels = ", ".join(f"{p} {version(p)}" for p in ("mpich", "mpi4py"))
+    return Finding(name, "ok", f"{launcher} ({wheels})")
+
+
+def _kernels(name: str) -> Finding:
+    found = ["numpy"]
+    if importlib.util.find_spec("numba"):
+        found.append(f"numba {_version('numba')}")
+    if shutil.which("cc"):
+        found.append("cc")
+    if len(found) > 1:
+        return Finding(name, "ok", ", ".join(found))
+    cure = 'pip install "apples[fast]", or install a C compiler'
+    return Finding(name, "warn", "numpy only: the slowest kernel", cure)
+
+
+def _cpus(name: str) -> Finding:
+    own = sorted(os.sched_getaffinity(0))
+    return Finding(name, "ok", f"{len(own)} usable: {', '.join(map(str, own))}")
+
+
+def _weather(name: str) -> Finding:
+    here = LiveSky(HostList((Host("localhost"),), Network()), rounds=2).weather()
+    share, free = here.cpu["localhost"].value, here.free_memory["localhost"].value
+    detail = f"a new process gets {digits(share, 2)} of a CPU, {amount(free)} of memory are free"
+    return Finding(name, "ok", detail)
+
+
+def _quota(name: str) -> Finding:
+    reason = quota.writable()
+    if reason is None:
+        return Finding(
+            name, "ok", "CPU quotas can be set: hosts with cpu below 1 are played as slow"
+        )
+    cure = "run as root, or have a cgroup delegated; without, such hosts run faster than planned"
+    return Finding(name, "warn", f"no CPU quotas: {reason}", cure)
+
+
+def _criu(name: str) -> Finding:
+    """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
+    found, missing = working()
+    cure = "see docs/migration.md: a private CRIU; without, apples migrate cannot move programs"
+    if found is None:
+        return Finding(name, "warn", missing, cure)
+    reason = tried()
+    if reason:
+        return Finding(name, "warn", f"{found.origin}: does not move a process: {reason}", cure)
+    return Finding(name, "ok", f"{found.origin}, version {version_of(found)}: a process was moved")
+
+
+def _state(name: str) -> Finding:
+    folder = state.directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        cure = "make it writable, or set XDG_STATE_HOME: nothing is learned from runs meanwhile"
+        return Finding(name, "warn", f"{folder}: {error.strerror}", cure)
+    return Finding(name, "ok", str(folder))
+
+
+def _ports(name: str) -> Finding:
+    detail = (
+        "while a program runs, mpiexec's control port listens on all interfaces of this machine without "
+        "asking who is there; ranks talk on loopback, over ssh on each host's interface towards here"
+    )
+    cure = (
+        "on a shared network let a firewall close high ports to all but the hosts of the list; "
+        "MPIEXEC_PORT_RANGE and UCX_TCP_PORT_RANGE say which they are"
+    )
+    return Finding(name, "warn", detail, cure)
+
+
+def _name(name: str) -> Finding:
+    own = socket.gethostname()
+    begin = time.monotonic()
+    try:
+        address = socket.getaddrinfo(own, None)[0][4][0]
+    except OSError as error:
+        cure = f"name it in /etc/hosts: some MPI programs wait for it ({error.strerror})"
+        return Finding(name, "warn", f"{own} does not resolve", cure)
+    took = time.monotonic() - begin
+    if took > RESOLVE_SECONDS:
+        return Finding(
+            name, "warn", f"{own} takes {took:.1f} s to resolve", "name it in /etc/hosts"
+        )
+    return Finding(name, "ok", f"{own} is {address}")
+
+
+def examine_hosts(listed: HostList) -> dict[str, Fitness]:
+    """Return what a look at every host of a list found, those that are this machine left out."""
+    others = [host for host in listed if not is_here(host)]
+    return preflight(others, listed, Needs())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+CHECKS: dict[str, Callable[[str], Finding]] = {
+    "python": _python,
+    "mpi": _mpi,
+    "kernels": _kernels,
+    "cpus": _cpus,
+    "weather": _weather,
+    "quota": _quota,
+    "criu": _criu,
+    "state": _state,
+    "ports": _ports,
+    "name": _name,
+}
+
+
+def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
+    """Return the checks of a template's program against the application protocol, by running it small.
+
+    Parameters
+    ----------
+    settings
+        Parameters of the template; those named ``grid`` and ``iterations`` are made small unless set.
+
+    Raises
+    ------
+    hat.DocumentError
+        The template cannot be read, or has no small grid at these parameters.
+    UsageError
+        No implementation can run on this machine.
+    """
+    found = hat.read(template, hat.ApplicationTemplate)
+    small = {name: value for name, value in SMALL.items() if name in found.parameters}
+    application = found.bind({**small, **settings})
+    folder = template.resolve().parent
+    programs = {
+        one.name: found.command(
+            one.name, folder, python=sys.executable, parameters=application.parameters
+        )
+        for one in found.implementations
+        if available_here("", one)
+    }
+    if not programs:
+        raise UsageError(f"{template}: no implementation has what it requires on this machine")
+    return check_program(programs, application.parameters, application.rows)

@@ -1,0 +1,239 @@
+"""What a look at a host found, judged: one finding a check, and whether a run may go there. Pure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from apples.launch.remote.addresses import is_number
+from apples.launch.remote.ask import Answer, printable
+from apples.launch.remote.look import SCHEMA
+from apples.units import amount, duration
+
+Status = Literal["ok", "warn", "fail"]
+LEAST_PYTHON = (3, 11)
+SKEW_SECONDS, MOST_SKEW_SECONDS = 2.0, 60.0
+"""Clocks that differ by more are said; by so much more, measurements would be refused."""
+DISK_BYTES, LEAST_DISK_BYTES = 100e6, 10e6
+RESOLVE_SECONDS = 1.9
+"""An own name that takes longer (the look waits for 2 s): MPI asks for it at every start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was found, and what to do about it where it is not ok."""
+
+    name: str
+    status: Status
+    detail: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """What is known of one host from inside it.
+
+    Attributes
+    ----------
+    host
+        Its name.
+    findings
+        Every check, in the order of `CHECKS`; only the first where the host was not reached.
+    missing
+        Modules and commands that were asked for and are not there.
+    cpus
+        How many CPUs a process there may use; 0 where nobody knows.
+    machine
+        The same for two hosts that are parts of one machine; empty where nobody knows.
+    address
+        Its own address on the way to here, a number; empty where nobody knows.
+    apples
+        The version of apples its interpreter finds, empty where it finds none.
+    memory
+        Bytes its whole machine has to give; 0 where nobody knows.
+    topology
+        What it said of its CPUs, unchecked; empty where it said nothing.
+    """
+
+    host: str
+    findings: tuple[Finding, ...]
+    missing: frozenset[str] = frozenset()
+    cpus: int = 0
+    machine: str = ""
+    address: str = ""
+    apples: str = ""
+    memory: int = 0
+    topology: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why no run may go there, with what helps; empty where one may."""
+        for one in self.findings:
+            if one.status == "fail":
+                return f"{one.name}: {one.detail}" + (f" ({one.cure})" if one.cure else "")
+        return ""
+
+
+def judge(host: str, answer: Answer, seconds: float, python: str) -> Fitness:
+    """Return the fitness of a host from its answer to a look.
+
+    Parameters
+    ----------
+    seconds
+        From the question to the answer.
+    python
+        The interpreter that was to answer.
+    """
+    found = _document(answer.output)
+    if found is None:
+        return Fitness(host, (_silence(answer, seconds, python),))
+    try:
+        return _judged(host, found, answer.at, seconds)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        detail = f"its answer makes no sense: {type(error).__name__}: {error}"
+        return Fitness(host, (Finding("ssh", "fail", detail),))
+
+
+def _document(output: bytes) -> dict[str, Any] | None:
+    """Return the answer; a login may say other things before it."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(b'{"schema"'):
+            try:
+                document = json.loads(line)
+            except (ValueError, RecursionError):
+                return None
+            return document if document.get("schema") == SCHEMA else None
+    return None
+
+
+def _silence(answer: Answer, seconds: float, python: str) -> Finding:
+    """Return what it means that a host did not answer."""
+    if answer.code is None:
+        return Finding("ssh", "fail", f"no answer within {seconds:.1f} s", "is it switched on?")
+    if answer.code == 255:
+        detail = answer.last_words.removeprefix("ssh: ") or "the connection ended"
+        return Finding("ssh", "fail", detail, "try: ssh with the same configuration")
+    detail = f"{python} does not run there: {answer.last_words or f'exit code {answer.code}'}"
+    return Finding("python", "fail", detail, "give the host its python in the host list")
+
+
+def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> Fitness:
+    asked = {**found["modules"], **found["commands"]}
+    findings = (*(check(found) for check in CHECKS), _clock(float(found["time"]) - at))
+    address = str(found["address"])
+    return Fitness(
+        host,
+        (
+            Finding("ssh", "ok", f"answers in {duration(seconds)}"),
+            *(Finding(f.name, f.status, printable(f.detail), printable(f.cure)) for f in findings),
+        ),
+        frozenset(str(name) for name, there in asked.items() if not there),
+        max(0, int(found["cpus"])),
+        printable(str(found["boot"])),
+        address if is_number(address) else "",  # it goes into the machine file
+        printable(str(found["packages"]["apples"])),
+        max(0, int(found.get("memory", 0))),
+        str(found.get("topology", "")),
+    )
+
+
+def _python(found: Mapping[str, Any]) -> Finding:
+    there = tuple(int(part) for part in found["python"])
+    shown = ".".join(map(str, there))
+    if there < LEAST_PYTHON:
+        return Finding("python", "fail", shown, "needs Python 3.11 or newer")
+    if there[:2] != sys.version_info[:2]:
+        ours = ".".join(map(str, sys.version_info[:2]))
+        return Finding("python", "warn", f"{shown}, here it is {ours}")
+    return Finding("python", "ok", shown)
+
+
+def _mpi(found: Mapping[str, Any]) -> Finding:
+    there, here = str(found["packages"]["mpich"]), own_version("mpich")
+    cure = f"pip install mpich=={here} mpi4py there"
+    if not there or not found["proxy"]:
+        return Finding("mpi", "fail", "no mpich beside its python", cure)
+    if there.split(".")[:2] != here.split(".")[:2]:
+        return Finding("mpi", "fail", f"mpich {there}, here it is {here}", cure)
+    return Finding("mpi", "ok", f"mpich {there}")
+
+
+def _apples(found: Mapping[str, Any]) -> Finding:
+    there, here = str(found["packages"]["apples"]), own_version("apples")
+    if there == here:
+        return Finding("apples", "ok", there)
+    detail = f"{there}, here it is {here}" if there else "not installed: it cannot be measured"
+    return Finding("apples", "warn", detail, "pip install apples there, the same as here")
+
+
+def _program(found: Mapping[str, Any]) -> Finding:
+    if missing := [str(place) for place in found["programs"]]:
+        return Finding(
+            "program", "fail", f"no {missing[0]}", "copy it there, or into the host's directory"
+        )
+    return Finding("program", "ok", "found" if found["asked"] else "not asked for")
+
+
+def _directory(found: Mapping[str, Any]) -> Finding:
+    if wrong := str(found["directory"]):
+        return Finding("directory", "fail", wrong, "make it, or name another in the host list")
+    return Finding("directory", "ok", "can be written to")
+
+
+def _disk(found: Mapping[str, Any]) -> Finding:
+    known = [int(free) for free in found["disk"].values() if free is not None]
+    least = min(known, default=0)
+    if least < LEAST_DISK_BYTES:
+        return Finding("disk", "fail", f"{amount(least)} free", "make room")
+    return Finding("disk", "warn" if least < DISK_BYTES else "ok", f"{amount(least)} free")
+
+
+def _name(found: Mapping[str, Any]) -> Finding:
+    name, told = str(found["name"]), found["resolves"]
+    took = float(told["seconds"])
+    cure = f"name it in its /etc/hosts: {found['address'] or 'ADDRESS'} {name}"
+    if took > RESOLVE_SECONDS:
+        detail = f"{name} takes more than {duration(took)} to resolve there: MPI waits for it"
+        return Finding("name", "fail", detail, cure)
+    if "error" in told:
+        return Finding("name", "warn", f"{name} does not resolve there ({told['error']})", cure)
+    return Finding("name", "ok", f"{name} is {told['value']}")
+
+
+def _back(found: Mapping[str, Any]) -> Finding:
+    told = found["back"]
+    if told is None:
+        return Finding("back", "ok", "not asked")
+    if told.get("value") is True:
+        return Finding("back", "ok", f"reaches this machine in {duration(float(told['seconds']))}")
+    detail = f"cannot connect back to this machine: {told.get('error', 'no answer')}"
+    return Finding("back", "fail", detail, "open the firewall: MPI needs both ways")
+
+
+def _clock(skew: float) -> Finding:
+    detail = f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
+    if abs(skew) > MOST_SKEW_SECONDS:
+        return Finding("clock", "fail", detail, "set it (NTP)")
+    return Finding("clock", "warn" if abs(skew) > SKEW_SECONDS else "ok", detail)
+
+
+def own_version(package: str) -> str:
+    """Return the version of a package here, empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def names() -> Iterator[str]:
+    """Yield the names of the checks, in their order."""
+    yield "ssh"
+    yield from (check.__name__.removeprefix("_") for check in CHECKS)
+    yield "clock"
+
+
+CHECKS = (_python, _mpi, _apples, _program, _directory, _disk, _name, _back)

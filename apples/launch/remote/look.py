@@ -1,0 +1,205 @@
+"""Looks at the host it runs on and prints what it found as one line of JSON. Standard library only.
+
+Travels over ssh (`apples.launch.remote.shipping`); every look has its own short deadline, so that the whole is
+never late for the one who asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+SCHEMA = "apples.look/1"
+RESOLVE_SECONDS = 2.0
+BACK_SECONDS = 2.0
+DESCRIBE_SECONDS = 2.0
+MOST_DESCRIBED = 1 << 19
+"""Characters of a topology; the answer as a whole is read to a megabyte."""
+SIOCGIFADDR = 0x8915
+
+
+def main(told: dict[str, Any]) -> int:
+    """Print what is found here about what was asked."""
+    sys.stdout.write("\n")
+    sys.stdout.flush()  # a host that has begun to answer is not dead, however busy
+    found: dict[str, Any] = {"schema": SCHEMA}
+    name = socket.gethostname()
+    resolved = _within(RESOLVE_SECONDS, lambda: socket.getaddrinfo(name, None)[0][4][0])
+    reached = _within(BACK_SECONDS, lambda: _reaches(told["back"])) if told["back"] else None
+    described = _within(DESCRIBE_SECONDS, lambda: _described(told["probe"]))
+    server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
+    directory = os.path.expanduser(told["directory"] or "~")  # noqa: PTH111 - pathlib is slow to load
+    found |= {
+        "python": list(sys.version_info[:3]),
+        "packages": {one: _version(one) for one in ("apples", "mpich", "mpi4py")},
+        "proxy": os.access(_beside("hydra_pmi_proxy"), os.X_OK),
+        "machine": platform.machine(),
+        "boot": own_machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": _available_memory(),
+        "address": server,
+        "modules": {one: _importable(one) for one in told["modules"]},
+        "commands": {one: shutil.which(one) is not None for one in told["commands"]},
+        "programs": [place for each in told["programs"] if (place := _missing(each, directory))],
+        "asked": len(told["programs"]),
+        "directory": _directory(directory),
+        "disk": {place: _free(place) for place in (directory, "/tmp")},  # noqa: S108 - looked at only
+        "name": name,
+        "resolves": resolved(),
+        "back": reached() if reached else None,
+        "topology": described().get("value", ""),
+        "time": time.time(),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # whatever still waits for an answer is not waited for
+
+
+def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, Any]]:
+    """Begin `act`; return what gives its value or error and the seconds it took, in time."""
+    done: dict[str, Any] = {}
+    begin = time.monotonic()
+
+    def run() -> None:
+        try:
+            done["value"] = act()
+        except (OSError, UnicodeError) as error:
+            done["error"] = getattr(error, "strerror", None) or str(error)
+        done["seconds"] = time.monotonic() - begin
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def wait() -> dict[str, Any]:
+        thread.join(max(0.0, begin + seconds - time.monotonic()))
+        return dict(done) if "seconds" in done else {"error": "no answer", "seconds": seconds}
+
+    return wait
+
+
+def _reaches(back: list[Any]) -> bool:
+    with socket.create_connection((back[0], back[1]), timeout=BACK_SECONDS):
+        return True
+
+
+def _described(module: str) -> str:
+    """Return what the module that came along says of this host's CPUs; nothing where none was asked."""
+    if not module:
+        return ""
+    word: str = importlib.import_module(module).packed()
+    return word if len(word) <= MOST_DESCRIBED else ""
+
+
+def _beside(name: str) -> str:
+    return os.path.join(os.path.dirname(sys.executable), name)  # noqa: PTH118, PTH120 - as above
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def own_machine() -> str:
+    """Return what is the same for all namespaces and containers of one machine until it starts again."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
+        return file.read().strip()
+    return ""
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _missing(place: str, directory: str) -> str:
+    """Return a program's path if it is nowhere it is looked for, else nothing."""
+    found = located(place, directory)
+    return "" if os.access(found, os.R_OK) else place
+
+
+def located(place: str, directory: str) -> str:
+    """Return where a file of the template's folder is here: the same path, else in the working directory."""
+    if os.path.exists(place):  # noqa: PTH110
+        return place
+    own = os.path.join(directory, os.path.basename(place))  # noqa: PTH118, PTH119
+    return own if os.path.exists(own) else place  # noqa: PTH110
+
+
+def _directory(path: str) -> str:
+    """Return what is wrong with the working directory, empty where nothing is."""
+    if not os.path.isdir(path):  # noqa: PTH112
+        return "is no directory"
+    return "" if os.access(path, os.W_OK | os.X_OK) else "cannot be written to"
+
+
+def _free(path: str) -> int | None:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def network(address: str) -> dict[str, str]:
+    """Return the variables that keep MPI on the interface which bears an address; none where nobody knows."""
+    name = interface_of(address)
+    if not name:
+        return {}
+    bridge = os.path.isdir(f"/sys/class/net/{name}/bridge")  # noqa: PTH112
+    return {"UCX_NET_DEVICES": name, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
+
+
+def interface_of(address: str) -> str:
+    """Return the name of the interface that bears an address, empty where none does."""
+    if address.startswith("127."):
+        return "lo"
+    if ":" in address:
+        return _interface_of_6(address.partition("%")[0])
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        wanted = socket.inet_aton(address)
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if told[20:24] == wanted:
+                    return name
+    return ""
+
+
+def _interface_of_6(address: str) -> str:
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:  # noqa: PTH123
+        wanted = socket.inet_pton(socket.AF_INET6, address).hex()
+        for line in file:
+            words = line.split()
+            if words[0] == wanted:
+                return words[5]
+    return ""
+
+
+def _available_memory() -> int:
+    """Return the bytes the whole machine has to give, whatever this login's limit; 0 where it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return 0

@@ -1,0 +1,134 @@
+"""Looks at many hosts at once before anything is started on them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from apples.launch.remote import shipping, ssh
+from apples.launch.remote.addresses import is_number
+from apples.launch.remote.ask import Question, ask
+from apples.launch.remote.fitness import Finding, Fitness, judge
+from apples.launch.remote.resolving import numbers
+from apples.resources import Host, HostList
+
+LOOK_SECONDS = 5.5
+"""For all hosts together, dead ones included."""
+BUSY_SECONDS = 6.0
+"""More for a host that has begun to answer: it is not dead but busy."""
+LOOK = "apples.launch.remote.look"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a host must have besides MPI.
+
+    Attributes
+    ----------
+    modules, commands
+        What implementations require; a host without one still does for others.
+    programs
+        Paths that must exist there, or their names in the host's directory.
+    probe
+        Name of the module that goes along to describe the host's CPUs; empty: nobody asks.
+    """
+
+    modules: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    probe: str = ""
+
+
+def preflight(
+    hosts: Sequence[Host], listed: HostList, needs: Needs, seconds: float = LOOK_SECONDS
+) -> dict[str, Fitness]:
+    """Return the fitness of each host, by name; takes at most `seconds`, whatever is dead, busy ones longer.
+
+    Raises
+    ------
+    UsageError
+        A host whose words must not reach ssh. Permanent.
+    """
+    reaches = {host.name: ssh.reach(host, listed) for host in hosts}
+    modules = (needs.probe, LOOK) if needs.probe else (LOOK,)
+    with contextlib.ExitStack() as stack:
+        back = _listeners(numbers(reaches), stack)
+        questions = {
+            host.name: Question(
+                ssh.command(reaches[host.name], shipping.words(site=True)),
+                shipping.parcel(modules, f"{LOOK}:main", _told(host, needs, back)),
+            )
+            for host in hosts
+        }
+        begin = time.time()
+        answers = ask(questions, seconds, BUSY_SECONDS)
+    found = {
+        name: judge(name, answer, answer.at - begin if answer.code == 0 else seconds, python)
+        for name, answer in answers.items()
+        for python in [reaches[name].python]
+    }
+    return _no_address_twice(found)
+
+
+def _told(host: Host, needs: Needs, back: Mapping[str, list[object]]) -> dict[str, object]:
+    return {
+        "modules": list(needs.modules),
+        "commands": list(needs.commands),
+        "programs": list(needs.programs),
+        "directory": host.directory,
+        "probe": needs.probe,
+        "back": back.get(host.name),
+    }
+
+
+def _listeners(
+    addresses: Mapping[str, str], stack: contextlib.ExitStack
+) -> dict[str, list[object]]:
+    """Return where each host is to connect back to: a port that is open while they look, and says nothing."""
+    places: dict[str, list[object]] = {}
+    own = address_towards(addresses.values())
+    if not own:
+        return places
+    with contextlib.suppress(OSError):
+        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        listener = stack.enter_context(
+            socket.create_server((own, 0), family=family, backlog=len(addresses) + 8)
+        )
+        port = listener.getsockname()[1]
+        places = {name: [own, port] for name in addresses}
+    return places
+
+
+def address_towards(addresses: Iterable[str]) -> str:
+    """Return the address of this machine on the way to most of some; empty where there is no way."""
+    sources = Counter(source for address in addresses if (source := _source(address)))
+    return sources.most_common(1)[0][0] if sources else ""
+
+
+def _source(address: str) -> str:
+    """Return the address the kernel would send from; no packet is sent and no name looked up."""
+    if not is_number(address):
+        return ""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((address, 9))
+        return str(one.getsockname()[0])
+    return ""
+
+
+def _no_address_twice(found: dict[str, Fitness]) -> dict[str, Fitness]:
+    """Refuse a host that turns out to be one before it: MPI would not tell them apart."""
+    first: dict[str, str] = {}
+    for name, one in found.items():
+        if not one.address or one.refusal:
+            continue
+        other = first.setdefault(one.address, name)
+        if other != name:
+            detail = f"its address {one.address} is that of {other}"
+            twice = Finding("address", "fail", detail, "list it once, with more slots")
+            found[name] = replace(one, findings=(*one.findings, twice))
+    return found

@@ -1,0 +1,125 @@
+"""`Placed`: another policy's starts, each on the CPUs of one host that the broker and the allocator choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from apples.scheduling.jobs import Decision, Job, Reject, Start
+from apples.scheduling.policy import ClusterState, SchedulingPolicy
+from apples.topology import CpuSet, Fit, Refusal, Requirement, Topology, Verdict, fit
+from apples.topology.broker import Broker, CpusetBroker, HostCpus, Request, broker_of
+from apples.topology.keywords import requirement_of
+from apples.topology.language import DEFAULT_BROKER, Expression
+
+HOST = "host"
+ANYWHERE = Expression()
+Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Refusal]
+
+
+@dataclass(frozen=True)
+class Placed(SchedulingPolicy):
+    """Proposes what another policy would start, if its host can hold it, and where.
+
+    The cluster is one host whose CPUs are given out one by one (nodes of one core); node i is the i-th
+    CPU of the topology. What a broker says no to waits; what it says never to is rejected, with the
+    broker's reason.
+
+    Attributes
+    ----------
+    topology
+        The host.
+    inner
+        Who decides what starts; it must take no notice of places.
+    requirements
+        Job -> what it asks for; the others ask for nothing but their number of CPUs.
+    brokers
+        By the name in front of the bracket, beside ``CPUSET``.
+    choose
+        The allocator.
+    every
+        What every job asks for that asks for nothing of its own.
+
+    Examples
+    --------
+    >>> from apples.topology import synthetic
+    >>> from apples.scheduling.policies import FirstFit
+    >>> policy = Placed(synthetic("package:2 core:2 pu:1"), FirstFit())
+    >>> job = Job(1, 0.0, 2, 9.0, 2, 2)
+    >>> state = ClusterState(4, free=3, queue=[job], free_places=[1, 2, 3])
+    >>> [sorted(start.places) for start in policy.decide(state)]
+    [[2, 3]]
+    """
+
+    topology: Topology
+    inner: SchedulingPolicy
+    requirements: Mapping[int, Expression] = field(default_factory=dict)
+    brokers: Mapping[str, Broker] = field(default_factory=dict)
+    choose: Chooser = fit
+    every: Expression = ANYWHERE
+
+    @property
+    def needs_places(self) -> bool:
+        """Whether it must know which CPUs jobs have: always."""
+        return True
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the decisions of one pass."""
+        free = CpuSet.of(self._cpus[place] for place in cluster.free_places)
+        waiting: list[Job] = []
+        for job in cluster.queue:  # first, or the inner policy would keep room for them
+            reason = self._never(job, free)
+            if reason:
+                yield Reject(job.id, reason)
+            else:
+                waiting.append(job)
+        jobs = {job.id: job for job in waiting}
+        for decision in self.inner.decide(replace(cluster, queue=waiting)):
+            if not isinstance(decision, Start):
+                yield decision
+                continue
+            found = self._place(jobs[decision.job], free)
+            if found is not None:
+                free -= found.cpus
+                places = frozenset(self._places[cpu] for cpu in found.cpus)
+                yield Start(decision.job, decision.nodes, places=places)
+
+    def _never(self, job: Job, free: CpuSet) -> str:
+        """Return why a job can never run here; empty if it can."""
+        expression = self.requirements.get(job.id, self.every)
+        answer = self._broker(expression, free).satisfies(
+            HOST, Request(expression, job.processors)
+        )
+        if answer.verdict is Verdict.NEVER:
+            return answer.reason
+        if expression.broker == DEFAULT_BROKER:
+            asked = requirement_of(expression, job.processors)
+            sizes = {unit.bit_count() for unit in self.topology.units}
+            if asked.whole_cores and all(job.processors % size for size in sizes):
+                return f"whole cores of {min(sizes)} CPUs and more, -n asks {job.processors}"
+        return ""
+
+    def _broker(self, expression: Expression, free: CpuSet) -> Broker:
+        own = CpusetBroker({HOST: HostCpus(self.topology, free)}.get)
+        return broker_of(expression, {**self.brokers, DEFAULT_BROKER: own})
+
+    def _place(self, job: Job, free: CpuSet) -> Fit | None:
+        """Return where a job goes if its broker says yes; None: it waits."""
+        expression = self.requirements.get(job.id, self.every)
+        request = Request(expression, job.processors)
+        if not self._broker(expression, free).satisfies(HOST, request):
+            return None
+        mine = expression if expression.broker == DEFAULT_BROKER else ANYWHERE
+        found = self.choose(self.topology, free, requirement_of(mine, job.processors))
+        if isinstance(found, Refusal) or len(found.cpus) != job.processors:
+            return None
+        return found
+
+    @cached_property
+    def _cpus(self) -> list[int]:
+        return list(self.topology.cpus)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {cpu: place for place, cpu in enumerate(self.topology.cpus)}

@@ -1,0 +1,34 @@
+"""The scheduling policies, by the names the command line knows them by.
+
+Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven`.
+"""
+
+from collections.abc import Mapping
+
+from apples.scheduling.policies.conservative import Conservative
+from apples.scheduling.policies.easy import Easy
+from apples.scheduling.policies.equipartition import Equipartition
+from apples.scheduling.policies.rigid import FirstComeFirstServed, FirstFit, ShortestJobFirst
+from apples.scheduling.policies.slowdown_driven import SlowdownDriven
+from apples.scheduling.policy import SchedulingPolicy
+
+POLICIES: Mapping[str, type[SchedulingPolicy]] = {
+    "fcfs": FirstComeFirstServed,
+    "first_fit": FirstFit,
+    "sjf": ShortestJobFirst,
+    "easy": Easy,
+    "conservative": Conservative,
+    "equipartition": Equipartition,
+    "sd": SlowdownDriven,
+}
+
+__all__ = [
+    "POLICIES",
+    "Conservative",
+    "Easy",
+    "Equipartition",
+    "FirstComeFirstServed",
+    "FirstFit",
+    "ShortestJobFirst",
+    "SlowdownDriven",
+]

@@ -1,0 +1,78 @@
+"""Policies that start rigid jobs and make no promises: FCFS, first-fit, SJF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from apples.scheduling.jobs import Decision, Job, Start
+from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
+
+
+@dataclass(frozen=True)
+class FirstComeFirstServed(SchedulingPolicy):
+    """Start jobs in order of submission; nobody overtakes.
+
+    Examples
+    --------
+    >>> from apples.scheduling.jobs import Job
+    >>> queue = [Job(1, 0.0, 3, 9.0, 3, 3), Job(2, 0.0, 2, 9.0, 2, 2), Job(3, 0.0, 1, 9.0, 1, 1)]
+    >>> [d.job for d in FirstComeFirstServed().decide(ClusterState(4, free=4, queue=queue))]
+    [1]
+    """
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Return the starts of this pass."""
+        return _start(cluster, cluster.queue)
+
+
+@dataclass(frozen=True)
+class FirstFit(SchedulingPolicy):
+    """Start every job that fits, in order of submission; wide jobs may wait for ever.
+
+    Examples
+    --------
+    >>> from apples.scheduling.jobs import Job
+    >>> queue = [Job(1, 0.0, 3, 9.0, 3, 3), Job(2, 0.0, 2, 9.0, 2, 2), Job(3, 0.0, 1, 9.0, 1, 1)]
+    >>> [d.job for d in FirstFit().decide(ClusterState(4, free=4, queue=queue))]
+    [1, 3]
+    """
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Return the starts of this pass."""
+        return _start(cluster, cluster.queue, overtaking=True)
+
+
+@dataclass(frozen=True)
+class ShortestJobFirst(SchedulingPolicy):
+    """Start the job with the shortest requested time first; nobody overtakes the shortest.
+
+    Examples
+    --------
+    >>> from apples.scheduling.jobs import Job
+    >>> queue = [Job(1, 0.0, 3, 9.0, 3, 3), Job(2, 0.0, 2, 5.0, 2, 2)]
+    >>> [d.job for d in ShortestJobFirst().decide(ClusterState(4, free=4, queue=queue))]
+    [2]
+    """
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Return the starts of this pass."""
+        queue = sorted(cluster.queue, key=lambda job: (job.requested, job.submit, job.id))
+        return _start(cluster, queue)
+
+
+def _start(
+    cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
+) -> Iterator[Decision]:
+    """Yield what starts in the order given, until or but for the jobs that do not fit."""
+    free = cluster.free
+    for decision in grant_requests(cluster):
+        free -= decision.nodes - cluster.running[decision.job].nodes
+        yield decision
+    for job in queue:
+        nodes = cluster.nodes_for(job.processors)
+        if nodes <= free:
+            free -= nodes
+            yield Start(job.id, nodes)
+        elif not overtaking:
+            return

@@ -1,0 +1,127 @@
+"""Where on the machine jobs are drawn, and the drawing as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apples.simulation.setting import Schedule
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A job on some rows, one after the other, for some time.
+
+    Attributes
+    ----------
+    job
+        Position in the workload.
+    begin, end
+        Seconds.
+    row, rows
+        The lowest one, and how many.
+    """
+
+    job: int
+    begin: float
+    end: float
+    row: int
+    rows: int
+
+
+def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
+    """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
+
+    A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
+    that shrinks leaves its highest rows.
+    """
+    free: Rows = [(0, rows)]
+    held: dict[int, Rows] = {}
+    since: dict[int, float] = {}
+    bars: list[Bar] = []
+    changes = schedule.changes
+    at = 0
+    while at < len(changes):
+        stop = at
+        while stop < len(changes) and changes[stop][0] == changes[at][0]:
+            stop += 1
+        instant = {job: cores for _, job, cores in changes[at:stop]}
+        time = changes[at][0]
+        # Those that leave rows go first, so that the others find them.
+        for job in sorted(instant, key=lambda job: instant[job] - _count(held.get(job, []))):
+            mine = held.get(job, [])
+            more = instant[job] - _count(mine)
+            if more == 0:
+                continue
+            if mine and since[job] < time:
+                bars += [Bar(job, since[job], time, row, count) for row, count in mine]
+            if more < 0:
+                mine, left = _split(mine, instant[job])
+                free = _join(free, left)
+            else:
+                taken, free = _split(free, more)
+                mine = _join(mine, taken)
+            held[job], since[job] = mine, time
+        at = stop
+    return sorted(bars, key=lambda bar: (bar.end, bar.row))
+
+
+Rows = list[tuple[int, int]]  # (lowest, how many), ascending, none touching the next
+
+
+def _count(rows: Rows) -> int:
+    return sum(count for _, count in rows)
+
+
+def _split(rows: Rows, wanted: int) -> tuple[Rows, Rows]:
+    """Return the lowest `wanted` rows and the rest."""
+    low: Rows = []
+    for k, (row, count) in enumerate(rows):
+        if wanted <= count:
+            low += [(row, wanted)] if wanted else []
+            rest = [(row + wanted, count - wanted)] if count > wanted else []
+            return low, rest + rows[k + 1 :]
+        low.append((row, count))
+        wanted -= count
+    return low, []
+
+
+def _join(first: Rows, second: Rows) -> Rows:
+    joined: Rows = []
+    for row, count in sorted(first + second):
+        if joined and joined[-1][0] + joined[-1][1] == row:
+            joined[-1] = (joined[-1][0], joined[-1][1] + count)
+        else:
+            joined.append((row, count))
+    return joined
+
+
+def draw(schedule: Schedule, rows: int, seconds: float = 1.0, per_line: int = 1) -> str:
+    """Return the machine over time as text: a line is `per_line` cores, a letter `seconds`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from apples.scheduling.policies import Easy
+    >>> from apples.simulation.run import simulate
+    >>> from apples.simulation.setting import Setting
+    >>> from apples.simulation.workload import rigid
+    >>> run = np.array([5.0, 3.0, 2.0])
+    >>> jobs = rigid(np.zeros(3), run, np.array([2, 3, 1]), run)
+    >>> print(draw(simulate(jobs, Easy(), Setting(3), record=True), 3))
+    AAAAABBB
+    AAAAABBB
+    CC...BBB
+    """
+    bars = lay_out(schedule, rows)
+    begin = min(bar.begin for bar in bars)
+    columns = round((max(bar.end for bar in bars) - begin) / seconds)
+    picture = [["."] * columns for _ in range(rows)]
+    for bar in bars:
+        for row in range(bar.row, bar.row + bar.rows):
+            for column in range(
+                round((bar.begin - begin) / seconds), round((bar.end - begin) / seconds)
+            ):
+                picture[row][column] = LETTERS[bar.job % len(LETTERS)]
+    return "\n".join("".join(line) for line in reversed(picture[::per_line]))

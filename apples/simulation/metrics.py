@@ -1,0 +1,129 @@
+"""What a schedule is judged by.
+
+Wait = start - submission. Response = end - submission. Slowdown = response / run time on the
+processors asked for. Bounded slowdown = max(1, response / max(run time, 10 s)) (Feitelson 2001).
+Makespan = last end - first submission. Utilisation = occupied node-seconds / (nodes * makespan).
+Cancelled and rejected jobs count nowhere but in their own number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.errors import UsageError
+from apples.simulation.setting import Schedule, Setting
+from apples.simulation.workload import Workload
+
+TAU = 10.0
+PERCENTILES = (50, 75, 90, 95, 99, 100)
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Per job: seconds and ratios, for the jobs that completed."""
+
+    wait: Values
+    response: Values
+    slowdown: Values
+    bounded_slowdown: Values
+
+
+def outcome(workload: Workload, schedule: Schedule) -> Outcome:
+    """Return what became of every completed job."""
+    done = schedule.completed
+    submit, run = workload.submit[done], workload.run[done]
+    response = schedule.end[done] - submit
+    return Outcome(
+        wait=schedule.start[done] - submit,
+        response=response,
+        slowdown=response / run,
+        bounded_slowdown=np.maximum(1.0, response / np.maximum(run, TAU)),
+    )
+
+
+def makespan(workload: Workload, schedule: Schedule) -> float:
+    """Return the seconds from the first submission to the last end."""
+    return float(np.nanmax(schedule.end) - workload.submit[0])
+
+
+def energy(schedule: Schedule, setting: Setting, seconds: float) -> float | None:
+    """Return joules: idle power of all nodes all the time, and what busy ones draw more."""
+    if setting.idle_watts is None or setting.busy_watts is None:
+        return None
+    more = setting.busy_watts - setting.idle_watts
+    return setting.idle_watts * setting.nodes * seconds + more * schedule.node_seconds
+
+
+def summary(workload: Workload, schedule: Schedule, setting: Setting) -> dict[str, object]:
+    """Return the figures of `apples.simulation/1` that the schedule gives."""
+    values = outcome(workload, schedule)
+    if not len(values.wait):
+        raise UsageError("no job completed")
+    span = makespan(workload, schedule)
+    return {
+        "jobs": len(workload),
+        "completed": int(schedule.completed.sum()),
+        "mean_wait": float(values.wait.mean()),
+        "mean_response": float(values.response.mean()),
+        "mean_slowdown": float(values.slowdown.mean()),
+        "mean_bounded_slowdown": float(values.bounded_slowdown.mean()),
+        "percentiles": {
+            name: dict(
+                zip(
+                    map(str, PERCENTILES),
+                    np.percentile(getattr(values, name), PERCENTILES).tolist(),
+                    strict=True,
+                )
+            )
+            for name in ("wait", "response", "slowdown", "bounded_slowdown")
+        },
+        "makespan": span,
+        "utilisation": schedule.node_seconds / (setting.nodes * span) if span else 0.0,
+        "energy": energy(schedule, setting, span),
+        "malleable_starts": int(schedule.guest.sum()),
+        "mates": int(schedule.mate.sum()),
+        "resizes": int(schedule.resizes.sum()),
+        "restarts": schedule.restarts,
+        "rejected": len(schedule.rejected),
+    }
+
+
+CSV_COLUMNS = (
+    "job,submit,start,end,processors,run,requested,wait,response,slowdown,bounded_slowdown,"
+    "malleable,guest,mate,resizes,completed"
+)
+
+
+def write_csv(path: Path, workload: Workload, schedule: Schedule) -> None:
+    """Write one row a job, times in full precision (what is read back is what was simulated)."""
+    response = schedule.end - workload.submit
+    columns: list[NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]] = [
+        workload.job, workload.submit, schedule.start, schedule.end, workload.processors,
+        workload.run, workload.requested, schedule.start - workload.submit, response,
+        response / workload.run, np.maximum(1.0, response / np.maximum(workload.run, TAU)),
+        workload.malleable, schedule.guest, schedule.mate, schedule.resizes, schedule.completed,
+    ]  # fmt: skip
+    texts = [_texts(column) for column in columns]
+    try:
+        with path.open("w", encoding="ascii") as file:
+            file.write(CSV_COLUMNS + "\n")
+            file.writelines(",".join(row) + "\n" for row in zip(*texts, strict=True))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def _texts(column: NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]) -> list[str]:
+    if column.dtype == np.bool_:
+        return ["1" if value else "0" for value in column.tolist()]
+    if column.dtype.kind == "f" and not (
+        np.isfinite(column).all()
+        and (column == np.floor(column)).all()
+        and abs(column).max() < 1e15
+    ):
+        return list(map(repr, column.tolist()))
+    return list(map(str, column.astype(np.int64).tolist()))

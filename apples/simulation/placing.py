@@ -1,0 +1,132 @@
+"""Where jobs go on a machine of known topology, in a simulation: allocators, and what distance costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+
+from apples.errors import UsageError
+from apples.scheduling.placed import Chooser, Placed
+from apples.scheduling.policy import RunningJob, SchedulingPolicy
+from apples.simulation.setting import Setting
+from apples.topology import (
+    CpuSet,
+    Fit,
+    Placement,
+    Refusal,
+    Requirement,
+    Topology,
+    fit,
+    load_topology,
+)
+from apples.topology.language import parse
+from apples.topology.origin import origin
+from apples.topology.refusing import refusal
+
+
+def placed(
+    words: Mapping[str, str],
+    policy: SchedulingPolicy,
+    setting: Setting,
+    seed: int,
+    sensitivity: float,
+) -> tuple[SchedulingPolicy, Setting]:
+    """Return policy and setting as the options `topology`, `placement` and `requirement` change them.
+
+    Raises
+    ------
+    UsageError
+        A machine of another size, a policy that resizes jobs, or no such placement. Permanent.
+    """
+    if "topology" not in words:
+        for name in ("placement", "requirement", "sensitivity"):
+            if name in words:
+                raise UsageError(f"option {name}: needs option topology")
+        return policy, setting
+    machine = machine_of(words["topology"])
+    if setting.cores_per_node != 1 or setting.nodes != len(machine.cpus):
+        raise UsageError(
+            f"option topology: the machine has {len(machine.cpus)} CPUs, given out one by one: "
+            f"--processors {len(machine.cpus)}"
+        )
+    if policy.uses_malleable:
+        raise UsageError("option topology: jobs that are resized are not placed yet")
+    name = words.get("placement", "best")
+    if name not in CHOOSERS:
+        raise UsageError(f"option placement={name}: not one of {', '.join(CHOOSERS)}")
+    if not sensitivity >= 0:
+        raise UsageError(f"option sensitivity={sensitivity}: must be 0 or more")
+    every = parse(words.get("requirement", ""))
+    slowdown = DistanceSlowdown(machine, sensitivity) if sensitivity else None
+    chosen = Placed(machine, policy, choose=CHOOSERS[name](seed), every=every)
+    return chosen, replace(setting, slowdown=slowdown)
+
+
+def machine_of(text: str) -> Topology:
+    """Return a machine by file, synthetic string, or ``origin:CPUS``."""
+    name, colon, count = text.partition(":")
+    if name == "origin" and colon and count.isdigit():
+        return origin(int(count[:9]))
+    return load_topology(text)
+
+
+def random_fit(seed: int) -> Chooser:
+    """Return an allocator that takes any free CPUs: what becomes of processes that nobody binds."""
+
+    def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+        refused = refusal(topology, free.mask, requirement)
+        if refused is not None:
+            return refused
+        random = Random(hash((seed, free.mask, requirement.count)))  # noqa: S311 - likewise
+        cpus = CpuSet.of(random.sample(list(free), requirement.count))
+        radius, centre = topology.hops.centre(cpus.mask)
+        return Fit(cpus, radius, centre, topology.hops.total(cpus.mask), topology.memory_of(cpus))
+
+    return choose
+
+
+def first_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+    """Return the lowest free CPUs that do."""
+    return fit(topology, free, replace(requirement, placement=Placement.FIRST))
+
+
+def spread_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+    """Return the CPUs that lie in as many parts as there are."""
+    return fit(topology, free, replace(requirement, placement=Placement.SPREAD))
+
+
+CHOOSERS: Mapping[str, Callable[[int], Chooser]] = {
+    "best": lambda _: fit,
+    "first": lambda _: first_fit,
+    "spread": lambda _: spread_fit,
+    "random": random_fit,
+}
+"""By name; made from a seed."""
+
+
+class DistanceSlowdown:
+    """How much longer a job takes: 1 + sensitivity x its mean hops over those of all CPUs.
+
+    Attributes
+    ----------
+    most
+        No job takes longer than so many times its own.
+    """
+
+    def __init__(self, machine: Topology, sensitivity: float) -> None:
+        self._machine, self._cpus = machine, list(machine.cpus)
+        everywhere = mean_hops(machine, machine.cpus)
+        self._factor = sensitivity / everywhere if everywhere else 0.0
+        self.most = 1.0 + self._factor * machine.hops.balls[-1].radius
+
+    def __call__(self, running: RunningJob) -> float:
+        """Return it for the CPUs a job has."""
+        held = CpuSet.of(self._cpus[place] for place in running.places)
+        return 1.0 + self._factor * mean_hops(self._machine, held)
+
+
+def mean_hops(machine: Topology, cpus: CpuSet) -> float:
+    """Return the mean hops over the pairs of some CPUs."""
+    pairs = len(cpus) * (len(cpus) - 1) // 2
+    return machine.hops.total(cpus.mask) / pairs if pairs else 0.0

@@ -1,0 +1,293 @@
+"""What the fast core of SD-Policy keeps of the machine, and the steps that change it."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from apples.simulation.backfill_core import position_of
+from apples.simulation.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
+
+FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of Machine.tally
+
+
+class Machine(NamedTuple):
+    """Arrays over jobs unless said otherwise; times in seconds, nodes whole.
+
+    Attributes
+    ----------
+    tally
+        Free nodes, entries in use of `release`, of `pool`, number of jobs that run, and that
+        ever started, whether changes are recorded, how
+        often the pool was joined.
+    release, width
+        Sorted estimated releases of nodes, and how many nodes each.
+    pool
+        Jobs that could be mates, in the order of their starts.
+    limit
+        Estimated end, extensions included.
+    delay
+        Estimated increase of the run time so far.
+    guest
+        Job that is guest in this job's nodes, -1 none.
+    mates, mate
+        Number of mates a guest started with; `mate[j * most + k]` the k-th, -1 once it left.
+    shared, own
+        Nodes a guest shares with mates, and nodes it has to itself.
+    turn, started
+        Place in the order of starts, and its inverse.
+    lent
+        How often it was a mate.
+    refused
+        Joins of the pool when no mates were found for it last.
+    work, since, rate, end
+        Seconds of work left at `since`, rate since then, end if nothing changes.
+    """
+
+    tally: Numbers
+    need: Numbers
+    request: Numbers
+    submit: Numbers
+    malleable: Numbers
+    release: Numbers
+    width: Numbers
+    pool: Numbers
+    limit: Numbers
+    delay: Numbers
+    guest: Numbers
+    mates: Numbers
+    mate: Numbers
+    shared: Numbers
+    own: Numbers
+    work: Numbers
+    since: Numbers
+    rate: Numbers
+    start: Numbers
+    turn: Numbers
+    started: Numbers
+    end: Numbers
+    resizes: Numbers
+    lent: Numbers
+    refused: Numbers
+
+
+def machine(
+    submit: Numbers, need: Numbers, request: Numbers, malleable: Numbers, nodes: int, most: int,
+    record: bool,
+) -> Machine:  # fmt: skip
+    """Return an empty machine of so many nodes for these jobs."""
+    jobs = len(submit)
+    tally = integers(7)
+    tally[FREE] = nodes
+    tally[RECORD] = int(record)
+    return Machine(
+        tally=tally, need=need, request=request, submit=submit, malleable=malleable,
+        release=zeros(2 * jobs + 1), width=integers(2 * jobs + 1), pool=integers(jobs + 1),
+        limit=zeros(jobs), delay=zeros(jobs), guest=integers(jobs, -1), mates=integers(jobs),
+        mate=integers(jobs * most, -1), shared=integers(jobs), own=integers(jobs),
+        work=zeros(jobs), since=zeros(jobs), rate=zeros(jobs), start=zeros(jobs),
+        turn=integers(jobs), started=integers(jobs),         end=zeros(jobs),
+        resizes=integers(jobs), lent=integers(jobs), refused=integers(jobs, -1),
+    )  # fmt: skip
+
+
+@inner
+def add_release(m: Machine, time: float, nodes: int) -> None:
+    """Note that so many nodes are estimated to come free at a time."""
+    k = position_of(m.release, m.tally[RELEASES], time)
+    open_gap(m.release, k, m.tally[RELEASES])
+    open_gap(m.width, k, m.tally[RELEASES])
+    m.release[k] = time
+    m.width[k] = nodes
+    m.tally[RELEASES] += 1
+
+
+@inner
+def drop_release(m: Machine, time: float, nodes: int) -> None:
+    """Take such a note back."""
+    k = position_of(m.release, m.tally[RELEASES], time)
+    while m.width[k] != nodes:
+        k += 1
+    close_gap(m.release, k, m.tally[RELEASES])
+    close_gap(m.width, k, m.tally[RELEASES])
+    m.tally[RELEASES] -= 1
+
+
+@inner
+def note(
+    m: Machine, log: list[tuple[float, int, float]], j: int, now: float, share: float
+) -> None:
+    """Record, if wanted, how many nodes' worth of cores a running job has from now on."""
+    if m.tally[RECORD]:
+        own = m.own[j] * (1.0 - share) if m.guest[j] >= 0 else m.own[j] * 1.0
+        log.append((now, j, own + m.shared[j] * share))
+
+
+@inner
+def join_pool(m: Machine, j: int) -> None:
+    """Let a malleable job that has its nodes to itself be chosen as a mate."""
+    if m.malleable[j]:
+        m.tally[JOINED] += 1
+        k = m.tally[POOL]
+        while k > 0 and m.turn[m.pool[k - 1]] > m.turn[j]:
+            k -= 1
+        open_gap(m.pool, k, m.tally[POOL])
+        m.pool[k] = j
+        m.tally[POOL] += 1
+
+
+@inner
+def leave_pool(m: Machine, j: int) -> None:
+    """Let a job no longer be chosen, if it could be."""
+    for k in range(m.tally[POOL]):
+        if m.pool[k] == j:
+            close_gap(m.pool, k, m.tally[POOL])
+            m.tally[POOL] -= 1
+            return
+
+
+@inner
+def set_rate(m: Machine, events: list[tuple[float, int]], j: int, now: float, rate: float) -> None:
+    """Bring a job's work up to date and let it go on at another rate."""
+    if rate == m.rate[j]:
+        return
+    m.work[j] = max(0.0, m.work[j] - (now - m.since[j]) * m.rate[j])
+    m.since[j] = now
+    m.rate[j] = rate
+    m.end[j] = now + m.work[j] / rate
+    heapq.heappush(events, (m.end[j], m.turn[j]))
+    m.resizes[j] += 1
+
+
+@inner
+def begin(
+    m: Machine, events: list[tuple[float, int]], j: int, now: float, run: float, rate: float
+) -> None:
+    """Start a job's clock."""
+    m.start[j] = now
+    m.work[j] = run
+    m.since[j] = now
+    m.rate[j] = rate
+    m.end[j] = now + run / rate
+    m.turn[j] = m.tally[STARTED]
+    m.started[m.turn[j]] = j
+    m.tally[STARTED] += 1
+    m.tally[RUNNING] += 1
+    heapq.heappush(events, (m.end[j], m.turn[j]))
+
+
+@inner
+def start_static(
+    m: Machine,
+    events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
+    j: int,
+    now: float,
+    run: float,
+) -> None:
+    """Start a job on free nodes."""
+    m.limit[j] = now + m.request[j]
+    m.tally[FREE] -= m.need[j]
+    m.own[j] = m.need[j]
+    add_release(m, m.limit[j], m.need[j])
+    begin(m, events, j, now, run, 1.0)
+    join_pool(m, j)
+    note(m, log, j, now, 0.0)
+
+
+@inner
+def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
+    """Return a guest's rate: by all its cores (equation 5) or by its poorest node (equation 6)."""
+    if m.shared[j] == 0:
+        return 1.0
+    if worst:
+        return share
+    return float((m.own[j] + share * m.shared[j]) / m.need[j])
+
+
+@inner
+def start_shared(
+    m: Machine,
+    events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
+    j: int,
+    now: float,
+    run: float,
+    chosen: Numbers,
+    found: int,
+    most: int,
+    share: float,
+    worst: bool,
+) -> None:
+    """Start a job inside the nodes of its mates, the rest of its nodes being free ones."""
+    m.limit[j] = now + m.request[j] / share
+    m.delay[j] = m.request[j] / share - m.request[j]
+    m.shared[j] = 0
+    for k in range(found):
+        i = chosen[k]
+        m.mate[j * most + k] = i
+        m.guest[i] = j
+        m.lent[i] += 1
+        m.shared[j] += m.need[i]
+        drop_release(m, m.limit[i], m.need[i])
+        m.limit[i] += m.request[j]
+        m.delay[i] += m.request[j]
+        add_release(m, m.limit[i], m.need[i])
+        leave_pool(m, i)
+        set_rate(m, events, i, now, 1.0 - share)
+        note(m, log, i, now, share)
+    m.mates[j] = found
+    m.own[j] = m.need[j] - m.shared[j]
+    if m.own[j] > 0:
+        m.tally[FREE] -= m.own[j]
+        add_release(m, m.limit[j], m.own[j])
+    begin(m, events, j, now, run, guest_rate(m, j, share, worst))
+    note(m, log, j, now, share)
+
+
+@inner
+def finish(
+    m: Machine,
+    events: list[tuple[float, int]],
+    log: list[tuple[float, int, float]],
+    j: int,
+    now: float,
+    most: int,
+    share: float,
+    worst: bool,
+) -> None:
+    """End a job: its guest takes its nodes over, or its mates get their cores back."""
+    m.tally[RUNNING] -= 1
+    if m.tally[RECORD]:
+        log.append((now, j, 0.0))
+    g = m.guest[j]
+    if g >= 0:
+        # The owner went first: the guest has those nodes to itself from now on.
+        drop_release(m, m.limit[j], m.need[j])
+        m.guest[j] = -1
+        for k in range(m.mates[g]):
+            if m.mate[g * most + k] == j:
+                m.mate[g * most + k] = -1
+        if m.own[g] > 0:
+            drop_release(m, m.limit[g], m.own[g])
+        m.own[g] += m.need[j]
+        m.shared[g] -= m.need[j]
+        add_release(m, m.limit[g], m.own[g])
+        if m.shared[g] == 0:
+            join_pool(m, g)
+        set_rate(m, events, g, now, guest_rate(m, g, share, worst))
+        note(m, log, g, now, share)
+        return
+    if m.shared[j] > 0:
+        for k in range(m.mates[j]):
+            i = m.mate[j * most + k]
+            if i >= 0:
+                m.guest[i] = -1
+                set_rate(m, events, i, now, 1.0)
+                note(m, log, i, now, share)
+                join_pool(m, i)
+    else:
+        leave_pool(m, j)
+    if m.own[j] > 0:
+        drop_release(m, m.limit[j], m.own[j])
+        m.tally[FREE] += m.own[j]

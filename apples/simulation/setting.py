@@ -1,0 +1,168 @@
+"""What a simulation assumes beside its workload and its policy: machine, models, costs, events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.errors import UsageError
+from apples.scheduling.policy import RunningJob
+from apples.simulation.speedup import Speedup, linear
+
+Slowdown = Callable[[RunningJob], float]
+TIES = ("instant", "event", "predictsim")
+RUNTIME_MODELS = ("ideal", "worst")
+
+
+@dataclass(frozen=True)
+class ReconfigurationCost:
+    """How long a resize stalls a job.
+
+    Attributes
+    ----------
+    shrink, expand
+        Seconds for any resize.
+    data_bytes, bandwidth
+        A job's data and how fast it moves, bytes and bytes a second: the part of it that changes
+        its place, |new - old| / max(new, old), takes that much longer.
+    """
+
+    shrink: float = 0.0
+    expand: float = 0.0
+    data_bytes: float = 0.0
+    bandwidth: float = float("inf")
+
+    @property
+    def move_seconds(self) -> float:
+        """Seconds to move all data of a job."""
+        return self.data_bytes / self.bandwidth
+
+    def seconds(self, old: int, new: int) -> float:
+        """Return the stall of a resize from `old` to `new` nodes."""
+        moved = abs(new - old) / max(new, old)
+        return (self.shrink if new < old else self.expand) + self.move_seconds * moved
+
+
+#: `kale`: Table 1 of Kale et al. 2002, 128 to 64 processors and back with 1 MB on the Platinum
+#: cluster. `stall`: the five seconds they quote for dynamic equipartition.
+COSTS: Mapping[str, ReconfigurationCost] = {
+    "none": ReconfigurationCost(),
+    "kale": ReconfigurationCost(shrink=0.086, expand=0.0676),
+    "stall": ReconfigurationCost(shrink=5.0, expand=5.0),
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node is out of service from `time` to `repaired` seconds."""
+
+    time: float
+    node: int
+    repaired: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The assumptions of a simulation.
+
+    Attributes
+    ----------
+    nodes, cores_per_node
+        The machine. Jobs get whole nodes; processors given out one by one are nodes of one core.
+    ties
+        `instant`: all events of an instant, then one pass. `event`: a pass after every event,
+        submissions before ends. `predictsim`: as `event`, and a job whose estimated end has come
+        counts as gone (pyss, predictsim).
+    speedup, cost
+        Of jobs whose nodes change.
+    runtime_model
+        Of jobs that share nodes: `ideal` by all cores (equation 5 of D'Amico et al. 2019) or
+        `worst` by the poorest node (equation 6).
+    failures, cancellations, demands
+        Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
+        (part of the work done, processors it then asks for), in order.
+    slowdown
+        How many times longer a job takes on the places it has; None: places do not matter.
+    idle_watts, busy_watts
+        Of a node; energy is not known without them.
+    """
+
+    nodes: int
+    cores_per_node: int = 1
+    ties: str = "instant"
+    speedup: Speedup = linear
+    cost: ReconfigurationCost = COSTS["none"]
+    runtime_model: str = "ideal"
+    failures: tuple[Failure, ...] = ()
+    cancellations: Mapping[int, float] = field(default_factory=dict)
+    demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
+    slowdown: Slowdown | None = None
+    idle_watts: float | None = None
+    busy_watts: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.ties not in TIES:
+            raise UsageError(f"ties {self.ties!r}: not one of {', '.join(TIES)}")
+        if self.runtime_model not in RUNTIME_MODELS:
+            raise UsageError(
+                f"model {self.runtime_model!r}: not one of {', '.join(RUNTIME_MODELS)}"
+            )
+        if self.nodes < 1 or self.cores_per_node < 1:
+            raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
+
+    @property
+    def processors(self) -> int:
+        """Of the whole machine."""
+        return self.nodes * self.cores_per_node
+
+    @property
+    def has_events(self) -> bool:
+        """Whether anything but submissions and ends happens, or matters."""
+        return bool(self.failures or self.cancellations or self.demands or self.slowdown)
+
+    def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the whole nodes for so many processors."""
+        return -(-processors // self.cores_per_node)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What became of the jobs of a workload, in its order.
+
+    Attributes
+    ----------
+    start, end
+        Seconds; NaN for a job that never ran.
+    resizes
+        How often the processors of a job changed while it ran.
+    guest, mate
+        Whether it started inside mates' nodes; whether it was a mate at least once.
+    completed
+        False for cancelled and rejected jobs.
+    node_seconds
+        Nodes that were occupied, times seconds.
+    engine
+        `numba` or `python` for the fast core, `events` for the general event loop.
+    seconds
+        Simulation, wall time without reading and compiling.
+    restarts
+        Runs lost to failures.
+    changes
+        (time, position of the job, cores it has from then on), if recorded.
+    """
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    resizes: NDArray[np.int64]
+    guest: NDArray[np.bool_]
+    mate: NDArray[np.bool_]
+    completed: NDArray[np.bool_]
+    node_seconds: float
+    engine: str
+    seconds: float
+    restarts: int = 0
+    changes: tuple[tuple[float, int, int], ...] = ()
+    rejected: Mapping[int, str] = field(default_factory=dict)

@@ -1,0 +1,205 @@
+"""The jobs of a simulation as arrays, and the rules that make them from a log's dirty records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.errors import UsageError
+from apples.scheduling.jobs import Job, JobKind
+from apples.simulation.swf import Log
+
+CLEANING = ("default", "predictsim")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs in order of (submit, id).
+
+    Attributes
+    ----------
+    job
+        Numbers in the log.
+    submit, run, requested
+        Seconds. `run` is the time on `processors`; `requested` is never under it.
+    processors, minimum, maximum
+        Asked for; the least and the most a malleable job can use.
+    malleable
+        Whether the scheduler may resize the job.
+    """
+
+    job: NDArray[np.int64]
+    submit: NDArray[np.float64]
+    run: NDArray[np.float64]
+    processors: NDArray[np.int64]
+    requested: NDArray[np.float64]
+    minimum: NDArray[np.int64]
+    maximum: NDArray[np.int64]
+    malleable: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def take(self, chosen: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Workload:
+        """Return some of the jobs, in the order given."""
+        return Workload(**{name: getattr(self, name)[chosen] for name in self.__dict__})
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs as values."""
+        columns = (
+            self.job, self.submit, self.processors, self.requested,
+            self.minimum, self.maximum, self.malleable,
+        )  # fmt: skip
+        return [
+            Job(number, at, width, seconds, least, most,
+                JobKind.MALLEABLE if soft else JobKind.RIGID)
+            for number, at, width, seconds, least, most, soft in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]  # fmt: skip
+
+
+def rigid(
+    submit: NDArray[np.float64],
+    run: NDArray[np.float64],
+    processors: NDArray[np.int64],
+    requested: NDArray[np.float64],
+    job: NDArray[np.int64] | None = None,
+) -> Workload:
+    """Return a workload of rigid jobs, put into the order (submit, id)."""
+    number = np.arange(1, len(submit) + 1) if job is None else job
+    order = np.lexsort((number, submit))
+    width = processors[order]
+    return Workload(
+        job=number[order],
+        submit=submit[order],
+        run=run[order],
+        processors=width,
+        requested=np.maximum(requested[order], run[order]),
+        minimum=width.copy(),
+        maximum=width.copy(),
+        malleable=np.zeros(len(submit), dtype=bool),
+    )
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What the cleaning rule did: records dropped by reason, records that stood out of order."""
+
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    reordered: int = 0
+    raised: int = 0  # requests under the run time
+
+    def __str__(self) -> str:
+        parts = [f"dropped {count} ({reason})" for reason, count in self.dropped.items() if count]
+        if self.reordered:
+            parts.append(f"reordered {self.reordered}")
+        if self.raised:
+            parts.append(f"raised {self.raised} requests to the run time")
+        return ", ".join(parts)
+
+
+def clean(
+    log: Log, processors: int, rule: str = "default", strict: bool = False
+) -> tuple[Workload, Cleaning]:
+    """Return the jobs that can be simulated, and what was done to the others.
+
+    Processors are those requested, else those allocated. A job without processors, without a run
+    time, or larger than the machine is dropped. The request is raised to the run time. Under
+    "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
+    The order is (submit, number); no time is shifted.
+
+    Raises
+    ------
+    UsageError
+        Unknown rule; nothing left; with `strict`, the first record that would be dropped or
+        reordered, by line. Permanent.
+    """
+    if rule not in CLEANING:
+        raise UsageError(f"cleaning rule {rule!r}: not one of {', '.join(CLEANING)}")
+    columns = log.columns
+    asked, used = columns["requested_processors"], columns["allocated"]
+    width = np.where(asked > 0, asked, used)
+    run = columns["run"]
+    request = columns["requested_time"]
+    if rule == "predictsim":
+        run = np.where(request > 0, np.minimum(run, request), run)
+    reasons = {
+        "no processors": width <= 0,
+        "no run time": run <= 0,
+        f"more than {processors} processors": width > processors,
+    }
+    bad = np.zeros(len(log), dtype=bool)
+    dropped = {}
+    for reason, match in reasons.items():
+        dropped[reason] = int((match & ~bad).sum())
+        if strict and match.any():
+            line = log.lines[np.flatnonzero(match)[0]]
+            raise UsageError(f"{log.source}:{line}: {reason} (--strict)")
+        bad |= match
+    keep = np.flatnonzero(~bad)
+    if not len(keep):
+        raise UsageError(f"{log.source}: no job can run on {processors} processors")
+    number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
+    late = (submit[1:] < submit[:-1]) | ((submit[1:] == submit[:-1]) & (number[1:] < number[:-1]))
+    if strict and late.any():
+        line = log.lines[keep[np.flatnonzero(late)[0] + 1]]
+        raise UsageError(f"{log.source}:{line}: out of order of submission (--strict)")
+    workload = rigid(
+        submit, run[keep], np.ceil(width[keep]).astype(np.int64), request[keep], number
+    )
+    raised = int((request[keep] < run[keep]).sum())
+    return workload, Cleaning(dropped, int(late.sum()), raised)
+
+
+def mark_malleable(
+    workload: Workload,
+    fraction: float,
+    seed: int,
+    *,
+    minimum: float = 0.5,
+    maximum: float = 1.0,
+    most: int | None = None,
+) -> Workload:
+    """Return the workload with a random fraction of its jobs malleable.
+
+    The same seed marks nested sets: a job malleable at 0.2 is so at 0.3.
+
+    Parameters
+    ----------
+    fraction
+        Of the jobs, in [0, 1].
+    minimum, maximum
+        Bounds of a malleable job as multiples of the processors it asked for (at least 1, at
+        most `most`, the machine).
+    """
+    if not 0 <= fraction <= 1:
+        raise UsageError(f"malleable fraction {fraction:g} lies outside 0..1")
+    if not 0 < minimum <= 1 <= maximum < np.inf:
+        raise UsageError(f"bounds {minimum:g}..{maximum:g} must hold 1 and be positive")
+    chosen = np.random.default_rng(seed).random(len(workload)) < fraction
+    width = workload.processors
+    least = np.maximum(1, np.ceil(width * minimum)).astype(np.int64)
+    upper = np.minimum(np.floor(width * maximum), 2.0**62 if most is None else most)
+    return replace(
+        workload,
+        malleable=chosen,
+        minimum=np.where(chosen, least, width),
+        maximum=np.where(chosen, np.maximum(upper.astype(np.int64), width), width),
+    )
+
+
+def slice_jobs(workload: Workload, begin: float = -np.inf, end: float = np.inf) -> Workload:
+    """Return the jobs submitted in [begin, end) seconds of the log."""
+    return workload.take((workload.submit >= begin) & (workload.submit < end))
+
+
+def scale_load(workload: Workload, factor: float) -> Workload:
+    """Return the workload with its times between arrivals divided by `factor`."""
+    if not factor > 0:
+        raise UsageError(f"load factor {factor:g} is not positive")
+    first = workload.submit[0]
+    return replace(workload, submit=first + (workload.submit - first) / factor)

@@ -1,0 +1,42 @@
+"""Real contention for demonstrations: processes that compete for chosen CPUs, and end with their owner."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from apples.errors import LaunchError
+from apples.testing import spin
+
+END_SECONDS = 5.0
+
+
+@contextmanager
+def contention(cpus: Sequence[int]) -> Iterator[None]:
+    """Keep one spinning process on each of `cpus` (a CPU may be named twice) while inside.
+
+    However this process ends, they do not outlive it.
+
+    Raises
+    ------
+    LaunchError
+        A load could not be started.
+    """
+    with ExitStack() as stack:
+        for cpu in cpus:
+            command = [sys.executable, "-I", "-S", str(spin.__file__), str(cpu), str(os.getpid())]
+            load = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            stack.callback(_end, load)
+            if load.stdout is None or load.stdout.readline() != b"spinning\n":
+                raise LaunchError(f"no competing load could be started on CPU {cpu}")
+        yield
+
+
+def _end(load: subprocess.Popen[bytes]) -> None:
+    load.kill()
+    load.wait(END_SECONDS)
+    if load.stdout is not None:
+        load.stdout.close()

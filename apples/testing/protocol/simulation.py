@@ -1,0 +1,257 @@
+"""The protocol on a bad network with a job, its agents and an enemy, deterministic: one seed, one history.
+
+`World.run` checks after every event what must hold whatever happens:
+
+- an epoch is made once, and one after another;
+- what an agent was told is true: ``done`` was carried out once, on the hosts it asked for; ``nack`` never;
+- the job carries out nothing but what an honest agent asked for;
+- sessions and memory are bounded.
+
+And some time after the last fault every agent that lives has its answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+
+from apples.malleable.command import Command, Share
+from apples.malleable.protocol import responder as job_end
+from apples.malleable.protocol.ledger import Ledger, Limits
+from apples.malleable.protocol.messages import Verdict, Wish
+from apples.malleable.protocol.requester import Connect, Requester, Transmit
+from apples.malleable.protocol.responder import Responder
+from apples.testing.protocol.adversary import Enemy
+from apples.testing.protocol.exchange import Exchange
+from apples.testing.protocol.network import Clockwork, Faults, Network
+
+HOSTS = ("ada", "bob", "cleo", "dan", "eva", "fay")
+SECRET = bytes(range(32))
+TICK_SECONDS = 0.5
+WISH_SECONDS = 40.0
+"""An agent's longest deadline for one command."""
+SETTLING_SECONDS = 400.0
+"""Time for every agent to send what wishes it has left, one after another."""
+MOST_SESSIONS = job_end.UNKNOWN_SESSIONS + job_end.KNOWN_SESSIONS
+
+
+class BrokenPromiseError(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclass
+class Agent:
+    """One who wishes, as the simulation sees it.
+
+    Attributes
+    ----------
+    session
+        The connection that is open, 0 for none; lines of older ones are not heard.
+    """
+
+    name: int
+    requester: Requester | None = None
+    session: int = 0
+    alive: bool = True
+    wishes: int = 0
+
+
+@dataclass
+class Record:
+    """What really happened, for comparison with what was said."""
+
+    asked: dict[str, Wish] = field(default_factory=dict)
+    carried_out: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, Wish] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+    epochs: list[int] = field(default_factory=list)
+
+
+class World:
+    """One job, some agents, an enemy.
+
+    Parameters
+    ----------
+    seed
+        Of everything.
+    agents
+        How many wish at once.
+    wishes
+        How many commands each sends, one after another.
+
+    Attributes
+    ----------
+    trace
+        What happened, a line an event.
+    """
+
+    def __init__(
+        self, seed: int, agents: int = 3, wishes: int = 5, faults: Faults | None = None
+    ) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
+        self.faults = faults or Faults()
+        self.clock = Clockwork()
+        self.network = Network(self.clock, self.chance, self.faults)
+        self.record = Record()
+        self.trace: list[bytes] = []
+        limits = Limits(1, 4, frozenset(HOSTS[:5]))
+        self.ledger = Ledger(limits)
+        self.responder = Responder("job1", SECRET, self.ledger, self.chance.randbytes, dict)
+        self.exchange = Exchange(self.clock, self.network, self.responder, self.note)
+        self.wishes = wishes
+        self.agents = [Agent(number) for number in range(agents)]
+        self._checked = (0, 0, 0)
+        for agent in self.agents:
+            self.clock.after(self.chance.uniform(0, 5), lambda a=agent: self._wish(a))  # type: ignore[misc]
+        self.clock.after(0.5, self._safe_point)
+        self.clock.after(1.0, Enemy(self.chance, self.exchange, self.faults.stop).attack)
+        self.clock.after(TICK_SECONDS, self._tick)
+
+    # ------------------------------------------------------------------------ running
+    def run(self) -> None:
+        """Let time pass until everybody has an answer, and check after every event.
+
+        Raises
+        ------
+        BrokenPromiseError
+            What must hold does not, or `SETTLING_SECONDS` after the last fault somebody still waits.
+        """
+        limit = self.faults.stop + SETTLING_SECONDS
+        self.clock.run(limit, self._check, lambda: self.settled)
+        if not self.settled:
+            raise BrokenPromiseError(f"an agent waits {SETTLING_SECONDS:g} s after the last fault")
+
+    @property
+    def digest(self) -> str:
+        """The history as one number."""
+        return hashlib.sha256(b"\n".join(self.trace)).hexdigest()
+
+    @property
+    def settled(self) -> bool:
+        """Whether every agent that lives has sent all its wishes and knows what became of them."""
+        return all(
+            not a.alive or (a.wishes >= self.wishes and a.requester is None) for a in self.agents
+        )
+
+    def note(self, *words: object) -> None:
+        """Write a line of the trace."""
+        self.trace.append(f"{self.clock.now:.9f} {' '.join(map(str, words))}".encode())
+
+    # ------------------------------------------------------------------------- agents
+    def _wish(self, agent: Agent) -> None:
+        """Begin a wish, planned on what the agent believes the epoch is."""
+        agent.wishes += 1
+        hosts = tuple(
+            self.chance.sample(HOSTS[: self.chance.choice((5, 5, 6))], self.chance.randint(1, 5))
+        )
+        belief = self.ledger.epoch + self.chance.choice((0, 0, 0, 0, 0, -1))
+        shares = tuple(Share(host, float(self.chance.randint(1, 9))) for host in hosts)
+        wish = Wish(self.chance.randbytes(8).hex(), Command(max(1, belief + 1), shares))
+        self.record.asked[wish.id] = wish
+        deadline = self.clock.now + self.chance.uniform(0.5, WISH_SECONDS)
+        requester = Requester("job1", SECRET, wish, deadline, self.chance.randbytes)
+        agent.requester = requester
+        self.note("wish", agent.name, wish.id, wish.command.epoch, *hosts)
+        self._act(agent, requester.start(self.clock.now))
+
+    def _act(self, agent: Agent, effects: list[Connect | Transmit]) -> None:
+        for effect in effects:
+            if isinstance(effect, Connect):
+                self._connect(agent)
+            else:
+                self.exchange.to_job(agent.session, effect.line)
+        self._learn(agent)
+
+    def _connect(self, agent: Agent) -> None:
+        self.exchange.hang_up(agent.session)
+
+        def heard(line: bytes) -> None:
+            if agent.session == session and agent.requester is not None and agent.alive:
+                self._act(agent, agent.requester.received(line, self.clock.now))
+
+        def hung_up() -> None:
+            if agent.session == session and agent.requester is not None and agent.alive:
+                self._act(agent, agent.requester.closed(self.clock.now))
+
+        session = agent.session = self.exchange.session(heard, hung_up)
+        self.exchange.connect(session)
+
+    def _learn(self, agent: Agent) -> None:
+        """Note the verdict, and wish again."""
+        requester = agent.requester
+        if requester is None or requester.verdict is None:
+            return
+        verdict = requester.verdict
+        self.record.told[verdict.id] = verdict.kind
+        self.note("told", agent.name, verdict.id, verdict.kind, verdict.reason)
+        agent.requester = None
+        if agent.wishes < self.wishes:
+            self.clock.after(self.chance.uniform(0, 20), lambda: self._wish(agent))
+
+    # ---------------------------------------------------------------------------- job
+    def _safe_point(self) -> None:
+        """Be at a safe point: carry out what waits, lose a host, change the limits, or go on."""
+        command, effects = self.responder.begin()
+        self.exchange.carry_out(effects)
+        if command is not None and self.ledger.begun is not None:
+            wish = self.ledger.begun
+            self.note("begin", wish.id)
+            self.record.begun[wish.id] = wish
+            self.clock.after(self.chance.uniform(0.05, 5.0), lambda: self._finish(wish))
+            return
+        dice = self.chance.random()
+        if dice < 0.02:
+            self._taken(self.ledger.moved(self.ledger.epoch + 1))
+        elif dice < 0.05:
+            low = self.chance.randint(1, 2)
+            self.ledger.limits = Limits(low, low + 3, self.ledger.limits.known)
+        self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
+
+    def _finish(self, wish: Wish) -> None:
+        if self.chance.random() < 0.1:
+            self._taken(self.ledger.failed("the spawn failed"))
+        else:
+            seen = self.record.carried_out
+            seen[wish.id] = seen.get(wish.id, 0) + 1
+            self._taken(self.ledger.done(1.0, {"wait": self.chance.random()}))
+        self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
+
+    def _taken(self, verdict: Verdict | None) -> None:
+        """Note that an epoch was taken, and tell who asked."""
+        self.record.epochs.append(self.ledger.epoch)
+        self.note("epoch", self.ledger.epoch)
+        self.exchange.carry_out(self.responder.tell(verdict))
+
+    def _tick(self) -> None:
+        now = self.clock.now
+        self.exchange.carry_out(self.responder.tick(now))
+        for agent in self.agents:
+            if agent.requester is None or not agent.alive:
+                continue
+            if now < self.faults.stop and self.chance.random() < self.faults.crashes * 0.02:
+                agent.alive, agent.requester = False, None
+                self.note("crash", agent.name)
+                continue
+            self._act(agent, agent.requester.tick(now))
+        self.clock.after(TICK_SECONDS, self._tick)
+
+    # ---------------------------------------------------------------------- promises
+    def _check(self) -> None:
+        record = self.record
+        if len(self.responder.sessions) > MOST_SESSIONS:
+            raise BrokenPromiseError(f"{len(self.responder.sessions)} sessions are held")
+        happened = (len(record.epochs), len(record.told), len(record.begun))
+        if happened == self._checked:
+            return
+        self._checked = happened
+        if record.epochs != list(range(1, len(record.epochs) + 1)):
+            raise BrokenPromiseError(f"epochs {record.epochs[-5:]} are not one after another")
+        if any(record.asked.get(name) != wish for name, wish in record.begun.items()):
+            raise BrokenPromiseError("the job does what nobody asked for")
+        for identifier, kind in record.told.items():
+            times = record.carried_out.get(identifier, 0)
+            if times != (kind == "done") or (kind == "nack" and identifier in record.begun):
+                raise BrokenPromiseError(f"{identifier}: told {kind}, carried out {times} times")
+        if max(record.carried_out.values(), default=0) > 1:
+            raise BrokenPromiseError("a command was carried out twice")

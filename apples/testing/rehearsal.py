@@ -1,0 +1,161 @@
+"""Rehearses a malleable job: an anchor in this process, on hosts played by this machine, commands from a list.
+
+For tests, benchmarks and authors who want to see their program resized before an agent does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apples.launch.anchored import job_of, place
+from apples.launch.hydra import Segment
+from apples.launch.leftovers import leftovers
+from apples.launch.processes import job_name
+from apples.malleable.anchor import Anchor
+from apples.malleable.command import Done, Ended, Notice, Share
+from apples.malleable.job_file import Engine, JobFile, loads
+from apples.testing.scripted import ScriptedControl
+
+Maps = Iterable[Iterable[Share]]
+
+
+@dataclass
+class Rehearsal:
+    """What came of it.
+
+    Attributes
+    ----------
+    lines
+        What the ranks wrote to standard output.
+    residents
+        For each `Done`, processes of the job found on a host that is not a member, in the moment it was said.
+    """
+
+    ended: Ended
+    notices: list[Notice]
+    lines: list[str]
+    residents: list[list[int]] = field(default_factory=list)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the events of this name."""
+        found = [json.loads(line) for line in self.lines if line.startswith("{")]
+        return [event for event in found if event.get("event") == name]
+
+
+class Watched(ScriptedControl):
+    """Commands from a list, with a look at released hosts after each."""
+
+    def __init__(self, maps: Maps, job: str, hosts: Sequence[str], pause: float) -> None:
+        super().__init__(maps)
+        self._job, self._hosts, self._pause, self._free = job, hosts, pause, 0.0
+        self.residents: list[list[int]] = []
+
+    def poll(self) -> Any:
+        """Return the next command, when the pause after the last is over."""
+        return super().poll() if time.monotonic() >= self._free else None
+
+    def notify(self, notice: Notice) -> None:
+        """Keep it, and who is on the hosts that have no business with the job any more."""
+        super().notify(notice)
+        self._free = time.monotonic() + self._pause
+        if isinstance(notice, Done):
+            left = set(self._hosts) - {member.host for member in notice.members}
+            self.residents.append([p for p in leftovers(self._job) if _host(p) in left])
+
+
+def rehearse(
+    program: Sequence[str],
+    slots: Mapping[str, int],
+    first: Sequence[Share],
+    maps: Maps = (),
+    *,
+    task: Mapping[str, Any] | None = None,
+    warm: Sequence[str] = (),
+    commits: Path | None = None,
+    commit_seconds: float = 0.0,
+    engine: Engine = "auto",
+    minimum: int = 1,
+    pause: float = 0.0,
+    environment: Mapping[str, str] | None = None,
+    watch: Callable[[Anchor], None] = lambda _: None,
+) -> Rehearsal:
+    """Run `program` from the map `first` on through `maps`; return what came of it.
+
+    Parameters
+    ----------
+    slots
+        Every host it may use, with the ranks it runs.
+    pause
+        Seconds between an answer and the next command.
+    watch
+        Called with the anchor before it runs.
+    """
+    name = job_name()
+    places = [
+        place(Segment(host, count, tuple(program)), warm=host in warm)
+        for host, count in slots.items()
+    ]
+    made = job_of(
+        name, places, first, task or {}, minimum=minimum,
+        commits=commits, commit_seconds=commit_seconds, engine=engine,
+    )  # fmt: skip
+    job = _with(made, environment or {})
+    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
+        pipe = Path(folder) / "output"
+        os.mkfifo(pipe, 0o600)
+        handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            control = Watched(maps, name, list(slots), pause)
+            anchor = Anchor(job, control, Path(folder))
+            heard = _listen(anchor, handle)
+            watch(anchor)
+            ended = anchor.run()
+            heard()
+        finally:
+            os.close(handle)
+    return Rehearsal(ended, control.notices, heard.lines, control.residents)
+
+
+@dataclass
+class _Heard:
+    handle: int
+    lines: list[str] = field(default_factory=list)
+    rest: bytes = b""
+
+    def __call__(self) -> None:
+        """Take what is there."""
+        try:
+            while data := os.read(self.handle, 1 << 16):
+                *lines, self.rest = (self.rest + data).split(b"\n")
+                self.lines += [line.decode(errors="replace") for line in lines]
+        except BlockingIOError:
+            return
+
+
+def _listen(anchor: Anchor, handle: int) -> _Heard:
+    heard = _Heard(handle)
+    anchor.listen(handle, heard)
+    return heard
+
+
+def _with(job: JobFile, environment: Mapping[str, str]) -> JobFile:
+    raw = json.loads(job.dumps())
+    for host in raw["hosts"]:
+        host["environment"].update(environment)
+    return loads(json.dumps(raw))
+
+
+def _host(pid: int) -> str:
+    """Return the host a process was started for, empty for none."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((v[12:].decode() for v in variables if v.startswith(b"APPLES_HOST=")), "")

@@ -1,0 +1,139 @@
+"""Plain affinity: where there are no control groups to write to. It is no containment, and says so.
+
+The processes of a pen are those that bear its name in their environment, which children inherit; a job
+that widens its mask is seen by the next watch and put back, and one that also clears its environment is
+lost from sight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from apples.topology.cpus import CpuSet
+from apples.topology.fence import Fence, FenceError, Guarantee, Pen
+from apples.topology.isolation.brakes import SignalBrake
+from apples.topology.isolation.signals import place_threads
+
+MARK = "APPLES_TOPOLOGY_PEN"
+"""The variable that a job's processes bear."""
+
+
+class Affinity(Fence):
+    """Pens are kept in memory only; whoever restarts fits them anew.
+
+    Parameters
+    ----------
+    proc
+        Where processes are listed.
+    """
+
+    title: ClassVar[str] = "affinity"
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._pens: dict[str, Pen] = {}
+        self._admitted: dict[str, set[tuple[int, str]]] = {}
+        self.brake = SignalBrake(self.processes)
+        self._mine = CpuSet.of(os.sched_getaffinity(0))
+
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return our own mask, and node 0: memory cannot be bound from outside."""
+        return self._mine, CpuSet.of([0])
+
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return nothing: what is not open to us is in no set that we could see."""
+        return {}
+
+    def names(self) -> frozenset[str]:
+        """Return the pens in memory."""
+        return frozenset(self._pens)
+
+    def fit(self, pen: Pen) -> Guarantee:
+        """Set the masks of all processes that are in it."""
+        if not pen.cpus <= self._mine:
+            raise FenceError(f"{pen.name}: not all of its CPUs are open to this process")
+        self._pens[pen.name] = pen
+        for process in self.processes(pen.name):
+            with contextlib.suppress(OSError):
+                place_threads(process, pen.cpus)
+        return Guarantee.ADVISORY
+
+    def cpus(self, name: str) -> CpuSet:
+        """Return what was last fitted."""
+        return self._pens[name].cpus if name in self._pens else CpuSet()
+
+    def admit(self, name: str, process: int) -> None:
+        """Set the masks of its threads."""
+        if name not in self._pens:
+            raise FenceError(f"there is no pen {name}")
+        try:
+            place_threads(process, self._pens[name].cpus)
+        except OSError as error:
+            raise FenceError(f"process {process} cannot be placed: {error}") from error
+        self._admitted.setdefault(name, set()).add((process, started(process, self._proc)))
+
+    def processes(self, name: str) -> frozenset[int]:
+        """Search the environments, and add those that were admitted and live."""
+        mark = f"{MARK}={name}".encode()
+        found = {
+            int(entry.name)
+            for entry in self._proc.iterdir()
+            if entry.name.isdigit() and _bears(entry, mark)
+        }
+        known = self._admitted.get(name, set())
+        return frozenset(
+            found | {p for p, start in known if start and started(p, self._proc) == start}
+        )
+
+    def freeze(self, name: str) -> None:
+        """Send SIGSTOP."""
+        self.brake.freeze(name)
+
+    def thaw(self, name: str) -> None:
+        """Send SIGCONT."""
+        self.brake.thaw(name)
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL."""
+        self.brake.kill(name, lambda: self.processes(name))
+
+    def remove(self, name: str) -> bool:
+        """Forget the pen if nobody is in it."""
+        if self.processes(name):
+            return False
+        self._pens.pop(name, None)
+        self._admitted.pop(name, None)
+        return True
+
+    def strays(self, pen: Pen) -> frozenset[int]:
+        """Return processes whose mask is wider than the pen."""
+        wide = set()
+        for process in self.processes(pen.name):
+            with contextlib.suppress(OSError):
+                if not CpuSet.of(os.sched_getaffinity(process)) <= pen.cpus:
+                    wide.add(process)
+        return frozenset(wide)
+
+
+def started(process: int, proc: Path = Path("/proc")) -> str:
+    """Return when a process began, in the kernel's ticks since the boot; empty if it is gone or a zombie.
+
+    Together with its number this names a process for as long as the machine is up.
+    """
+    try:
+        text = (proc / str(process) / "stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _bears(process: Path, mark: bytes) -> bool:
+    try:
+        return mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

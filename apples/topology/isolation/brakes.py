@@ -1,0 +1,223 @@
+"""Stopping or killing all processes of a group at one instant, which a cpuset of version 1 cannot.
+
+A job that forks faster than one can read the list of its processes is caught by the kernel only: the
+version 2 tree kills a group (5.14 and later), the version 1 freezer stops one. Where a host has neither,
+`SignalBrake` sends signals round after round, and a job that outruns it ends in quarantine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from apples.topology.folder import Folder
+from apples.topology.isolation.signals import signal_members
+
+FREEZE_SECONDS = 0.5
+"""How long a group may take to come to rest before it is killed as it is."""
+
+
+class Brake(ABC):
+    """Groups beside the cpusets, of the same names."""
+
+    @abstractmethod
+    def make(self, name: str) -> None:
+        """Make the group; nothing happens where it is."""
+
+    @abstractmethod
+    def admit(self, name: str, process: int) -> None:
+        """Move a process into it."""
+
+    @abstractmethod
+    def processes(self, name: str) -> frozenset[int]:
+        """Return the processes in it."""
+
+    @abstractmethod
+    def freeze(self, name: str) -> None:
+        """Stop them all."""
+
+    @abstractmethod
+    def thaw(self, name: str) -> None:
+        """Let them go on."""
+
+    @abstractmethod
+    def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
+        """Kill everything that is in it or among `members` now."""
+
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Return the groups that there are."""
+
+    @abstractmethod
+    def remove(self, name: str) -> bool:
+        """Remove the group; False while somebody is in it."""
+
+
+class GroupBrake(Brake):
+    """What both trees have in common.
+
+    Parameters
+    ----------
+    folder
+        The directory in which groups are made.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def make(self, name: str) -> None:
+        """Make the directory."""
+        with contextlib.suppress(FileExistsError):
+            self.folder.make(name)
+
+    def admit(self, name: str, process: int) -> None:
+        """Write into ``cgroup.procs``."""
+        self.folder.write(f"{name}/cgroup.procs", str(process))
+
+    def processes(self, name: str) -> frozenset[int]:
+        """Read ``cgroup.procs``."""
+        return members(self.folder, name)
+
+    def names(self) -> frozenset[str]:
+        """List the directories."""
+        return frozenset(self.folder.folders())
+
+    def remove(self, name: str) -> bool:
+        """Remove the directory and those inside."""
+        return remove_group(self.folder, name)
+
+
+class UnifiedBrake(GroupBrake):
+    """Groups of the version 2 tree: ``cgroup.kill`` and ``cgroup.freeze``."""
+
+    def freeze(self, name: str) -> None:
+        """Freeze, and return when all are."""
+        self.folder.write(f"{name}/cgroup.freeze", "1")
+        _settle(lambda: "frozen 1" in self.folder.text(f"{name}/cgroup.events"))
+
+    def thaw(self, name: str) -> None:
+        """Thaw."""
+        self.folder.write(f"{name}/cgroup.freeze", "0")
+
+    def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
+        """Let the kernel kill the group, forks in flight included."""
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.write(f"{name}/cgroup.kill", "1")
+        signal_members(members)
+
+
+class FreezerBrake(GroupBrake):
+    """Groups of the version 1 freezer."""
+
+    def freeze(self, name: str) -> None:
+        """Freeze, and return when all are; a group that keeps forking is asked again."""
+
+        def asked() -> bool:
+            self.folder.write(f"{name}/freezer.state", "FROZEN")
+            return self.folder.text(f"{name}/freezer.state") == "FROZEN"
+
+        _settle(asked)
+
+    def thaw(self, name: str) -> None:
+        """Thaw."""
+        self.folder.write(f"{name}/freezer.state", "THAWED")
+
+    def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
+        """Freeze, signal all, thaw: they die before they run."""
+        with contextlib.suppress(FileNotFoundError):
+            self.freeze(name)
+        try:
+            signal_members(lambda: members() | self.processes(name))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self.thaw(name)
+
+
+class SignalBrake(Brake):
+    """No groups at all: signals to whoever the fence finds.
+
+    Parameters
+    ----------
+    find
+        Name -> the processes that belong to it.
+    """
+
+    def __init__(self, find: Callable[[str], frozenset[int]]) -> None:
+        self._find = find
+
+    def make(self, name: str) -> None:
+        """Do nothing."""
+
+    def admit(self, name: str, process: int) -> None:
+        """Do nothing."""
+
+    def processes(self, name: str) -> frozenset[int]:  # noqa: ARG002 - no groups
+        """Return none of its own."""
+        return frozenset()
+
+    def names(self) -> frozenset[str]:
+        """Return none of its own."""
+        return frozenset()
+
+    def freeze(self, name: str) -> None:
+        """Send SIGSTOP until nobody new appears."""
+        stopped: frozenset[int] = frozenset()
+        for _ in range(20):
+            found = self._find(name)
+            if found <= stopped:
+                return
+            signal_members(lambda: self._find(name), signal.SIGSTOP)
+            stopped |= found
+
+    def thaw(self, name: str) -> None:
+        """Send SIGCONT."""
+        signal_members(lambda: self._find(name), signal.SIGCONT)
+
+    def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:  # noqa: ARG002 - no groups
+        """Send SIGKILL."""
+        signal_members(members)
+
+    def remove(self, name: str) -> bool:  # noqa: ARG002 - no groups
+        """Do nothing."""
+        return True
+
+
+def members(folder: Folder, name: str) -> frozenset[int]:
+    """Return the processes of a group and of the groups inside; empty where there is none."""
+    found: set[int] = set()
+    waiting = [name]
+    while waiting:
+        here = waiting.pop()
+        try:
+            found |= {int(line) for line in folder.text(f"{here}/cgroup.procs").split()}
+            with folder.below(here) as group:
+                waiting += [f"{here}/{inner}" for inner in group.folders()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return frozenset(found - {0})
+
+
+def remove_group(folder: Folder, name: str) -> bool:
+    """Remove a group and the groups inside; False while somebody is in one of them."""
+    try:
+        with folder.below(name) as group:
+            emptied = [remove_group(group, inner) for inner in group.folders()]
+        if not all(emptied):
+            return False
+        folder.drop(name)
+    except FileNotFoundError:
+        return True
+    except OSError:  # EBUSY: a survivor, or a zombie of the version 2 tree about to go
+        return False
+    return True
+
+
+def _settle(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + FREEZE_SECONDS
+    with contextlib.suppress(FileNotFoundError):
+        while not done() and time.monotonic() < deadline:
+            os.sched_yield()

@@ -1,0 +1,193 @@
+"""Transient scopes of systemd: for hosts where it alone writes to the control groups.
+
+Commands are built and answers parsed by pure functions; `SystemdScope` runs them in one place. A scope
+begins with its first process, so a pen without processes is only remembered. Not run on the machine it was
+written on, which has no systemd as process 1: tested against programs of the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from apples.topology.cpus import CpuSet
+from apples.topology.fence import Fence, FenceError, Guarantee, Pen
+from apples.topology.isolation.brakes import SignalBrake
+from apples.topology.isolation.cpusets import EVERY
+from apples.topology.isolation.signals import place_threads
+
+MANAGER = (
+    "org.freedesktop.systemd1",
+    "/org/freedesktop/systemd1",
+    "org.freedesktop.systemd1.Manager",
+)
+SECONDS = 10.0
+
+
+def start_scope(pen: Pen, process: int, *, user: bool) -> list[str]:
+    """Return the command that makes a scope around a process."""
+    cpus, mems = _mask(pen.cpus), _mask(pen.mems)
+    return [
+        *("busctl", *_bus(user), "call", *MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))"),
+        *(f"{pen.name}.scope", "fail", "4"),
+        *("PIDs", "au", "1", str(process)),
+        *("Delegate", "b", "false"),
+        *("AllowedCPUs", "ay", str(len(cpus)), *map(str, cpus)),
+        *("AllowedMemoryNodes", "ay", str(len(mems)), *map(str, mems)),
+        "0",
+    ]
+
+
+def attach(name: str, process: int, *, user: bool) -> list[str]:
+    """Return the command that adds a process to a scope."""
+    words = ("AttachProcessesToUnit", "ssau", f"{name}.scope", "", "1", str(process))
+    return ["busctl", *_bus(user), "call", *MANAGER, *words]
+
+
+def change(pen: Pen, *, user: bool) -> list[str]:
+    """Return the command that gives a scope other CPUs."""
+    masks = (f"AllowedCPUs={pen.cpus}", f"AllowedMemoryNodes={pen.mems}")
+    unit = f"{pen.name}.scope"
+    return [
+        "systemctl",
+        *_bus(user),
+        "--no-ask-password",
+        "set-property",
+        "--runtime",
+        unit,
+        *masks,
+    ]
+
+
+def verb(word: str, name: str, *, user: bool, options: Sequence[str] = ()) -> list[str]:
+    """Return the command for ``freeze``, ``thaw``, ``kill``, ``stop``, ``reset-failed`` of a scope."""
+    return ["systemctl", *_bus(user), "--no-ask-password", *options, word, f"{name}.scope"]
+
+
+def group_of(name: str, *, user: bool) -> list[str]:
+    """Return the command that says where a scope's control group is."""
+    return verb("show", name, user=user, options=["--value", "--property=ControlGroup"])
+
+
+class SystemdScope(Fence):
+    """Pens are scopes of the system's manager, or of the user's.
+
+    Parameters
+    ----------
+    groups
+        Where the tree with systemd's groups is mounted.
+    """
+
+    title: ClassVar[str] = "systemd-scope"
+
+    def __init__(self, groups: Path) -> None:
+        self._groups = groups
+        self._user = os.geteuid() != 0
+        self._pens: dict[str, Pen] = {}
+        self._mine = CpuSet.of(os.sched_getaffinity(0))
+        self._brake = SignalBrake(self.processes)
+
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return our own mask, and node 0 where the kernel does not say more."""
+        online = Path("/sys/devices/system/node/has_memory")
+        return self._mine, CpuSet.parse(online.read_text()) if online.exists() else CpuSet.of([0])
+
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return nothing: systemd narrows what is open to us itself."""
+        return {}
+
+    def names(self) -> frozenset[str]:
+        """Return the pens in memory and the scopes that systemd knows."""
+        words = ("list-units", "--all", "--plain", "--no-legend", "--type=scope", "topologyd-*")
+        lines = self._run(["systemctl", *_bus(self._user), *words]).splitlines()
+        scopes = {line.split()[0].removesuffix(".scope") for line in lines if line.strip()}
+        return frozenset(self._pens.keys() | scopes)
+
+    def fit(self, pen: Pen) -> Guarantee:
+        """Change the scope if there is one; remember the pen for the first process if not."""
+        self._pens[pen.name] = pen
+        if self._group(pen.name) is not None:
+            self._run(change(pen, user=self._user))
+        return Guarantee.EXCLUSIVE if pen.exclusive else Guarantee.CONTAINED
+
+    def cpus(self, name: str) -> CpuSet:
+        """Read the group's ``cpuset.cpus``; what is remembered where it has none yet."""
+        group = self._group(name)
+        if group is not None and (group / "cpuset.cpus").exists():
+            return CpuSet.parse((group / "cpuset.cpus").read_text())
+        return self._pens[name].cpus if name in self._pens else CpuSet()
+
+    def admit(self, name: str, process: int) -> None:
+        """Make the scope around the process, or add it."""
+        if self._group(name) is not None:
+            self._run(attach(name, process, user=self._user))
+        elif name in self._pens:
+            self._run(start_scope(self._pens[name], process, user=self._user))
+        else:
+            raise FenceError(f"there is no pen {name}")
+        try:
+            place_threads(process, EVERY)
+        except OSError as error:
+            raise FenceError(f"process {process} cannot enter {name}: {error}") from error
+
+    def processes(self, name: str) -> frozenset[int]:
+        """Read the group's ``cgroup.procs``."""
+        group = self._group(name)
+        try:
+            return (
+                frozenset(map(int, (group / "cgroup.procs").read_text().split()))
+                if group
+                else frozenset()
+            )
+        except OSError:
+            return frozenset()
+
+    def freeze(self, name: str) -> None:
+        """Ask systemd."""
+        self._run(verb("freeze", name, user=self._user))
+
+    def thaw(self, name: str) -> None:
+        """Ask systemd."""
+        self._run(verb("thaw", name, user=self._user))
+
+    def kill(self, name: str) -> None:
+        """Ask systemd, which kills the whole group."""
+        if self._group(name) is not None:
+            self._run(verb("kill", name, user=self._user, options=["--signal=SIGKILL"]))
+
+    def remove(self, name: str) -> bool:
+        """Forget the pen; an empty scope ends by itself."""
+        if self.processes(name):
+            return False
+        if self._group(name) is not None:
+            self._run(verb("stop", name, user=self._user))
+        self._pens.pop(name, None)
+        return True
+
+    def _group(self, name: str) -> Path | None:
+        path = self._run(group_of(name, user=self._user)).strip()
+        return self._groups / path.lstrip("/") if path.startswith("/") else None
+
+    def _run(self, command: list[str]) -> str:
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FenceError(f"{command[0]}: {error}") from error
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise FenceError(f"{command[0]}: {words[-1]}")
+        return done.stdout
+
+
+def _bus(user: bool) -> list[str]:
+    return ["--user"] if user else ["--system"]
+
+
+def _mask(numbers: CpuSet) -> bytes:
+    """Return the numbers as systemd's array of bytes, lowest first."""
+    return numbers.mask.to_bytes(max(1, (numbers.mask.bit_length() + 7) // 8), "little")

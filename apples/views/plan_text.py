@@ -1,0 +1,239 @@
+"""The terminal's face of a plan document: the first line is the answer, the last what to type next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from apples.agent.explanation.thresholds import MOST_HOSTS
+from apples.units import amount, digits, duration
+
+Document = dict[str, Any]
+
+SHOWN_HOSTS = 12
+SHOWN_SETS = 8
+WIDTH = 80
+
+
+def plan_text(document: Document, command: str) -> str:
+    """Return the short face: headline, one line a host, what is left out, what is assumed.
+
+    Parameters
+    ----------
+    command
+        The complete command that runs the plan.
+    """
+    if document["chosen"] is None:
+        return "\n".join(_no_plan(document))
+    lines = [*_head(document), "", *_table(document), "", *_left_out_line(document)]
+    lines += [*_basis(document), f"run it:  {command}"]
+    return "\n".join(lines)
+
+
+def explained_text(document: Document, command: str) -> str:
+    """Return the long face: also which sets were compared, and when the answer changes."""
+    if document["chosen"] is None:
+        return "\n".join(_no_plan(document))
+    lines = [*_head(document), "", *_table(document)]
+    for title, block in (
+        ("WHY THESE HOSTS", _sets(document)),
+        ("WHY NOT THE OTHERS", _why_not(document)),
+        ("WHEN THE ANSWER CHANGES", _changes(document)),
+        ("WHAT IT RESTS ON", _rests_on(document)),
+    ):
+        content = list(block)
+        if content:
+            lines += ["", title, *content]
+    lines += ["", *_equal(document), f"run it:  {command}"]
+    return "\n".join(lines)
+
+
+def _no_plan(document: Document) -> Iterator[str]:
+    remedy = document.get("remedy", "")
+    yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
+    yield ""
+    reasons = [*dict.fromkeys(rejection["reason"] for rejection in document["rejected"])]
+    for reason in reasons[:SHOWN_HOSTS]:
+        yield from _wrapped(reason)
+    if len(reasons) > SHOWN_HOSTS or document["rejected_total"] > len(document["rejected"]):
+        yield f"  {document['rejected_total']} refusals in all (--json lists them)"
+
+
+def _names(names: Sequence[str], room: int = 20) -> str:
+    """Return the names of a set, as many of them as go into `room` columns."""
+    if not names:
+        return "no plan"
+    return f"{names[0]} alone" if len(names) == 1 else _listed(names, room)
+
+
+def _listed(names: Sequence[str], room: int) -> str:
+    shown = len(names)
+    while shown > 1 and len(_first(names, shown)) > room:
+        shown -= 1
+    return _first(names, shown)
+
+
+def _first(names: Sequence[str], count: int) -> str:
+    more = len(names) - count
+    return ", ".join(names[:count]) + (f" and {more} more" if more else "")
+
+
+def _head(document: Document) -> Iterator[str]:
+    chosen = document["chosen"]
+    low, high = chosen["iteration_interval"]
+    known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
+    likely = f"likely {_between(low, high)}" if known else "no forecast error known"
+    answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
+    yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on ' + answer))}{answer}"
+    second = f"{document['application']['iterations']} iterations in "
+    second += f"{duration(chosen['execution_seconds'])}."
+    if chosen["wait_seconds"]:
+        second = f"{second[:-1]}, after about {duration(chosen['wait_seconds'])} in the queue."
+    best = document["next_best"]
+    if best:
+        second += f"  Next best: {_names(best['hosts'])}, {duration(best['iteration_seconds'])}"
+    yield second
+
+
+def _between(low: float, high: float) -> str:
+    text = duration(low)
+    return text if duration(high) == text else f"{text} to {duration(high)}"
+
+
+def _table(document: Document) -> Iterator[str]:
+    strips = document["chosen"]["strips"]
+    rows = [("host", "rows", "compute", "comm", "total", "CPU forecast", "memory")]
+    shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
+    for strip in strips[:shown]:
+        free = strip["free_memory"]
+        rows.append(
+            (
+                strip["host"],
+                str(strip["rows"]),
+                duration(strip["compute_seconds"]),
+                duration(strip["communicate_seconds"]),
+                duration(strip["seconds"]),
+                f"{strip['cpu']:.2f} +- {strip['cpu_error']:.2f}",
+                amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else ""),
+            )
+        )
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    for row in rows:
+        first, *rest = row
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        yield "  ".join(cells).rstrip()
+    if len(strips) > shown:
+        yield f"and {len(strips) - shown} more hosts"
+
+
+def _left_out_line(document: Document) -> Iterator[str]:
+    refused = [r for r in document["rejected"] if len(r["hosts"]) == 1]
+    names = [one["host"] for one in document["left_out"]] + [r["hosts"][0] for r in refused]
+    names = [n for n in dict.fromkeys(names) if n not in document["chosen"]["hosts"]]
+    if names:
+        yield f"left out: {_listed(names, 40)} (--explain says why)"
+
+
+def _basis(document: Document) -> Iterator[str]:
+    """Yield what was assumed and the weather, on one line where they fit."""
+    assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
+    said = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
+    if len(assumed) > 1 or len(said) > WIDTH:
+        said = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
+    past = f"; {_coverage(document)}" if document["coverage"] is not None else ""
+    yield said + (past if len(said + past) <= WIDTH else "")
+
+
+def _coverage(document: Document) -> str:
+    return f"{document['coverage']:.0%} of past runs kept the promise"
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="      ")
+
+
+def _sets(document: Document) -> Iterator[str]:
+    yield f"  {document['considered']} sets planned, {document['feasible']} feasible"
+    distinct = {frozenset(one["hosts"]): one for one in reversed(document["sets"])}
+    ranked = sorted(distinct.values(), key=lambda one: float(one["ratio"]))
+    for one in ranked[:SHOWN_SETS]:
+        same = set(one["hosts"]) == set(document["chosen"]["hosts"])
+        against = "chosen" if same and one["ratio"] <= 1 else f"{one['ratio']:.2f} x"
+        yield f"  {duration(one['iteration_seconds']):>9}  {against:>7}  {_names(one['hosts'])}"
+
+
+def _why_not(document: Document) -> Iterator[str]:
+    for one in document["left_out"]:
+        yield from _wrapped(f"{one['host']} left out: {one['reason']}")
+    for one in document["rejected"][:SHOWN_HOSTS]:
+        yield from _wrapped(one["reason"])
+
+
+def _changes(document: Document) -> Iterator[str]:
+    for change in document["changes"]:
+        now, at = _quantity(change, "now"), _quantity(change, "at")
+        side = "below" if change["at"] < change["now"] else "above"
+        error = f" +- {_quantity(change, 'error')}" if change["error"] else ""
+        away = change["errors_away"]
+        advice = change["advice"] + (f", {digits(away, 2)} errors away" if away else "")
+        if change["quantity"] in {"speed", "latency"}:
+            yield (
+                f"  {change['host']} {side} {digits(change['at'])} x its present "
+                f"{change['quantity']}  -> {_names(change['answer'])}  ({advice})"
+            )
+        else:
+            what = "CPU" if change["quantity"] == "cpu" else "of memory"
+            yield (
+                f"  {change['host']} {side} {at} {what} (now {now}{error})"
+                f"  -> {_names(change['answer'])}  ({advice})"
+            )
+    if document["hosts"] > MOST_HOSTS:
+        yield f"  not asked: the list has {document['hosts']} usable hosts, more than {MOST_HOSTS}"
+    elif not document["changes"]:
+        within = digits(document["changes_within"])
+        yield f"  not by the CPU, speed or latency of a host asked about, within a factor of {within}"
+
+
+def _quantity(change: Document, key: str) -> str:
+    value = change[key]
+    return amount(value) if change["quantity"] == "memory" else digits(value)
+
+
+def _rests_on(document: Document) -> Iterator[str]:
+    for strip in document["chosen"]["strips"][:SHOWN_HOSTS]:
+        source = strip["cpu_method"]
+        if strip["cpu_samples"]:
+            source += (
+                f", error so far {digits(strip['cpu_error'], 2)}, {strip['cpu_samples']} values"
+            )
+        yield f"  CPU    {strip['host']} {strip['cpu']:.2f}  {source}"
+    for link in document["rests_on"]["links"][:SHOWN_HOSTS]:
+        a, b = link["between"]
+        said = "assumed" if link["assumed"] else link["method"]
+        speed = f"{amount(link['bandwidth'])}/s"
+        yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({said})"
+    yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
+    overlap = document["rests_on"]["overlap"]
+    if overlap != 1:
+        yield f"         the longest border times {digits(overlap)}, learned from runs"
+    drag = document["rests_on"]["drag"]
+    if drag != 1:
+        yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"
+    for host, factor in document["rests_on"]["company"].items():
+        yield f"         computing of {host} times {digits(factor)} in company, learned from runs"
+    yield f"  risk   {digits(document['risk'], 2)}"
+    if document["coverage"] is not None:
+        yield f"  past   {_coverage(document)}"
+    for line in document["assumed"][:SHOWN_HOSTS]:
+        yield from _wrapped(f"assumed: {line}")
+
+
+def _equal(document: Document) -> Iterator[str]:
+    equal = document["equal_strips"]
+    if equal:
+        yield (
+            f"equal strips on the same hosts: {duration(equal['iteration_seconds'])} "
+            f"({equal['ratio']:.2f} x)"
+        )

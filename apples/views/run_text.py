@@ -1,0 +1,80 @@
+"""The terminal's face of a run document: was the promise kept, and where did the time go."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apples.units import duration
+
+Document = dict[str, Any]
+
+VERDICTS = {True: "inside the promise", False: "outside the promise", None: "no promise to check"}
+VERIFIED = {
+    True: "Verified: the result equals the sequential one bit for bit.",
+    False: "NOT VERIFIED: the result differs from the sequential one.",
+    None: "Not verified (nobody asked).",
+}
+
+
+def run_text(document: Document, command: str) -> str:
+    """Return the summary of a run; the last line is what to type next."""
+    execution = document["execution"]
+    low, high = execution["interval"]
+    promised = duration(execution["predicted_seconds"])
+    if low < high:
+        promised += f" (likely {duration(low)} to {duration(high)})"
+    head = f"{execution['iterations']} iterations in {duration(execution['measured_seconds'])}, "
+    head += f"predicted {promised}: {execution['off']:+.1%}, {VERDICTS[execution['inside']]}"
+    second = f"{duration(execution['iteration_seconds'])} an iteration, "
+    second += (
+        f"{duration(execution['startup_seconds'])} to start.  {VERIFIED[document['verified']]}"
+    )
+    if execution.get("moved"):
+        second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
+    lines = [
+        head,
+        second,
+        "",
+        *_table(document),
+        "",
+        f"again:  {command}",
+    ]
+    return "\n".join(lines)
+
+
+def _table(document: Document) -> Iterator[str]:
+    header = ("host", "rows", "compute", "predicted", "off", "comm + wait", "predicted")
+    rows = [header]
+    for one in document["execution"]["hosts"]:
+        planned, measured = one["predicted_compute_per_iteration"], one["compute_per_iteration"]
+        rows.append(
+            (
+                one["host"],
+                str(one["rows"]),
+                duration(measured),
+                duration(planned),
+                f"{measured / planned - 1:+.0%}" if planned else "",
+                duration(one["communicate_per_iteration"]),
+                duration(one["predicted_communicate_per_iteration"]),
+            )
+        )
+    widths = [max(len(row[k]) for row in rows) for k in range(len(header))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def dry_text(command: Mapping[str, Any]) -> str:
+    """Return what a run would start, ready to be done by hand."""
+    lines = []
+    for name, text in command["files"].items():
+        lines += [f"# {name}", text.rstrip(), ""]
+    variables = [f"{key}={shlex.quote(value)}" for key, value in command["environment"].items()]
+    lines += [
+        "# in the folder of these files",
+        " ".join([*variables, shlex.join(command["argv"])]),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""Numbers as pages show them: each carries the value of the document that it stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from apples.units import amount, digits, duration
+
+UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of the document, and how a person reads it."""
+
+    value: float
+    text: str
+
+    def __html__(self) -> Markup:
+        """Return the number as HTML that holds its value too."""
+        return Markup('<data value="{}">{}</data>').format(repr(self.value), self.text)
+
+
+Shown = Number | str
+
+
+def seconds(value: float | None) -> Shown:
+    """Return seconds in the unit that suits them; words where nobody knows them."""
+    return _shown(value, duration)
+
+
+def count(value: float | None) -> Shown:
+    """Return a whole number."""
+    return _shown(value, lambda number: f"{number:.0f}")
+
+
+def size(value: float | None) -> Shown:
+    """Return bytes in the unit that suits them."""
+    return _shown(value, amount)
+
+
+def share(value: float | None) -> Shown:
+    """Return a share of one, two decimals: a CPU, a ratio whose denominator stands beside it."""
+    return _shown(value, lambda number: f"{number:.2f}")
+
+
+def percent(value: float | None) -> Shown:
+    """Return a fraction in percent, one decimal."""
+    return _shown(value, lambda number: f"{number * 100:.1f} %")
+
+
+def signed(value: float | None) -> Shown:
+    """Return a deviation in percent with its sign; never a signed zero."""
+    return _shown(value, _signed)
+
+
+def plain(value: float | None) -> Shown:
+    """Return a number with three significant digits."""
+    return _shown(value, digits)
+
+
+def exact(value: str | float | bool) -> Shown:
+    """Return a setting as it was given."""
+    if isinstance(value, str | bool):
+        return str(value)
+    return _shown(value, str)
+
+
+def _shown(value: Any, text: Callable[[float], str]) -> Shown:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNKNOWN
+    if not math.isfinite(value):
+        return UNKNOWN if math.isnan(value) else "without limit"
+    return Number(value, text(value))
+
+
+def _signed(value: float) -> str:
+    text = f"{abs(value) * 100:.1f}"
+    if float(text) == 0:
+        return f"{text} %"
+    sign = "+" if value > 0 else "\u2212"
+    return f"{sign}{text} %"
+
+
+def sentence(form: str, /, *parts: object, **named: object) -> Markup:
+    """Return a sentence with its parts put in: numbers marked, all else escaped."""
+    return Markup(form).format(*parts, **named)  # noqa: S704 - `form` is a constant of the caller
+
+
+def listed(parts: list[Markup]) -> Markup:
+    """Return the parts with commas between them."""
+    return Markup(", ").join(parts)

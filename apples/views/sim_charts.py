@@ -1,0 +1,224 @@
+"""The charts of a simulation report, as SVG text.
+
+Every chart is a figure with a caption that says what it shows; what colour says is also said by
+position, dash or words. Colours: `palette`, as on paper; the page is light for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil, floor, isfinite, log10
+
+from apples.views.palette import LIGHT
+
+FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
+PAPER, INK, RULE = (LIGHT[name] for name in ("paper", "ink", "rule"))
+DASHES = ("", "7 4", "2 3", "9 3 2 3")
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 70, 34, 14
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a line; `half` draws intervals around them."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    half: Sequence[float | None] = ()
+
+
+def figure(svg: str, caption: str, table: str = "") -> str:
+    """Return a chart with its caption and, folded, its numbers."""
+    details = f"<details><summary>numbers</summary>{table}</details>" if table else ""
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption>{details}</figure>"
+
+
+def document(title: str, body: str, width: float = WIDTH, height: float = HEIGHT) -> str:
+    """Return an SVG image with a title for those who do not see it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'style="max-width:{width:g}px" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
+        f'<rect width="{width:g}" height="{height:g}" fill="{PAPER}"/>{body}</svg>'
+    )
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return round numbers between two.
+
+    Examples
+    --------
+    >>> ticks(0, 9)
+    [0, 2, 4, 6, 8]
+    """
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    power = 10 ** floor(log10(raw))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return [k * step for k in range(first, last + 1)]
+
+
+def short(value: float) -> str:
+    """Return a number in few characters.
+
+    Examples
+    --------
+    >>> short(1234567), short(0.25), short(12)
+    ('1.23M', '0.25', '12')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+    return f"{value:.3g}" if value != int(value) else str(int(value))
+
+
+def lines(
+    title: str, x_name: str, y_name: str, series: Sequence[Series], bars: Series | None = None
+) -> str:
+    """Return lines over a common axis; `bars`, if any, have their own axis on the right."""
+    shown = [one for one in series if len(one.x)]
+    every_x = [x for one in shown for x in one.x]
+    tops = [
+        y + (h or 0)
+        for one in shown
+        for y, h in zip(one.y, one.half or [0] * len(one.y), strict=True)
+        if isfinite(y)
+    ]
+    low, high, top = min(every_x), max(every_x), max([*tops, 1e-9]) * 1.05
+    span = (high - low) or 1.0
+    right = WIDTH - 60
+
+    def px(x: float) -> float:
+        return LEFT + (x - low) / span * (right - LEFT)
+
+    def py(y: float) -> float:
+        return HEIGHT - BOTTOM - y / top * (HEIGHT - BOTTOM - TOP)
+
+    body = [_axes(x_name, y_name, right)]
+    body += [
+        f'<text x="{px(x):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{short(x)}</text>'
+        for x in ticks(low, high, 8)
+    ]
+    body += [
+        f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="{RULE}"/>'
+        f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>'
+        for y in ticks(0, top)
+    ]
+    if bars is not None and len(bars.x):
+        body.append(_bars(bars, px, right))
+    for k, one in enumerate(shown):
+        colour = (FIRST, SECOND, GREY, LIGHT["other"])[k % 4]
+        points = " ".join(
+            f"{px(x):.1f},{py(y):.1f}" for x, y in zip(one.x, one.y, strict=True) if isfinite(y)
+        )
+        body.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" '
+            f'stroke-dasharray="{DASHES[k % 4]}"/>'
+        )
+        for x, y, half in zip(one.x, one.y, one.half, strict=False):
+            if half:
+                body.append(
+                    f'<line x1="{px(x):.1f}" x2="{px(x):.1f}" y1="{py(max(0, y - half)):.1f}" '
+                    f'y2="{py(y + half):.1f}" stroke="{colour}"/>'
+                )
+        body.append(
+            f'<text x="{LEFT + 8 + 200 * k}" y="{TOP}" fill="{colour}">'
+            f"{'─┄┈╌'[k % 4]} {escape(one.name)}</text>"
+        )
+    return document(title, "".join(body))
+
+
+def _axes(x_name: str, y_name: str, right: float) -> str:
+    return (
+        f'<line x1="{LEFT}" x2="{right}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" '
+        f'stroke="{GREY}"/><text x="{(LEFT + right) / 2}" y="{HEIGHT - 3}" '
+        f'text-anchor="middle">{escape(x_name)}</text>'
+        f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {HEIGHT / 2})">{escape(y_name)}</text>'
+    )
+
+
+def _bars(bars: Series, place: Callable[[float], float], right: float) -> str:
+    most = max([*bars.y, 1])
+    wide = max(1.0, (right - LEFT) / max(1, len(bars.x)) * 0.7)
+    body = []
+    for x, y in zip(bars.x, bars.y, strict=True):
+        tall = y / most * (HEIGHT - BOTTOM - TOP) * 0.6
+        left = max(place(x) - wide / 2, LEFT)
+        broad = min(place(x) + wide / 2, right) - left
+        body.append(
+            f'<rect x="{left:.1f}" y="{HEIGHT - BOTTOM - tall:.1f}" width="{broad:.1f}" '
+            f'height="{tall:.1f}" fill="{BAR}" fill-opacity="0.5"/>'
+        )
+    body.append(
+        f'<text x="{WIDTH - 8}" y="{HEIGHT / 2}" text-anchor="middle" fill="{GREY}" '
+        f'transform="rotate(90 {WIDTH - 8} {HEIGHT / 2})">{escape(bars.name)} (bars, to '
+        f"{most:g})</text>"
+    )
+    return "".join(body)
+
+
+def changes(title: str, rows: Sequence[tuple[str, float, float | None]]) -> str:
+    """Return relative changes as points with their intervals on one axis, zero in the middle."""
+    reach = max([abs(mean) + (half or 0) for _, mean, half in rows] + [0.05]) * 1.1
+    height = 40 + 26 * len(rows)
+    left, right = 260, WIDTH - 150
+    middle = (left + right) / 2
+    scale = (right - left) / 2 / reach
+    body = [f'<line x1="{middle}" x2="{middle}" y1="8" y2="{height - 24}" stroke="{GREY}"/>']
+    body += [
+        f'<text x="{middle + x * scale:.1f}" y="{height - 8}" text-anchor="middle">{x:+.0%}</text>'
+        for x in ticks(-reach, reach, 6)
+    ]
+    for k, (name, mean, half) in enumerate(rows):
+        y = 24 + 26 * k
+        reaches = half or 0.0
+        colour = GREY if abs(mean) <= reaches else FIRST if mean < 0 else SECOND
+        body.append(
+            f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
+            f'<line x1="{middle + (mean - reaches) * scale:.1f}" '
+            f'x2="{middle + (mean + reaches) * scale:.1f}" y1="{y}" y2="{y}" stroke="{colour}" '
+            f'stroke-width="2"/><circle cx="{middle + mean * scale:.1f}" cy="{y}" r="5" '
+            f'fill="{colour}"/><text x="{right + 10}" y="{y + 4}">{mean:+.1%}'
+            f"{'' if half is None else f' ± {half:.1%}'}</text>"
+        )
+    return document(title, "".join(body), height=height)
+
+
+def heat(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    ratio: Sequence[Sequence[float | None]],
+    counts: Sequence[Sequence[int]],
+) -> str:
+    """Return ratios as a table of coloured cells: over 1 (better) blue, under 1 (worse) orange."""
+    wide, tall, left = 90, 34, 130
+    body = []
+    for i, name in enumerate(rows):
+        y = 24 + i * tall
+        body.append(f'<text x="{left - 8}" y="{y + 21}" text-anchor="end">{escape(name)}</text>')
+        for k in range(len(columns)):
+            value = ratio[i][k]
+            x = left + k * wide
+            if value is None:
+                continue
+            strength = min(1.0, abs(log10(value))) if value > 0 else 1.0
+            colour = FIRST if value >= 1 else SECOND
+            ink = PAPER if strength > 0.55 else INK
+            body.append(
+                f'<rect x="{x}" y="{y}" width="{wide - 2}" height="{tall - 2}" fill="{colour}" '
+                f'fill-opacity="{0.08 + 0.9 * strength:.2f}"/><text x="{x + wide / 2}" '
+                f'y="{y + 15}" text-anchor="middle" fill="{ink}">{value:.2f}</text>'
+                f'<text x="{x + wide / 2}" y="{y + 28}" text-anchor="middle" font-size="9" '
+                f'fill="{ink}">{counts[i][k]} jobs</text>'
+            )
+    body += [
+        f'<text x="{left + k * wide + wide / 2}" y="16" text-anchor="middle">{escape(name)}</text>'
+        for k, name in enumerate(columns)
+    ]
+    return document(title, "".join(body), left + wide * len(columns), 30 + tall * len(rows))

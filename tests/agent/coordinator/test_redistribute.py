@@ -1,0 +1,269 @@
+"""`redistribute` on a played job: time is simulated, so that a minute of a run is a matter of milliseconds."""
+
+import random
+
+import pytest
+
+from apples import Coordinator, Resized, load_information
+from apples.agent.planners import balanced
+from apples.agent.rescheduling import Tended
+from apples.errors import LaunchError
+from apples.launch.actuator import Actuator, Execution, HostTimes, Outcome, Progress
+from blueprints import minimum_execution_time, redistribute
+from blueprints.redistribute import LOOK_AROUND
+
+SECONDS_PER_POINT = 1e-7
+GRID = 1000
+RESIZE_SECONDS = 0.4
+LOOK_SECONDS = 0.5
+BAR = 1.15
+NAMES = ("ada", "bob", "cleo", "dan")
+
+
+class Played(Execution):
+    """A job whose hosts slow down as a function of simulated time says, with noise."""
+
+    movable = True
+
+    def __init__(self, schedule, iterations, slowness, noise=0.0, seed=0, bias=1.0, refuses=False):
+        self.rows = {a.host.name: int(a.rows) for a in schedule.allocations}
+        self.iterations, self.slowness, self.noise = iterations, slowness, noise
+        self.chance, self.bias, self.refuses = random.Random(seed), bias, refuses
+        self.now, self.iteration, self.epoch = 0.0, 0, 0
+        self.computed = dict.fromkeys(self.rows, 0.0)
+
+    def disturb(self, seconds):
+        """Have it take half as long again for some seconds; some of what it did then is told later."""
+        until = self.now + seconds
+        while self.iteration < self.iterations and self.now < until:
+            self.iterate(1.5)
+
+    def iterate(self, slower=1.0):
+        times = {
+            host: rows * GRID * SECONDS_PER_POINT * self.bias * self.slowness(host, self.now)
+            * slower * self.chance.lognormvariate(0, self.noise)
+            for host, rows in self.rows.items()
+        }  # fmt: skip
+        for host, seconds in times.items():
+            self.computed[host] += seconds
+        self.now += max(times.values())
+        self.iteration += 1
+
+    def monitor(self):
+        said = -1.0
+        while self.iteration < self.iterations:
+            self.iterate()
+            if self.now - said >= 0.25:
+                said = self.now
+                yield self.progress()
+
+    def progress(self):
+        hosts = tuple(HostTimes(h, self.computed[h], 0.0) for h in self.rows)
+        return Progress(self.iteration, self.iterations, self.now, hosts)
+
+    def position(self, seconds=0.0):
+        rows = self.rows
+        return {"hosts": list(rows), "rows": list(rows.values()), "epoch": self.epoch}
+
+    def resize(self, schedule, *, ordered=False):
+        if self.refuses:
+            raise LaunchError("busy")
+        self.rows = {a.host.name: int(a.rows) for a in schedule.allocations}
+        self.computed = {host: self.computed.get(host, 0.0) for host in self.rows}
+        self.now += RESIZE_SECONDS
+        self.epoch += 1
+        return Resized(self.epoch, RESIZE_SECONDS, {})
+
+    def outcome(self):
+        for _ in self.monitor():
+            pass
+        return Outcome(self.iteration, self.now, 0.0, ())
+
+    def cancel(self):
+        pass
+
+
+class PlayedActuator(Actuator):
+    def __init__(self, **options):
+        self.options, self.execution = options, None
+
+    def command(self, schedule, information):
+        raise NotImplementedError
+
+    def actuate(self, schedule, information):
+        iterations = information.application.iterations
+        self.execution = Played(schedule, iterations, **self.options)
+        return self.execution
+
+
+def pool(tmp_path, most, seconds, names=NAMES):
+    hosts = "".join(
+        f'[[host]]\nname = "{name}"\nseconds_per_point = {SECONDS_PER_POINT}\n\n' for name in names
+    )
+    (tmp_path / "hosts.toml").write_text(
+        hosts + "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
+    )
+    (tmp_path / "template.toml").write_text('name = "heat"\nprogram = ["x"]\nmalleable = true\n')
+    (tmp_path / "user.toml").write_text(f"[constraints]\nmaximum_hosts = {most}\n")
+    iterations = int(seconds / (GRID * GRID * SECONDS_PER_POINT / most))
+    return load_information(
+        *(tmp_path / f"{name}.toml" for name in ("hosts", "template", "user")),
+        settings={"grid": GRID, "iterations": iterations},
+    )
+
+
+def played(information, blueprint=redistribute, *, looks=None, **options):
+    """Return the run, its simulated seconds, and the moves it made; `looks` collects when one looked."""
+    actuator = PlayedActuator(**options)
+    coordinator = Coordinator(information, actuator, clock=lambda: actuator.execution.now)
+    looks = [] if looks is None else looks
+
+    def fresh(pool):
+        """Look as sensors do: they take their part of the CPUs while they measure."""
+        execution = actuator.execution
+        looks.append(execution.now)
+        execution.disturb(LOOK_SECONDS)
+        return pool
+
+    coordinator.fresh = fresh
+    run = coordinator.execute(blueprint)
+    run.outcome()
+    moves = [d for d in run.decisions if d.moved] if isinstance(run, Tended) else []
+    return run, actuator.execution.now, moves
+
+
+def oracle(information, slowness, at, weights, **options):
+    """Return the seconds of who goes to the best map in the moment the load comes."""
+    actuator = PlayedActuator(slowness=slowness, **options)
+    coordinator = Coordinator(information, actuator)
+    execution = coordinator.execute(minimum_execution_time)
+    pace = information.varied(pace=weights)
+    best = min(
+        (c for c in candidates(Coordinator(pace))), key=lambda e: e.iteration_seconds
+    ).schedule
+    gone = False
+    for _ in execution.monitor():
+        if not gone and execution.now >= at:
+            gone = True
+            execution.resize(best)
+    return execution.now
+
+
+def candidates(coordinator):
+    for resources in coordinator.select_resources():
+        schedule = balanced(resources, coordinator.information)
+        if coordinator.is_feasible(schedule):
+            yield coordinator.estimate(schedule)
+
+
+def arriving(host, factor, at):
+    return lambda name, now: factor if name == host and now >= at else 1.0
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+@pytest.mark.parametrize("factor", [1.5, 2.0, 4.0])
+def test_a_load_that_arrives_is_left_within_the_bar_of_an_oracle_and_sooner_than_by_staying(
+    most, factor, tmp_path
+):
+    information = pool(tmp_path, most, 60.0)
+    slowness = arriving("ada", factor, 15.0)
+    best = oracle(information, slowness, 15.0, {"ada": factor}, noise=0.05)
+    _, stayed, _ = played(information, minimum_execution_time, slowness=slowness, noise=0.05)
+    _, moved, moves = played(information, slowness=slowness, noise=0.05)
+    assert len(moves) in {1, 2}
+    assert moved <= BAR * best
+    assert moved < stayed
+    first = moves[0].document()
+    assert first["gain_seconds"] > first["cost_seconds"] > 0
+    assert first["payback_seconds"] > 0
+    assert first["explanation"].startswith("moves: ada computes for")
+    assert "paid back after" in first["explanation"]
+
+
+@pytest.mark.parametrize(("noise", "runs"), [(0.0, 1), (0.1, 10)])
+def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, tmp_path):
+    information = pool(tmp_path, 3, 60.0)
+    for seed in range(runs):
+        looks = []
+        _, seconds, moves = played(
+            information, looks=looks, slowness=lambda *_: 1.0, noise=noise, seed=seed, bias=1.7
+        )
+        assert seconds > 60
+        assert moves == []
+        assert (
+            len(looks) <= 2 + seconds / LOOK_AROUND
+        )  # the model's error breaks the contract once
+
+
+def test_a_model_that_is_wrong_everywhere_makes_nothing_look_better_elsewhere(tmp_path):
+    for bias in (0.3, 4.0):
+        _, _, moves = played(pool(tmp_path, 2, 60.0), slowness=lambda *_: 1.0, bias=bias)
+        assert moves == []
+
+
+def test_it_does_not_come_back_to_a_host_it_fled_from(tmp_path):
+    run, _, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
+    assert len(moves) == 1
+    assert "ada" not in run.position()["hosts"]
+
+
+def test_what_comes_too_late_does_not_pay_and_the_reason_is_recorded(tmp_path):
+    information = pool(tmp_path, 2, 30.0)
+    run, _, moves = played(information, slowness=arriving("ada", 1.6, 29.0))
+    assert moves == []
+    loads = pool(tmp_path, 2, 30.0)
+    run, _, moves = played(loads, slowness=arriving("ada", 1.3, 27.0), noise=0.02)
+    assert moves == []
+    for one in run.decisions:
+        assert one.explanation.startswith("stays: ")
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_where_nothing_better_is_found_one_looks_no_oftener(most, tmp_path):
+    """All hosts become slower by a third for good: what there is is the best, and is what is expected."""
+    looks, information = [], pool(tmp_path, most, 60.0, NAMES[:most])
+    slowness = lambda _, now: 1.33 if now >= 10.0 else 1.0  # noqa: E731
+    _, seconds, moves = played(information, looks=looks, slowness=slowness)
+    assert moves == []
+    assert len(looks) <= 2 + seconds / LOOK_AROUND
+
+
+def test_a_look_that_fails_is_not_repeated_at_once(tmp_path, monkeypatch):
+    """Its machine does not answer where the job is: nothing can be weighed."""
+    looks = []
+
+    def nowhere(execution, _):
+        looks.append(execution.now)
+        return {"hosts": [], "rows": [], "epoch": 0}
+
+    monkeypatch.setattr(Played, "position", nowhere)
+    _, seconds, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
+    assert moves == []
+    assert 3 <= len(looks) <= 2 + seconds / LOOK_AROUND
+
+
+def test_a_load_that_flickers_does_not_drag_the_job_about(tmp_path):
+    """Two seconds on, two off, on two hosts in turn: the dwell keeps the moves few."""
+    information = pool(tmp_path, 2, 60.0)
+
+    def flickering(host, now):
+        return 3.0 if host == ("ada" if now % 4 < 2 else "bob") and now > 10 else 1.0
+
+    _, seconds, moves = played(information, slowness=flickering)
+    assert len(moves) <= seconds / 8
+
+
+def test_what_the_job_refuses_is_recorded_and_it_goes_on(tmp_path):
+    information = pool(tmp_path, 2, 40.0)
+    run, _, moves = played(information, slowness=arriving("ada", 3.0, 10.0), refuses=True)
+    assert moves == []
+    assert any("stays, though" in d.explanation and "busy" in d.explanation for d in run.decisions)
+
+
+def test_the_blueprint_plans_like_any_other_where_nothing_is_started(tmp_path):
+    information = pool(tmp_path, 3, 60.0)
+    one, other = Coordinator(information), Coordinator(information)
+    one.execute(redistribute)
+    other.execute(minimum_execution_time)
+    assert one.deliberation.chosen == other.deliberation.chosen
+    assert one.deliberation.policy is not None

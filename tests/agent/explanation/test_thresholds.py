@@ -1,0 +1,185 @@
+"""X3: what is printed as the point where the answer changes is where a new plan changes it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import pool, random_world, symmetric
+
+from apples import Coordinator, Host, Link
+from apples.agent.conditions import Conditions
+from apples.agent.explanation import left_out, remedy, thresholds
+from apples.resources import HostList
+from apples.units import duration
+from blueprints import blocked, compile_time, minimum_execution_time
+from nws import Forecast, Weather
+
+
+def decided(information, blueprint=minimum_execution_time):
+    coordinator = Coordinator(information)
+    coordinator.execute(blueprint)
+    return coordinator
+
+
+def answer(information, blueprint=minimum_execution_time):
+    return tuple(sorted(decided(information, blueprint).deliberation.chosen.names))
+
+
+def with_host(information, name, **fields):
+    """The problem with one host of the list written differently."""
+    hosts = tuple(replace(h, **fields) if h.name == name else h for h in information.hosts)
+    listed = HostList(hosts, information.hosts.network)
+    return replace(information, conditions=Conditions(listed, information.conditions.weather))
+
+
+def with_latency(information, name, factor):
+    """The problem with every link of one host written out, its latency times `factor`."""
+    hosts, network = information.hosts, information.hosts.network
+    links = dict(network.links)
+    for other in hosts:
+        for a, b in ((hosts[name], other), (other, hosts[name])):
+            if other.name != name:
+                link = network.link(a, b)
+                links[a.name, b.name] = Link(link.latency * factor, link.bandwidth)
+    listed = HostList(hosts.hosts, replace(network, links=links, _assumed={}))
+    return replace(information, conditions=Conditions(listed, information.conditions.weather))
+
+
+def at(information, change, times):
+    """The problem with the quantity of a threshold at `times` the threshold."""
+    host = information.hosts[change.host]
+    if change.quantity == "cpu":
+        slower = host.seconds_per_point * change.now / (change.at * times)
+        return with_host(information, change.host, seconds_per_point=slower)
+    if change.quantity == "speed":
+        speed = host.seconds_per_point / (change.at * times)
+        return with_host(information, change.host, seconds_per_point=speed)
+    if change.quantity == "memory":
+        return with_host(information, change.host, free_memory=int(change.at * times))
+    return with_latency(information, change.host, change.at * times)
+
+
+def test_a_new_plan_one_percent_beyond_each_threshold_says_what_was_printed():
+    generator = np.random.default_rng(21)
+    seen, flips, quantities = 0, 0, set()
+    for _ in range(40):
+        count = int(generator.integers(2, 4))
+        world = random_world(
+            generator, count, grid=int(generator.choice([200, 1000])), capped=False
+        )
+        information = world.information
+        coordinator = decided(information)
+        now = tuple(sorted(coordinator.deliberation.chosen.names))
+        for change in thresholds(coordinator, minimum_execution_time):
+            seen += 1
+            quantities.add(change.quantity)
+            direction = 1.01 if change.at > change.now else 0.99
+            before, beyond = (at(information, change, t) for t in (1 / direction, direction))
+            flips += answer(before) == now and answer(beyond) == change.answer
+    assert seen > 40
+    assert quantities >= {"cpu", "speed", "latency"}
+    assert flips == seen
+
+
+def test_the_memory_at_which_a_host_has_to_be_helped_is_a_threshold():
+    hosts = [
+        Host("a", seconds_per_point=1e-9, free_memory=16_000 * 1202),
+        Host("b", site="s", seconds_per_point=1e-9, free_memory=16_000 * 1202),
+    ]
+    information = pool(hosts, symmetric({("local", "s"): Link(1.0, 1e6)}))
+    changes = {c.quantity: c for c in thresholds(decided(information), minimum_execution_time)}
+    memory = changes["memory"]
+    assert memory.at == pytest.approx(16_000 * 1002, rel=2e-3)
+    assert answer(at(information, memory, 1.01)) == ("a",)
+    assert answer(at(information, memory, 0.99)) == memory.answer != ("a",)
+
+
+def test_a_compile_time_plan_changes_with_the_list_too():
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", site="s", seconds_per_point=1.2e-9)]
+    information = pool(hosts, symmetric({("local", "s"): Link(1.0, 1e6)}))
+    changes = list(thresholds(decided(information, compile_time), compile_time))
+    assert {(c.host, c.quantity) for c in changes} >= {("a", "cpu"), ("b", "speed")}
+    for change in changes:
+        if change.quantity == "speed":
+            assert change.at == pytest.approx(1.2, rel=3e-3)
+
+
+def test_equal_strips_are_the_same_whatever_the_hosts_give():
+    hosts = [Host(n, seconds_per_point=1e-9) for n in "ab"]
+    assert list(thresholds(decided(pool(hosts), blocked), blocked)) == []
+
+
+def test_how_close_a_change_is_is_told_in_errors_of_the_forecast():
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", site="s", seconds_per_point=1.2e-9)]
+    links = symmetric({("local", "s"): Link(1.0, 1e6)})
+    for error, advice in ((0.2, "close"), (0.05, "watch"), (0.01, "safe")):
+        sky = Weather(cpu={"a": Forecast(0.99, error, "mean", 9, 0.0)})
+        first = next(thresholds(decided(pool(hosts, links, weather=sky)), minimum_execution_time))
+        assert (first.host, first.quantity, first.advice) == ("a", "cpu", advice)
+        assert first.errors_away == pytest.approx((0.99 - first.at) / error)
+
+
+# ------------------------------------------------------------------------ left out
+def test_each_host_left_out_is_explained_with_the_two_numbers_of_the_sentence():
+    generator = np.random.default_rng(5)
+    explained = 0
+    for _ in range(20):
+        world = random_world(generator, 4, capped=False)
+        record = decided(world.information).deliberation
+        usable = {h.name for h in record.usable} - set(record.chosen.names)
+        reasons = list(left_out(record))
+        assert {r.host for r in reasons} == usable
+        for reason in reasons:
+            explained += 1
+            assert all(duration(seconds) in reason.reason for seconds in reason.figures)
+            assert reason.figures[1] == record.chosen.iteration_seconds
+            assert reason.figures[0] >= reason.figures[1] * (1 - 0.02)
+    assert explained > 20
+
+
+def test_a_far_host_is_left_out_because_its_border_outlasts_the_iteration():
+    hosts = [Host("a", seconds_per_point=1e-9), Host("far", site="s", seconds_per_point=1e-9)]
+    information = pool(hosts, symmetric({("local", "s"): Link(0.02, 1e7)}))
+    (reason,) = left_out(decided(information).deliberation)
+    assert reason.reason == "its border costs 41.6 ms, the whole iteration takes 1.00 ms"
+
+
+# -------------------------------------------------------------------------- remedy
+@pytest.mark.parametrize("seed", range(8))
+def test_the_grid_that_is_said_to_fit_fits_and_one_more_does_not(seed):
+    generator = np.random.default_rng(seed)
+    hosts = [
+        Host(
+            f"h{i}", seconds_per_point=1e-9, free_memory=int(generator.integers(10**5, 3 * 10**6))
+        )
+        for i in range(3)
+    ]
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, grid=4000)
+    coordinator = Coordinator(information)
+    with pytest.raises(Exception, match="no feasible plan"):
+        coordinator.execute(minimum_execution_time)
+    said = remedy(information, coordinator.deliberation)
+    assert said.startswith("fits if grid is at most ")
+    largest = int(said.split()[6].rstrip(","))
+
+    def plan(grid):
+        smaller = information.at(information.template.bind({"grid": grid, "iterations": 100}))
+        return decided(smaller).deliberation.chosen
+
+    assert sum(plan(largest).schedule.rows) == largest
+    with pytest.raises(Exception, match="no feasible plan"):
+        plan(largest + 1)
+
+
+def test_the_memory_that_is_said_to_help_helps():
+    hosts = [Host("a", seconds_per_point=1e-9, free_memory=16_000 * 602)]
+    information = pool(hosts)
+    coordinator = Coordinator(information)
+    with pytest.raises(Exception, match="no feasible plan"):
+        coordinator.execute(minimum_execution_time)
+    assert "with one more host of 6.43 MB free" in remedy(information, coordinator.deliberation)
+    more = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_440_000)]
+    assert answer(pool(more)) == ("a", "b")
+    less = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_410_000)]
+    with pytest.raises(Exception, match="no feasible plan"):
+        answer(pool(less))

@@ -1,0 +1,190 @@
+"""Weather of other machines: what is remembered, what is forgotten, what is told of links nobody probed."""
+
+import contextlib
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apples import Host, HostList, LaunchError, Network, read_host_list
+from apples.agent.information import elsewhere, history, is_here
+from apples.agent.information.abroad import Abroad
+from apples.agent.information.spreading import shared, spread
+from apples.launch.remote.preflight import Needs, preflight
+from apples.launch.remote.session import SensorSession
+from nws import Forecast, Measurement, SeriesName, Weather
+
+LINK = SeriesName("bandwidthTcp", "ada", "bob")
+HOSTS = (Host("ada", address="10.0.0.1"), Host("bob", address="10.0.0.2"))
+
+
+def measured(*values, series=LINK, start=1000.0):
+    return [Measurement(series, start + i, value) for i, value in enumerate(values)]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_what_is_measured_is_remembered_by_name_and_address():
+    history.remember(HOSTS, {LINK: measured(1.0, 2.0)})
+    assert history.recall(HOSTS, now=1010.0) == {LINK: measured(1.0, 2.0)}
+    elsewhere_now = (HOSTS[0], Host("bob", address="10.0.0.99"))
+    assert history.recall(elsewhere_now, now=1010.0) == {}
+
+
+def test_what_is_remembered_is_bounded_in_number_and_age():
+    history.remember(HOSTS, {LINK: measured(*range(1, 201))})
+    kept = history.recall(HOSTS, now=1200.0)[LINK]
+    assert [m.value for m in kept] == [float(v) for v in range(151, 201)]
+    assert history.recall(HOSTS, now=1150.0 + history.OLDEST_SECONDS + 40)[LINK] == kept[-9:]
+
+
+@settings(max_examples=30)
+@given(
+    document=st.recursive(
+        st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["series", "resource", "host", "peer", "samples"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=10,
+    )
+)
+def test_a_document_of_nonsense_is_no_history(document):
+    entry = {"resource": "x", "host": "ada@10.0.0.1", "peer": None, "samples": document}
+    history.state.update(history.DOCUMENT, lambda _: {"series": [document, entry]})
+    for values in history.recall(HOSTS).values():
+        assert all(isinstance(one.value, float) for one in values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ([100, 100, 100], [98], 4),
+        ([100, 100, 100], [10], 1),  # the link collapsed: what was is no guide any more
+        ([100, 100, 100], [10, 99], 5),  # one of two was an accident
+        ([10, 10], [100, 120], 2),  # it is back
+        ([], [10], 1),
+        ([100], [], 1),
+    ],
+)
+def test_a_link_that_has_become_another_is_forecast_from_what_is_new(old, new, kept):
+    assert len(history.joined(measured(*old), measured(*new))) == kept
+
+
+def forecast(value):
+    return Forecast(value, error=0.1 * value, method="m", samples=3, time=1.0)
+
+
+def test_a_pair_nobody_probed_is_like_the_one_between_its_sites_and_no_wider_than_its_hosts():
+    sites = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
+    known = {("a1", "a2"): 100.0, ("a2", "a1"): 100.0, ("b1", "b2"): 5.0, ("b2", "b1"): 5.0}
+    known |= {("a1", "b1"): 10.0, ("b1", "a1"): 8.0}
+    sky = spread(Weather(1.0, bandwidth={pair: forecast(v) for pair, v in known.items()}), sites)
+    told = {pair: one.value for pair, one in sky.bandwidth.items()}
+    assert told["a2", "b2"] == 5.0
+    assert told["b2", "a2"] == 5.0
+    assert told["a1", "b1"] == 10.0
+    assert len(told) == 12
+
+
+def test_parts_of_one_machine_share_its_memory_and_limits_below_that_hold():
+    memory = {"a": forecast(8e9), "b": forecast(8e9), "c": forecast(1e9), "d": forecast(8e9)}
+    told = shared(memory, {"one": ["a", "b", "c"], "two": ["d"]}, {})
+    assert {k: v.value for k, v in told.items()} == {
+        "a": pytest.approx(8e9 / 3),
+        "b": pytest.approx(8e9 / 3),
+        "c": 1e9,
+        "d": 8e9,
+    }
+
+
+def test_limits_of_parts_are_not_divided_where_the_machine_has_more():
+    memory = {"a": forecast(5e8), "b": forecast(4e8), "c": forecast(9e9)}
+    told = shared(memory, {"one": ["a", "b", "c"]}, {"one": 24e9})
+    assert {k: v.value for k, v in told.items()} == {"a": 5e8, "b": 4e8, "c": pytest.approx(8e9)}
+
+
+def test_a_bare_name_is_played_here_and_an_address_is_another_machine():
+    hosts = (
+        Host("bare"),
+        Host("cpus", cpus=(0,), address="10.1.1.1"),
+        Host("far", address="10.1.1.2"),
+    )
+    assert [h.name for h in elsewhere(HostList(hosts, Network()))] == ["far"]
+    assert [h.name for h in elsewhere(HostList(hosts, Network(), "config"))] == ["bare", "far"]
+    assert is_here(Host("me", address="127.0.0.1"))
+    assert not is_here(Host("other", address="127.0.0.2"))
+
+
+@pytest.mark.ssh
+def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_path):
+    path = tmp_path / "hosts.toml"
+    path.write_text(sshd.host_list(2))
+    listed = read_host_list(path)
+    talk = []
+    past = {
+        SeriesName("bandwidthTcp", "h1", "h2"): 1.0,
+        SeriesName("latencyTcp", "h1", "h2"): 1e-9,
+    }
+    old = {name: measured(*[value] * 9, series=name, start=1.0) for name, value in past.items()}
+    history.remember(listed, {n: [_recent(m) for m in ms] for n, ms in old.items()})
+    seen = preflight(listed.hosts, listed, Needs())
+    sky = Abroad(listed, listed.hosts, seen, talk.append).weather()
+    assert talk == []
+    assert set(sky.cpu) == set(sky.free_memory) == {"h1", "h2"}
+    assert set(sky.bandwidth) == {("h1", "h2"), ("h2", "h1")}
+    assert sky.bandwidth["h1", "h2"].value > 1e6  # not the byte a second it is remembered with
+    assert sky.free_memory["h1"].value == pytest.approx(sky.free_memory["h2"].value, rel=0.2)
+    remembered = history.recall(listed)
+    assert len(remembered[SeriesName("bandwidthTcp", "h1", "h2")]) == 2  # news is measured twice
+    assert len(remembered[SeriesName("bandwidthTcp", "h2", "h1")]) == 1
+    assert len(remembered[SeriesName("availableCpu", "h1")]) == 1  # of some rounds
+
+
+def _recent(measurement):
+    return Measurement(
+        measurement.series, time.time() - 1000 + measurement.time, measurement.value
+    )
+
+
+@pytest.mark.ssh
+def test_a_sensor_process_that_is_none_is_said_and_the_others_are_measured(sshd, tmp_path):
+    path = tmp_path / "hosts.toml"
+    path.write_text(sshd.host_list(2).replace(sys.executable, "/usr/bin/false", 1))
+    listed = read_host_list(path)
+    well = HostList(
+        tuple(Host(h.name, address=h.address) for h in listed),
+        Network(),
+        listed.ssh_config,
+        listed.source,
+    )
+    seen = preflight(well.hosts, well, Needs())
+    talk = []
+    sky = Abroad(listed, listed.hosts, seen, talk.append).weather()
+    assert set(sky.cpu) == {"h2"}
+    (line,) = talk
+    assert line.startswith("warning: not measured: h1: ")
+
+
+def test_a_command_that_is_no_sensor_process_is_an_error_with_its_last_words():
+    for argv, words in (
+        (["/no/such/ssh"], "No such file"),
+        ([sys.executable, "-c", "import sys; sys.exit('Permission denied')"], "Permission denied"),
+        ([sys.executable, "-c", "print('x' * 100000)"], "no sensor process"),
+    ):
+        with pytest.raises(LaunchError, match=f"ada: .*{words}"):
+            _greeted(argv)
+
+
+def _greeted(argv):
+    with contextlib.closing(SensorSession("ada", argv)) as session:
+        session.greet(10.0)

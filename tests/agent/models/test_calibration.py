@@ -1,0 +1,170 @@
+"""What is remembered between runs: never in the way, never lost, bounded, and soon right again."""
+
+import json
+import multiprocessing
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apples import SpeedFunction
+from apples.agent.forgetting import LARGEST_FACTOR
+from apples.agent.models import Learned, learn, recall, store_speeds
+from apples.agent.models.calibration import KEPT_SCORES, document_name
+from apples.storage import state
+
+APP = ("heat", "1")
+QUIET = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def path():
+    return state.directory() / f"{document_name(*APP)}.json"
+
+
+def test_nothing_remembered_is_nothing_learned():
+    assert recall(*APP) == Learned()
+
+
+def test_speeds_come_back_as_they_were_stored():
+    curve = SpeedFunction((10.0, 100.0), (1e-9, 2e-9), 0.05)
+    store_speeds(*APP, "ada", {"numpy": curve})
+    assert recall(*APP).speed("ada", "numpy") == curve
+    assert recall(*APP).speed("bob", "numpy") is None
+    assert recall("heat", "2") == Learned()
+
+
+def test_what_was_measured_on_long_rows_holds_for_as_many_points_in_short_ones():
+    wide = SpeedFunction.measured([(100, 1e-9, 0.0), (300, 2e-9, 0.0)], columns=6000)
+    store_speeds(*APP, "ada", {"numpy": wide})
+    again = recall(*APP).speed("ada", "numpy")
+    assert again == wide
+    assert again.on(3000).at(200.0) == pytest.approx(wide.at(100.0))
+    assert again.on(3000).at(400.0) == pytest.approx(wide.at(200.0))
+    assert again.on(3000).on(6000) == wide
+
+
+def test_a_new_calibration_forgets_what_runs_taught_about_the_old_one():
+    learn(*APP, {"ada": 2.0, "bob": 3.0}, None, 1.0, None)
+    store_speeds(*APP, "ada", {"numpy": SpeedFunction.constant(1e-9)})
+    assert recall(*APP).pace == {"bob": 3.0}
+
+
+@pytest.mark.parametrize("truth", [0.2, 1.0, 7.0])
+def test_the_pace_comes_to_the_truth_and_follows_it_when_it_changes(truth):
+    believed = 1.0
+    for times in (1.0, 3.0):  # then the machine becomes three times slower
+        for _ in range(12):
+            learn(*APP, {"ada": times * truth / believed}, None, 1.0, None)
+            believed = recall(*APP).pace["ada"]
+        assert believed == pytest.approx(times * truth, rel=0.03)
+
+
+def test_the_tenth_last_run_still_counts_a_few_percent():
+    learn(*APP, {"ada": 1.0}, None, 1.0, None)
+    learn(*APP, {"ada": 2.0}, None, 1.0, None)
+    once = recall(*APP).pace["ada"]
+    assert once == pytest.approx(2**0.3)
+
+
+def test_a_single_run_cannot_carry_a_factor_away():
+    for ratio in (1e12, 1e-12):
+        learn(*APP, {"ada": ratio}, ratio, 1.0, None)
+        assert 0.01 <= recall(*APP).pace["ada"] <= 100
+    for _ in range(80):
+        learn(*APP, {"ada": 1e9}, 1e9, 1e9, None)
+    learned = recall(*APP)
+    assert max(learned.pace["ada"], learned.overlap.factor(1.0), learned.drag) <= LARGEST_FACTOR
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_measurement_that_is_none_teaches_nothing(ratio):
+    learn(*APP, {"ada": ratio}, ratio, 1.0, None)
+    assert recall(*APP) == Learned()
+
+
+def test_only_the_newest_scores_are_kept():
+    path().write_text(json.dumps({"scores": [k % 4 > 0 for k in range(KEPT_SCORES - 2)]}))
+    for k in range(KEPT_SCORES - 2, KEPT_SCORES + 6):
+        learn(*APP, {}, None, 1.0, k % 4 > 0)
+    learned = recall(*APP)
+    assert len(learned.scores) == KEPT_SCORES
+    assert learned.coverage == pytest.approx(0.75, abs=0.01)
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut": b'{"pace": {"ada": 1.',
+    "no text": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "too deep": b"[" * 100_000,
+    "endless digits": b'{"pace": {"ada": ' + b"9" * 5000 + b"}}",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
+    path().write_bytes(DAMAGED[damage])
+    assert recall(*APP) == Learned()
+    assert path().with_suffix(".damaged").read_bytes() == DAMAGED[damage]
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: {path()}: ")
+    assert said.endswith(f"; set aside as {path().with_suffix('.damaged')}\n")
+    learn(*APP, {"ada": 2.0}, None, 1.0, None)
+    assert recall(*APP).pace == {"ada": 2.0}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.just(10**400) | st.text(max_size=3),
+    lambda below: st.lists(below, max_size=3)
+    | st.dictionaries(st.sampled_from(["ada", "numpy", "rows", "seconds_per_point", "error"]), below, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@QUIET
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["speeds", "pace", "overlap", "drag", "spread", "overlap_spread", "scores"]
+        ),
+        JSON,
+        max_size=5,
+    )
+)
+def test_a_hostile_document_never_stops_a_start_or_a_run(document):
+    path().write_text(json.dumps(document))
+    learned = recall(*APP)
+    for speeds in learned.speeds.values():
+        for name, curve in speeds.items():
+            assert curve.rows == tuple(sorted(curve.rows))
+            assert learned.speed("ada", name) is None or curve.at(10.0) > 0
+    assert all(0 < factor <= LARGEST_FACTOR for factor in learned.pace.values())
+    learn(*APP, {"ada": 1.5}, 1.1, 1.2, True)
+    store_speeds(*APP, "bob", {"numpy": SpeedFunction.constant(1e-9)})
+    assert recall(*APP).pace["ada"] > 0
+    assert recall(*APP).speed("bob", "numpy") is not None
+
+
+def runs(host, times):
+    for _ in range(times):
+        learn(*APP, {host: 2.0}, None, 1.0, inside=True)
+
+
+def test_runs_that_end_at_once_lose_nothing_of_each_other():
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=runs, args=(f"h{i}", 8)) for i in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    learned = recall(*APP)
+    assert len(learned.pace) == 6
+    assert len(learned.scores) == 48

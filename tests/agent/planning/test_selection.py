@@ -1,0 +1,175 @@
+"""The chosen subset against every ordered subset."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from oracles import best_of_all_ordered_subsets
+from worlds import ROOMY, pool, random_world, symmetric
+
+from apples import Coordinator, Host, Link, NoFeasiblePlanError
+from apples.agent.planners import linear
+from apples.agent.selector import DISTANCES, ResourceSelector
+from blueprints import all_resources, blocked, minimum_execution_time, single_host
+
+
+def chosen(information, blueprint=minimum_execution_time, **subsystems):
+    coordinator = Coordinator(information, **subsystems)
+    coordinator.execute(blueprint)
+    return coordinator.deliberation.chosen
+
+
+def test_the_chosen_set_is_the_best_of_all_ordered_subsets_up_to_one_percent():
+    generator = np.random.default_rng(7)
+    ratios = []
+    while len(ratios) < 60:
+        world = random_world(generator, int(generator.integers(1, 7)))
+        best = best_of_all_ordered_subsets(world.p, world.pair, world.cap, world.total)
+        if np.isinf(best):
+            with pytest.raises(NoFeasiblePlanError):
+                chosen(world.information)
+            continue
+        ratios.append(chosen(world.information).iteration_seconds / best)
+    assert min(ratios) > 1 - 1e-9
+    assert np.mean(ratios) <= 1.005
+    assert max(ratios) <= 1.05
+
+
+@pytest.mark.parametrize("spare", [1.0, 1.02, 1.5], ids=["exactly", "barely", "amply"])
+def test_a_plan_is_found_whenever_the_memory_suffices(spare):
+    generator = np.random.default_rng(11)
+    for _ in range(20):
+        count, grid = int(generator.integers(1, 12)), 300
+        rows = generator.multinomial(grid - count, generator.dirichlet(np.ones(count))) + 1
+        hosts = [
+            Host(
+                f"h{i}",
+                site=f"s{i % 3}",
+                seconds_per_point=float(10 ** generator.uniform(-9, -8)),
+                free_memory=int(np.ceil(16 * grid * (np.ceil(r * spare) + 2))),
+            )
+            for i, r in enumerate(rows)
+        ]
+        far = {(f"s{a}", f"s{b}"): Link(0.05, 1e6) for a in range(3) for b in range(3)}
+        estimate = chosen(pool(hosts, far, grid=grid))
+        assert sum(estimate.schedule.rows) == grid
+
+
+def test_without_the_memory_there_is_no_plan_and_each_host_says_what_it_lacks():
+    hosts = [Host(f"h{i}", seconds_per_point=1e-9, free_memory="1 MB") for i in range(3)]
+    with pytest.raises(NoFeasiblePlanError, match=r"admit \d+ rows, the grid has 1000") as refusal:
+        chosen(pool(hosts))
+    assert refusal.value.exit_code == 3
+    assert all(len(r.figures) == 2 for r in refusal.value.rejections)
+
+
+def test_a_dear_link_keeps_the_grid_on_one_host():
+    hosts = [Host("ada", seconds_per_point=1e-9), Host("bob", site="b", seconds_per_point=1e-9)]
+    information = pool(hosts, symmetric({("local", "b"): Link(1.0, 1e6)}))
+    assert chosen(information).names == ("ada",)
+
+
+def test_a_cheap_link_spreads_it_over_both():
+    hosts = [Host("ada", seconds_per_point=1e-9), Host("bob", seconds_per_point=1e-9)]
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)})
+    assert chosen(information).schedule.rows == (500, 500)
+
+
+def test_the_papers_ordering_and_planner_give_the_papers_answer():
+    """Every locus, every prefix of its chain, the linear system, both filters: Figures 3 and 4 by hand."""
+    generator = np.random.default_rng(3)
+    for _ in range(25):
+        world = random_world(generator, int(generator.integers(2, 7)), grid=1000)
+        n, p, pair = world.total, world.p, world.pair
+        best = np.inf
+        for locus in range(len(p)):
+            order, left = [locus], set(range(len(p))) - {locus}
+            while left:
+                near = {j: n * abs(p[order[-1]] - p[j]) + pair[order[-1], j] for j in left}
+                order.append(min(left, key=lambda j: (near[j], p[j], j)))
+                left.remove(order[-1])
+            for k in range(1, len(p) + 1):
+                best = min(best, _papers_time(order[:k], world))
+        selector = ResourceSelector(DISTANCES["paper"])
+        if np.isinf(best):
+            with pytest.raises(NoFeasiblePlanError):
+                chosen(world.information, selector=selector, planner=linear)
+        else:
+            got = chosen(world.information, selector=selector, planner=linear)
+            assert got.iteration_seconds == pytest.approx(best, rel=1e-12)
+
+
+def _papers_time(order, world):
+    p, n = world.p[order], world.total
+    step = world.pair[order[:-1], order[1:]]
+    border = np.concatenate([[0], step]) + np.concatenate([step, [0]])
+    system = np.block(
+        [[np.diag(p), -np.ones((len(p), 1))], [np.ones((1, len(p))), np.zeros((1, 1))]]
+    )
+    rows = np.linalg.solve(system, np.append(-border, n))[:-1]
+    if rows.min() <= 0:
+        return np.inf
+    whole = np.floor(rows)
+    for i in np.argsort(-(rows - whole), kind="stable")[: n - int(whole.sum())]:
+        whole[i] += 1
+    if whole.min() < 1 or np.any(whole > world.cap[order]):
+        return np.inf
+    return (p * whole + border).max()
+
+
+def test_hosts_far_apart_in_the_middle_of_a_chain_keep_their_bridge():
+    """A host that computes almost nothing may stay: without it its neighbours would be neighbours."""
+    hosts = [
+        Host("a", site="a", seconds_per_point=1e-8, free_memory=16 * 200 * 122),
+        Host("b", site="b", seconds_per_point=9e-8, free_memory=16 * 200 * 3),
+        Host("c", site="c", seconds_per_point=1e-8, free_memory=16 * 200 * 122),
+    ]
+    near, far = Link(1e-3, 1e9), Link(1.0, 1e9)
+    links = symmetric({("a", "b"): near, ("b", "c"): near, ("a", "c"): far})
+    assert chosen(pool(hosts, links, grid=200)).names in {("a", "b", "c"), ("c", "b", "a")}
+
+
+@pytest.mark.parametrize("method", [all_resources, blocked])
+def test_only_methods_that_must_use_all_hosts_refuse_a_grid_smaller_than_the_list(method):
+    hosts = [Host(f"h{i}", seconds_per_point=1e-9, free_memory=ROOMY) for i in range(5)]
+    information = pool(hosts, {("local", "local"): Link(1e-9, 1e12)}, grid=3)
+    with pytest.raises(NoFeasiblePlanError):
+        chosen(information, method)
+    assert sum(chosen(information).schedule.rows) == 3
+    assert sum(chosen(information, single_host).schedule.rows) == 3
+
+
+def test_no_selection_is_refused_where_a_border_outlasts_the_work_of_the_others():
+    hosts = [
+        Host(n, site=s, seconds_per_point=1e-9) for n, s in (("a", "x"), ("b", "x"), ("c", "y"))
+    ]
+    links = symmetric({("x", "x"): Link(1e-6, 1e10), ("x", "y"): Link(0.05, 1e6)})
+    with pytest.raises(
+        NoFeasiblePlanError, match="would get no rows: its border and a single row cost"
+    ):
+        chosen(pool(hosts, links, grid=500), all_resources)
+
+
+def test_a_maximum_logical_distance_cuts_the_chains():
+    hosts = [Host("a", seconds_per_point=1e-8), Host("b", site="s", seconds_per_point=1e-8)]
+    links = symmetric({("local", "s"): Link(1e-3, 1e9)})
+    assert len(chosen(pool(hosts, links)).names) == 2
+    user = "[constraints]\nmaximum_distance = 1e-4\n"
+    selector = ResourceSelector(
+        lambda host, others, information: information.model.borders(host, others)
+    )
+    assert len(chosen(pool(hosts, links, user=user), selector=selector).names) == 1
+
+
+def test_a_chain_of_all_hosts_passes_between_sites_once_though_every_border_costs_alike():
+    """Near ties of measured links must not send the borders of one site through the other."""
+    names = ["e1", "w1", "e2", "w2", "e3"]
+    listed = [Host(n, seconds_per_point=1e-9, site=n[0]) for n in names]
+    links = {
+        (a, b): Link(1e-4, 2e6 * (0.99 if a[0] == b[0] else 1.0))
+        for a in names
+        for b in names
+        if a != b
+    }
+    chain = ResourceSelector().whole_set(listed, pool(listed, links))
+    assert sum(a.site != b.site for a, b in pairwise(chain)) == 1

@@ -1,0 +1,28 @@
+import json
+
+from apples.launch.actuators import ACTUATORS, RecordingActuator
+
+
+def test_it_keeps_what_it_was_asked_to_start_and_starts_nothing(case):
+    one, actuator = case(), RecordingActuator()
+    run = actuator.actuate(one.schedule, one.information)
+    assert actuator.schedules == [one.schedule]
+    assert list(run.monitor()) == []
+    assert run.outcome() is None
+    run.cancel()
+    assert one.records() == []
+
+
+def test_it_shows_the_task(case):
+    one = case()
+    order = RecordingActuator().command(one.schedule, one.information)
+    assert order.argv == ()
+    assert json.loads(order.files["task.json"])["partition"][0]["host"] == "ada"
+
+
+def test_every_actuator_has_a_name():
+    assert set(ACTUATORS) == {"local", "ssh", "slurm", "recording"}
+    assert all(
+        isinstance(make(), kind)
+        for make, kind in zip(ACTUATORS.values(), ACTUATORS.values(), strict=True)
+    )

@@ -1,0 +1,185 @@
+"""What hosts answer when they are looked at, and what is made of it."""
+
+import json
+import sys
+
+import pytest
+import sshd as own
+
+from apples import Host, HostList, Network, read_host_list
+from apples.launch.remote.addresses import is_number
+from apples.launch.remote.ask import Answer, Question, ask
+from apples.launch.remote.fitness import judge, own_version
+from apples.launch.remote.preflight import Needs, address_towards, preflight
+from apples.launch.remote.resolving import numbers
+from apples.launch.remote.ssh import Reach
+
+WELL = {
+    "schema": "apples.look/1",
+    "python": list(sys.version_info[:3]),
+    "packages": {p: own_version(p) for p in ("apples", "mpich", "mpi4py")},
+    "proxy": True,
+    "machine": "x86_64",
+    "boot": "b",
+    "cpus": 8,
+    "address": "10.0.0.1",
+    "modules": {"numpy": True, "numba": False},
+    "commands": {"cc": False},
+    "programs": [],
+    "asked": 1,
+    "directory": "",
+    "disk": {"/": 10**12},
+    "name": "ada",
+    "resolves": {"value": "10.0.0.1", "seconds": 0.01},
+    "back": {"value": True, "seconds": 0.01},
+    "time": 1000.0,
+}
+
+
+def judged(**changed):
+    answer = Answer(b"Welcome!\n" + json.dumps(WELL | changed).encode(), b"", 0, 1000.5)
+    return judge("ada", answer, 0.5, "/usr/bin/python3")
+
+
+def test_a_host_that_is_well_is_fit_and_what_it_lacks_is_known():
+    found = judged()
+    assert found.refusal == ""
+    assert {f.status for f in found.findings} == {"ok"}
+    assert found.missing == {"numba", "cc"}
+    assert (found.cpus, found.machine, found.address) == (8, "b", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"python": [3, 9, 2]}, "python: 3.9.2 (needs Python 3.11 or newer)"),
+        ({"packages": {**WELL["packages"], "mpich": "3.4"}}, "mpi: mpich 3.4, here it is "),
+        ({"proxy": False}, "mpi: no mpich beside its python (pip install mpich=="),
+        ({"programs": ["/x/solver.py"]}, "program: no /x/solver.py (copy it there, or into"),
+        ({"directory": "is no directory"}, "directory: is no directory (make it, or name another"),
+        ({"disk": {"/": 10**12, "/var": 0}}, "disk: 0 B free (make room)"),
+        ({"time": 1200.0}, "clock: 199.5 s ahead (set it (NTP))"),
+        ({"time": 800.0}, "clock: 200.5 s behind (set it (NTP))"),
+        (
+            {"resolves": {"error": "no answer", "seconds": 2.0}},
+            "name: ada takes more than 2.00 s to resolve there: MPI waits for it (name it in its",
+        ),
+        (
+            {"back": {"error": "no answer", "seconds": 2.0}},
+            "back: cannot connect back to this machine: no answer (open the firewall: MPI needs",
+        ),
+        ({"cpus": "many"}, "ssh: its answer makes no sense: ValueError: "),
+        ({"disk": None}, "ssh: its answer makes no sense: AttributeError: "),
+    ],
+)
+def test_each_reason_not_to_go_there_is_said_with_its_cure(changed, refusal):
+    assert judged(**changed).refusal.startswith(refusal)
+
+
+def test_what_a_host_says_of_itself_is_no_news_for_a_terminal_or_a_machine_file():
+    found = judged(
+        name="\x1b]0;x\x07",
+        address="10.0.0.1\n10.0.0.66",
+        resolves={"error": "x\ny", "seconds": 0},
+    )
+    assert found.address == ""
+    assert all(text.isprintable() for f in found.findings for text in (f.detail, f.cure))
+
+
+def test_what_is_odd_but_no_reason_is_a_warning():
+    odd = judged(time=1010.0, resolves={"error": "unknown", "seconds": 0.1}, disk={"/": 5 * 10**7})
+    assert odd.refusal == ""
+    assert [f.name for f in odd.findings if f.status == "warn"] == ["disk", "name", "clock"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        (Answer(b"", b"", None, 0.0), "ssh: no answer within 5.5 s (is it switched on?)"),
+        (Answer(b"", b"ssh: no route\n", 255, 0.0), "ssh: no route (try: ssh with the same"),
+        (
+            Answer(b"hello", b"x: not found\n", 127, 0.0),
+            "python: /p does not run there: x: not found",
+        ),
+        (
+            Answer(b'{"schema": "other/1"}', b"", 0, 0.0),
+            "python: /p does not run there: exit code 0",
+        ),
+        (Answer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0), "python: /p does not run there"),
+    ],
+)
+def test_silence_has_its_reason_too(answer, refusal):
+    assert judge("ada", answer, 5.5, "/p").refusal.startswith(refusal)
+
+
+def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
+    slow = Question([sys.executable, "-c", "import time; time.sleep(60)"], b"")
+    quick = Question(["cat"], b"x" * 200_000)
+    loud = Question(["cat", "/dev/zero"], b"")
+    none = Question(["/no/such/program"], b"")
+    found = ask({"slow": slow, "quick": quick, "loud": loud, "none": none}, 3.0)
+    assert [found[name].code for name in ("slow", "quick", "loud", "none")] == [None, 0, None, 127]
+    assert len(found["quick"].output) == 200_000
+    assert len(found["loud"].output) == 1 << 20
+
+
+def test_who_has_begun_to_answer_may_end():
+    slow = Question(["sh", "-c", "echo begun; sleep 2; echo done"], b"")
+    assert ask({"slow": slow}, 1.5, 20.0)["slow"].output == b"begun\ndone\n"
+
+
+def test_an_address_is_a_number_and_ours_is_the_one_on_the_way():
+    assert is_number("10.0.0.1")
+    assert is_number("fe80::1%eth0")
+    assert not is_number("ada")
+    assert address_towards(["127.0.0.5", "ada"]) == "127.0.0.1"
+    assert address_towards(["ada"]) == ""
+
+
+@pytest.mark.ssh
+def test_hosts_are_looked_at_side_by_side_and_the_dead_are_named(sshd, tmp_path):
+    path = tmp_path / "hosts.toml"
+    path.write_text(sshd.host_list(2, dead=2))
+    listed = read_host_list(path)
+    needs = Needs(("numpy", "no_such_module"), ("no-such-command",), (str(path), "/nope/x.py"))
+    found = preflight(listed.hosts, listed, needs)
+    assert list(found) == ["h1", "h2", "dead1", "dead2"]
+    assert found["h1"].refusal.startswith("program: no /nope/x.py")
+    assert found["h1"].missing == {"no_such_module", "no-such-command"}
+    assert (found["h1"].address, found["h2"].address) == own.ADDRESSES[:2]
+    assert found["h1"].machine == found["h2"].machine != ""
+    assert found["dead1"].refusal.startswith("ssh: connect to host 127.0.0.9")
+    well = preflight(listed.hosts[:2], listed, Needs(programs=(str(path),)))
+    assert [one.refusal for one in well.values()] == ["", ""]
+
+
+@pytest.mark.ssh
+def test_one_machine_under_two_names_is_used_once(sshd, tmp_path):
+    hosts = (Host("one", address="127.0.0.2"), Host("two", address="127.0.0.2"))
+    listed = HostList(hosts, Network(), str(sshd.config), str(tmp_path / "hosts.toml"))
+    found = preflight(hosts, listed, Needs())
+    assert found["one"].refusal == ""
+    assert found["two"].refusal.startswith("address: its address 127.0.0.2 is that of one")
+
+
+@pytest.mark.ssh
+def test_a_python_that_is_not_there_is_said_to_be_missing(sshd, tmp_path):
+    host = Host("ada", address="127.0.0.2", python="/no/such python")
+    listed = HostList((host,), Network(), str(sshd.config), str(tmp_path / "hosts.toml"))
+    (found,) = preflight((host,), listed, Needs()).values()
+    assert found.refusal.startswith("python: /no/such python does not run there: ")
+
+
+@pytest.mark.ssh
+def test_an_alias_of_the_configuration_is_the_number_it_stands_for(sshd, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(f"Host ada\n  HostName 127.0.0.3\nHost *\n  Include {sshd.config}\n")
+    names = {"ada": "ada", "bob": "10.0.0.9", "me": "localhost", "who": "no-such-host.invalid"}
+    found = numbers({n: Reach(n, word, "/p", "", str(config)) for n, word in names.items()})
+    assert (found["ada"], found["bob"]) == ("127.0.0.3", "10.0.0.9")
+    assert found["me"] in {"127.0.0.1", "::1"}
+    assert "who" not in found
+    hosts = (Host("ada", python=sys.executable),)
+    listed = HostList(hosts, Network(), str(config), str(tmp_path / "hosts.toml"))
+    (seen,) = preflight(hosts, listed, Needs()).values()
+    assert {f.name: f.detail for f in seen.findings}["back"].startswith("reaches this machine in")

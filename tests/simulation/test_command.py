@@ -1,0 +1,375 @@
+"""`apples simulate` as a user sees it: stdout, stderr, exit codes."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer import Typer
+from typer.testing import CliRunner
+
+from apples.cli.simulate import simulate as simulate_command
+from apples.errors import ApplesError
+
+app = Typer()
+app.callback()(lambda: None)
+app.command("simulate")(simulate_command)
+
+SAMPLE = str(Path(__file__).parent / "sample.swf.gz")
+POLICY = '''
+"""A user's own policy."""
+
+from dataclasses import dataclass
+
+from apples.scheduling.jobs import Reserve, Resize, Start
+from apples.scheduling.policy import SchedulingPolicy
+
+
+@dataclass(frozen=True)
+class Patient(SchedulingPolicy):
+    """First come, first served, but never more than so many jobs at once."""
+
+    most: int = 3
+
+    def decide(self, cluster):
+        running, free = len(cluster.running), cluster.free
+        for job in cluster.queue:
+            nodes = cluster.nodes_for(job.processors)
+            if running >= self.most or nodes > free:
+                return
+            running, free = running + 1, free - nodes
+            yield Start(job.id, nodes)
+
+
+class Broken(SchedulingPolicy):
+    def decide(self, cluster):
+        yield Start(cluster.queue[0].id, 1 // 0)
+
+
+class Promising(SchedulingPolicy):
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Reserve(job.id, cluster.time + 1000)
+
+
+class Talkative(SchedulingPolicy):
+    def decide(self, cluster):
+        while True:
+            yield Reserve(cluster.queue[0].id, cluster.time)
+
+
+class Greedy(SchedulingPolicy):
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Start(job.id, cluster.nodes_for(job.processors))
+
+
+class Lazy(SchedulingPolicy):
+    def decide(self, cluster):
+        return iter(())
+
+
+class Confused(SchedulingPolicy):
+    def decide(self, cluster):
+        yield Resize([], 3)
+
+
+class Early(SchedulingPolicy):
+    def decide(self, cluster):
+        yield Resize(cluster.queue[0].id, 3)
+
+
+class Silent(SchedulingPolicy):
+    def decide(self, cluster):
+        return None
+
+
+class Empty:
+    pass
+'''
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["simulate", *map(str, words)])
+
+
+def figures(*words):
+    answer = run(*words, "--json")
+    assert answer.exit_code == 0, answer.exception
+    return json.loads(answer.stdout)
+
+
+def refusal(*words):
+    answer = run(*words)
+    assert isinstance(answer.exception, ApplesError), answer.output
+    assert answer.exception.exit_code == 2
+    assert answer.stdout == ""
+    return str(answer.exception)
+
+
+SIXTY_FOUR = ("--processors", 64)
+
+
+def test_the_figures_are_those_of_the_schema():
+    answer = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
+    assert answer["schema"] == "apples.simulation/1"
+    promised = (
+        "jobs dropped mean_wait mean_response mean_slowdown mean_bounded_slowdown percentiles "
+        "makespan utilisation energy malleable_starts mates resizes "
+        "simulation_seconds read_seconds"
+    )
+    assert set(promised.split()) <= set(answer)
+    assert answer["jobs"] == 150
+    assert answer["energy"] is None
+
+
+def test_the_csv_gives_the_means_of_the_json(tmp_path):
+    path = tmp_path / "jobs.csv"
+    answer = figures(SAMPLE, "--policy", "sd", "--nodes", 16, "--cores-per-node", 4, "--csv", path)
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    column = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    assert list(rows[0])[:5] == ["job", "submit", "start", "end", "processors"]
+    response = column["end"] - column["submit"]
+    assert (column["start"] - column["submit"]).mean() == answer["mean_wait"]
+    assert response.mean() == answer["mean_response"]
+    assert (response / column["run"]).mean() == pytest.approx(answer["mean_slowdown"], rel=1e-12)
+    assert column["guest"].sum() == answer["malleable_starts"] > 0
+    assert column["resizes"].sum() == answer["resizes"]
+
+
+def test_text_and_json_say_the_same():
+    answer = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
+    text = run(SAMPLE, "--policy", "easy", *SIXTY_FOUR).stdout
+    assert text.startswith(f"easy on sample.swf.gz: mean wait {answer['mean_wait']:.6g} s")
+
+
+def test_a_users_own_policy_with_an_option(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    three = figures(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR)
+    one = figures(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR, "--option", "most=1")
+    assert one["mean_wait"] > three["mean_wait"]
+    assert one["engine"] == "events"
+
+
+def test_the_general_engine_can_be_asked_for():
+    fast = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
+    slow = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR, "--option", "engine=events")
+    assert slow["engine"] == "events" != fast["engine"]
+    assert slow["mean_wait"] == fast["mean_wait"]
+
+
+def test_energy_is_idle_power_all_the_time_and_more_for_busy_nodes():
+    watts = ("--option", "idle_watts=100", "--option", "busy_watts=300")
+    answer = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR, *watts)
+    idle = 100 * 64 * answer["makespan"]
+    assert answer["energy"] == pytest.approx(idle * (1 + 2 * answer["utilisation"]))
+
+
+def test_what_was_dropped_is_counted_and_said(tmp_path):
+    path = tmp_path / "log.swf"
+    path.write_text(
+        "1 0 -1 0 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n"
+    )
+    answer = run(path, "--policy", "easy", "--processors", 8, "--json")
+    assert json.loads(answer.stdout)["dropped"]["no run time"] == 1
+    assert "2 records, 1 simulated: dropped 1 (no run time)" in answer.stderr
+    assert refusal(path, "--policy", "easy", "--processors", 8, "--strict") == (
+        f"{path}:1: no run time (--strict)"
+    )
+
+
+def test_random_failures_are_those_of_the_seed():
+    risk = ("--option", "mtbf=3e5", "--option", "mttr=3600", "--policy", "easy", *SIXTY_FOUR)
+    one, again, other = (figures(SAMPLE, *risk, "--seed", seed) for seed in (1, 1, 2))
+    assert one["restarts"] > 0
+    assert one["mean_wait"] == again["mean_wait"] != other["mean_wait"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--policy", "esay", *SIXTY_FOUR), "policy 'esay': not one of fcfs, first_fit"),
+        (("--policy", "none.py:P", *SIXTY_FOUR), "no file none.py"),
+        (("--policy", "json:nothing", *SIXTY_FOUR), "json has no nothing"),
+        (("--policy", "easy", "--processors", 0), "at least one"),
+        (("--policy", "easy", *SIXTY_FOUR, "--nodes", 3), "go together"),
+        (("--policy", "easy", *SIXTY_FOUR, "--nodes", 3, "--cores-per-node", 4), "are not 64"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "depth"), "of the form name=value"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "deep=1"), "option deep: policy easy has"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "order=best"), "order 'best'"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "ties=none"), "ties 'none'"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "clean=none"), "cleaning rule 'none'"),
+        (("--policy", "fcfs", *SIXTY_FOUR, "--option", "ties=predictsim"), "easy only"),
+        (("--policy", "easy", *SIXTY_FOUR, "--malleable", "1.5"), "malleable fraction 1.5"),
+        (("--policy", "sd", *SIXTY_FOUR), "leave a guest none"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "idle_watts=3"), "go together"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "idle_watts=x"), "not a number"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "failures=none.csv"), "No such file"),
+        (("--policy", "easy", *SIXTY_FOUR, "--csv", "/nowhere/jobs.csv"), "No such file"),
+        (("--policy", "sd", *SIXTY_FOUR, "--option", "max_slowdown=lots"), "max_slowdown 'lots'"),
+        (("--policy", "sd", *SIXTY_FOUR, "--option", "max_slowdown=-1"), "is not 0 or more"),
+        (
+            ("--policy", "sd", *SIXTY_FOUR, "--option", "mates=1.5"),
+            "mates=1.5: not a whole number",
+        ),
+        (("--policy", "sd", *SIXTY_FOUR, "--option", "guard=3"), "guard=3: not on or off"),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "depth=x"), "depth=x: not a whole number"),
+        (
+            ("--policy", "easy", *SIXTY_FOUR, "--option", "mtbf=1e-9", "--option", "mttr=1e-9"),
+            "failures to be expected",
+        ),
+        (("--policy", "easy", *SIXTY_FOUR, "--option", "data_bytes=inf"), "not a number up to"),
+        (("--policy", "easy", *SIXTY_FOUR, "--seed", -1), "a seed is 0 or more"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_two(words, message):
+    assert message in refusal(SAMPLE, *words)
+
+
+def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    assert "ZeroDivisionError" in refusal(SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR)
+    assert "no method decide" in refusal(SAMPLE, "--policy", f"{path}:Empty", *SIXTY_FOUR)
+    path.write_text("def")
+    assert "SyntaxError" in refusal(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Promising", "never starts job"),
+        ("Talkative", "decisions in one pass"),
+        ("Greedy", "nodes are free, not"),
+        ("Lazy", "never starts job 1 "),
+        ("Confused", "Resize(job=[], nodes=3)"),
+        ("Early", "that job is not running"),
+        ("Silent", "NoneType"),
+    ],
+)
+def test_a_policy_that_cannot_be_obeyed_is_named_with_its_decision(tmp_path, name, message):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    assert message in refusal(SAMPLE, "--policy", f"{path}:{name}", *SIXTY_FOUR)
+
+
+def test_the_header_says_how_large_the_machine_is_where_the_command_does_not(tmp_path):
+    answer = run(SAMPLE, "--policy", "easy", "--json")
+    assert "64 processors, by MaxProcs of its header" in answer.stderr
+    same = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
+    assert json.loads(answer.stdout)["mean_wait"] == same["mean_wait"]
+    path = tmp_path / "log.swf"
+    path.write_text(record())
+    assert "no MaxProcs; --processors, or --nodes" in refusal(path, "--policy", "easy")
+
+
+def record(job=1, submit=0, run=10, width=4, asked=9):
+    return f"{job} {submit} -1 {run} {width} -1 -1 {width} {asked} -1 1 1 1 1 1 1 -1 -1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no job records"),
+        ("; MaxProcs: 8\n", "holds no job records"),
+        (record(run=0), "no job can run on 8 processors"),
+        (record() + "1 2 3\n", ":2: 3 columns"),
+        (record() + record().strip() + " 7\n", ":2: 19 columns"),
+        (record(run="ten"), ":1: could not convert"),
+        (record() + record(run="1e308"), ":2: a value beyond"),
+        (record(run="1e-300"), ":1: a value beyond"),
+        (record(submit="nan"), ":1: a value that is no finite number"),
+    ],
+)
+def test_a_log_that_cannot_be_simulated_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "log.swf"
+    path.write_text(text)
+    assert message in refusal(path, "--policy", "easy", "--processors", 8)
+
+
+def test_what_is_raised_and_reordered_is_said_too(tmp_path):
+    path = tmp_path / "log.swf"
+    path.write_text(record(2, 5) + record(1, 0) + record(3, 5, asked=99))
+    answer = run(path, "--policy", "easy", "--processors", 8, "--json")
+    assert "3 records, 3 simulated: reordered 1, raised 2 requests" in answer.stderr
+
+
+NUMBERS = st.one_of(
+    st.integers(-2, 12).map(str),
+    st.sampled_from(["-1", "0.5", "1e15", "1e16", "-7", "nan", "x", "1e-12", "99999999999"]),
+)
+LINES = st.one_of(
+    st.lists(NUMBERS, min_size=5, max_size=5).map(lambda words: record(*words)),
+    st.builds(record, st.integers(1, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    st.text("0 1-;\n.e\0", max_size=40).map(lambda text: text + "\n"),
+)
+WORDS = st.sampled_from(
+    ["order", "depth", "mates", "guard", "max_slowdown", "sharing_factor", "free_nodes", "clean",
+     "ties", "speedup", "model", "minimum", "maximum", "cost", "shrink_seconds", "data_bytes",
+     "bandwidth", "mtbf", "mttr", "engine", "idle_watts"]
+)  # fmt: skip
+VALUES = st.one_of(
+    NUMBERS,
+    st.sampled_from(
+        [
+            "inf",
+            "dynamic",
+            "on",
+            "off",
+            "predictsim",
+            "event",
+            "worst",
+            "kale",
+            "amdahl:0.1",
+            "events",
+            "64",
+            "=",
+        ]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lines=st.lists(LINES, max_size=8),
+    policy=st.sampled_from(["easy", "fcfs", "conservative", "equipartition", "sd", "sjf", "nope"]),
+    options=st.lists(st.tuples(WORDS, VALUES), max_size=2),
+    machine=st.sampled_from(
+        [("--processors", "8"), ("--nodes", "4", "--cores-per-node", "2"), ("--nodes", "0")]
+    ),
+    strict=st.booleans(),
+)
+def test_whatever_the_input_the_answer_is_figures_or_one_clear_line(
+    tmp_path_factory, lines, policy, options, machine, strict
+):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.swf"
+    path.write_text("".join(lines))
+    words = [word for key, value in options for word in ("--option", f"{key}={value}")]
+    answer = run(path, "--policy", policy, *machine, *words, *["--strict"] * strict, "--json")
+    if answer.exit_code == 0:
+        given = json.loads(answer.stdout, parse_constant=pytest.fail)
+        assert given["jobs"] >= 1
+    else:
+        assert isinstance(answer.exception, ApplesError), (answer.exception, answer.output)
+        assert "\n" not in str(answer.exception)
+
+
+@pytest.mark.slow
+def test_the_program_ends_with_two_and_one_line_on_stderr():
+    """Slow: an interpreter is started."""
+    answer = subprocess.run(
+        [sys.executable, "-c", "from apples.cli.main import main; main()", "simulate", "none.swf",
+         "--policy", "easy", "--processors", "4"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr.count("\n") == 1
+    assert "none.swf: No such file or directory" in answer.stderr

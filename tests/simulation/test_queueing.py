@@ -1,0 +1,42 @@
+"""Means that queueing theory gives in closed form."""
+
+import numpy as np
+import pytest
+
+from apples.scheduling.policies import Equipartition, FirstFit
+from apples.simulation.generators import kale_workload
+from apples.simulation.generators.kale import SERVICE_SECONDS
+from apples.simulation.run import simulate
+from apples.simulation.setting import Setting
+
+JOBS, RUNS = 40_000, 12
+
+
+def mean_response(load, policy, seed, **workload):
+    jobs = kale_workload(JOBS, load, seed, **workload)
+    schedule = simulate(jobs, policy, Setting(64))
+    return (schedule.end - jobs.submit)[JOBS // 10 :].mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize(
+    ("policy", "workload"),
+    [
+        (FirstFit(), {"adaptive": False, "minimum": 64}),
+        (Equipartition(), {"adaptive": True, "minimum": 64}),
+        (Equipartition(), {"adaptive": True, "minimum": 1}),
+    ],
+    ids=["M/M/1 rigid", "M/M/1 equipartition", "M/M/1-PS"],
+)
+def test_the_mean_response_is_that_of_the_queue(load, policy, workload):
+    """Slow: 480,000 jobs for an interval of a per cent.
+
+    Whole-machine jobs in turn and equal shares of the machine both have mean response
+    E[S] / (1 - load) (Kleinrock 1976).
+    """
+    means = [mean_response(load, policy, seed, **workload) for seed in range(RUNS)]
+    error = np.std(means, ddof=1) / np.sqrt(RUNS)
+    expected = SERVICE_SECONDS / (1 - load)
+    assert abs(np.mean(means) - expected) < 4 * error
+    assert error < 0.03 * expected

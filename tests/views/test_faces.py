@@ -1,0 +1,219 @@
+"""X1 and X2: the text says nothing the JSON does not, the answer first, on few lines."""
+
+import contextlib
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from commands import planned
+from worlds import pool, random_world, symmetric
+
+from apples import Coordinator, Host, Link, NoFeasiblePlanError
+from apples.agent.explanation import remedy, thresholds
+from apples.agent.learning import check
+from apples.agent.models import Learned
+from apples.agent.overlap import Overlap
+from apples.cli.plan import equal
+from apples.launch.actuator import HostTimes, Outcome
+from apples.views.demo_document import METHODS, demo_document
+from apples.views.demo_text import demo_text
+from apples.views.plan_document import explained, plan_document
+from apples.views.plan_text import explained_text, plan_text
+from apples.views.run_document import refused_document, run_document
+from apples.views.run_text import run_text
+from blueprints import minimum_execution_time
+from nws import Forecast, Weather
+
+UNITS = {
+    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9,
+    "TB": 1e12, "%": 0.01, "x": 1.0, "": 1.0,
+}  # fmt: skip
+NUMBER = re.compile(
+    r"(?<![\w.])([+-]?\d+(?:\.(\d+))?(?:e([+-]?\d+))?)( ?(?:ns|us|ms|s|[kMGT]?B|%|x))?(?![\w])"
+)
+
+
+def numbers_said(text):
+    """Every number of a text: (value in base units, half of its last digit)."""
+    for written, decimals, exponent, unit in NUMBER.findall(text):
+        scale = UNITS[unit.strip()]
+        last = 10.0 ** (int(exponent or 0) - len(decimals))
+        yield abs(float(written)) * scale, 0.5 * last * scale
+
+
+def known_to(document):
+    """Every number a JSON document holds: numbers, lengths of lists, and what its sentences say."""
+    if isinstance(document, dict):
+        for value in document.values():
+            yield from known_to(value)
+    elif isinstance(document, list):
+        yield len(document)
+        for value in document:
+            yield from known_to(value)
+    elif isinstance(document, str):
+        yield from (value for value, _ in numbers_said(document))
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        yield abs(document)
+
+
+FIXED = re.compile(
+    r" and \d+ more( hosts| refusals)?|0 never|" + "rows x columns x seconds_per_point"
+)
+
+
+def missing(text, document):
+    """The numbers of a text that its document does not have, after rounding."""
+    known = np.array(sorted(set(known_to(json.loads(json.dumps(document))))))
+    text = FIXED.sub("", text)
+    return [
+        value
+        for value, half in numbers_said(text)
+        if not np.any(np.abs(known - value) <= half * (1 + 1e-6) + 1e-12 * value)
+    ]
+
+
+def problems(count, seed=31, most=5):
+    """Random problems with forecasts, names of letters only."""
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        size = int(generator.integers(1, most + 1))
+        world = random_world(generator, size, capped=bool(generator.integers(2)))
+        letters = [chr(97 + i) * 3 for i in range(size)]
+        names = dict(zip((h.name for h in world.hosts), letters, strict=True))
+        hosts = [replace(h, name=names[h.name]) for h in world.hosts]
+        sky = Weather(
+            cpu={
+                h.name: Forecast(h.cpu, h.cpu * float(generator.uniform(0, 0.2)), "mean", 40, 0.0)
+                for h in hosts
+                if generator.integers(2)
+            }
+        )
+        yield pool(
+            hosts,
+            world.information.hosts.network.links,
+            grid=world.total,
+            weather=sky,
+            learned=Learned(overlap=Overlap(((1.0, 0.7),)), drag=1.1, scores=(True, True, False)),
+        )
+
+
+def decided(information):
+    coordinator = Coordinator(information)
+    with contextlib.suppress(NoFeasiblePlanError):
+        coordinator.execute(minimum_execution_time)
+    document = plan_document("minimum_execution_time", coordinator.deliberation, information)
+    return coordinator, document
+
+
+def test_every_number_of_the_plans_short_face_is_in_the_json():
+    for information in problems(50):
+        coordinator, document = decided(information)
+        document["remedy"] = remedy(information, coordinator.deliberation)
+        assert missing(plan_text(document, ""), document) == []
+
+
+def test_every_number_of_the_plans_long_face_is_in_the_json():
+    for information in problems(8, most=3):
+        coordinator, document = decided(information)
+        if document["chosen"] is None:
+            continue
+        changes = thresholds(coordinator, minimum_execution_time)
+        document = explained(document, coordinator.deliberation, changes, equal(coordinator))
+        assert missing(explained_text(document, ""), document) == []
+
+
+def run_of(information, generator):
+    """The document of a run that was not quite as predicted, or of none where there is no plan."""
+    coordinator, plan = decided(information)
+    chosen = coordinator.deliberation.chosen
+    if chosen is None:
+        return refused_document(plan, plan["rejected"][0]["reason"])
+    late = generator.uniform(0.8, 1.3)
+    times = tuple(
+        HostTimes(
+            h.host.name,
+            h.compute_seconds * chosen.iterations * generator.uniform(0.8, 1.2),
+            h.communicate_seconds * chosen.iterations * generator.uniform(0.3, 3),
+        )
+        for h in chosen.hosts
+    )
+    outcome = Outcome(
+        chosen.iterations, late * chosen.execution_seconds, 0.4, times, 1e-3, "a" * 64
+    )
+    return run_document(plan, chosen, outcome, check(chosen, outcome), verified=True)
+
+
+def test_every_number_of_a_runs_face_is_in_the_json():
+    generator = np.random.default_rng(3)
+    for information in problems(50, seed=32):
+        document = run_of(information, generator)
+        if document["execution"]:
+            text = run_text(document, "")
+            assert missing(text, document) == []
+            assert text.splitlines()[0].startswith(
+                f"{document['execution']['iterations']} iterations in "
+            )
+
+
+def test_every_number_of_the_demos_face_is_in_the_json():
+    generator = np.random.default_rng(4)
+    runs = []
+    for k, information in enumerate(problems(12, seed=33)):
+        run = run_of(information, generator)
+        run["plan"]["blueprint"] = METHODS[k % 4]
+        runs.append(run)
+    document = demo_document(runs)
+    assert missing(demo_text(document), document) == []
+    assert demo_text(document).splitlines()[0].startswith("Run-time AppLeS takes ")
+
+
+def test_the_demo_without_a_run_verifies_nothing():
+    plan = {"blueprint": METHODS[0], "chosen": None}
+    document = demo_document([refused_document(plan, "no memory")])
+    assert document["verified"] is None
+    assert "no plan: no memory" in demo_text(document)
+
+
+def test_the_reader_of_numbers_reads_them():
+    text = "in 18.6 ms (20% off), 1.20 x, h3 2x2, 4.00 GB at 1e-08, +- 0.04"
+    assert [v for v, _ in numbers_said(text)] == pytest.approx([0.0186, 0.2, 1.2, 4e9, 1e-8, 0.04])
+    assert missing("9.3 s", {"a": 9.26}) == []
+    assert missing("9.3 s", {"a": 9.2}) == pytest.approx([9.3])
+
+
+# ------------------------------------------------------------------------- few lines
+@pytest.mark.parametrize("count", [1, 2, 3, 12, 13, 40])
+def test_the_short_face_has_eight_lines_and_one_a_host_up_to_twelve_of_80_columns(count):
+    hosts = [Host(f"host{i}", seconds_per_point=1e-9 * (1 + i / 7)) for i in range(count)]
+    information = pool(
+        [*hosts, Host("far", site="s")], {("local", "local"): Link(1e-7, 1e11)}, grid=4000
+    )
+    _, document = decided(information)
+    lines = plan_text(document, "apples run").splitlines()
+    assert len(document["chosen"]["hosts"]) >= count
+    assert len(lines) <= 8 + min(len(document["chosen"]["hosts"]), 12)
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("Run on ")
+
+
+def test_the_long_face_keeps_to_80_columns_and_lists_every_assumption(tmp_path):
+    hosts = '[[host]]\nname = "ada"\n[[host]]\nname = "bob"\ncpu = 0.3\n'
+    lines = planned(tmp_path, "--explain", hosts=hosts).out.splitlines()
+    document = planned(tmp_path, "--explain", "--json", hosts=hosts).document
+    assert max(len(line) for line in lines if not line.startswith("run it:")) <= 80
+    said = " ".join(" ".join(lines).split())
+    assert document["assumed"]
+    assert all(line in said for line in document["assumed"])
+    assert len(lines) <= 40
+
+
+def test_four_hosts_are_explained_on_40_lines():
+    hosts = [Host(n, seconds_per_point=1e-9, free_memory="4 GB") for n in ("ada", "bob", "eve")]
+    hosts.append(Host("far", site="s", seconds_per_point=1e-9, free_memory="4 GB"))
+    links = symmetric({("local", "local"): Link(1e-5, 1e9), ("local", "s"): Link(0.02, 1e7)})
+    coordinator, document = decided(pool(hosts, links))
+    changes = thresholds(coordinator, minimum_execution_time)
+    document = explained(document, coordinator.deliberation, changes, equal(coordinator))
+    assert len(explained_text(document, "apples run").splitlines()) <= 40

@@ -1,0 +1,187 @@
+"""The saved pages: one file that needs nothing else, and no number of their own."""
+
+import re
+
+import pytest
+from reports.documents import demo, measured, refused, run
+from reports.reading import Page, leaves, numbers_of, replaced, strings_of
+
+from apples.views.demo_document import METHODS
+from apples.views.demo_page import demo_page
+from apples.views.made_by import made_by
+from apples.views.run_page import run_page
+
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onload='alert(1)",
+    "</title></desc></svg></style><svg onload=alert(1)>",
+    "{{ 71 * 73 }}{% raw %}{0.__class__}%s&lt;",
+    "javascript:alert(1)",
+    "]]><!-- \x00\ud800\u202e",
+)
+
+
+def full_run(**more):
+    return run(("ada", "bob", "eve"), made_by=made_by("apples run"), **more)
+
+
+def runs_without_execution():
+    dry = {**run(), "execution": None, "command": {"argv": ["mpiexec", "-n", "2"]}}
+    return [refused(), dry]
+
+
+PAGES = {
+    "demo": (demo_page, demo()),
+    "run": (run_page, full_run()),
+    "a refused method": (demo_page, demo(instead={"compile_time": refused("compile_time")})),
+    "nothing ran": (demo_page, demo(instead={name: refused(name) for name in METHODS})),
+    "no runs": (demo_page, demo(repeat=0)),
+    "one host": (demo_page, demo(hosts=("ada",))),
+    "a run on one host": (run_page, run(("ada",))),
+    "a refused run": (run_page, runs_without_execution()[0]),
+    "a dry run": (run_page, runs_without_execution()[1]),
+    "many repetitions": (demo_page, demo(100, ("ada", "bob", "eve", "fay"))),
+    "many hosts": (run_page, run([f"host-{k}" for k in range(1000)])),
+}
+pages = pytest.mark.parametrize(("page", "document"), PAGES.values(), ids=PAGES)
+
+
+@pages
+def test_a_page_loads_nothing_and_runs_nothing(page, document):
+    text = page(document)
+    assert not re.search(r"(?i)<script|@import|url\((?!#)|https?://(?!www\.w3\.org)", text)
+    for tag, attributes in Page(text).tags:
+        assert tag not in {"script", "iframe", "object", "embed", "base", "form", "img"}
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in {"src", "href", "srcset", "action", "xlink:href"}:
+                assert value == "data:," or value.startswith("#")
+
+
+@pages
+def test_a_page_is_small(page, document):
+    assert len(page(document).encode()) <= 300_000
+
+
+@pages
+def test_every_number_of_a_page_is_in_its_document(page, document):
+    known = numbers_of(document)
+    shown = Page(page(document)).numbers
+    assert shown or not known
+    for value, text in shown:
+        assert value in known, text
+
+
+@pages
+def test_every_digit_of_a_page_belongs_to_a_number_or_to_a_text_of_its_document(page, document):
+    words = " ".join(Page(page(document)).words)
+    for known in strings_of(document):
+        words = words.replace(known, "")
+    assert re.findall(r"[^\s]*\d[^\s]*", words) == []
+
+
+@pages
+def test_a_number_reads_as_its_value_to_the_digits_shown(page, document):
+    units = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "%": 0.01, "B": 1, "kB": 1e3}
+    units |= {"MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1}
+    for value, text in Page(page(document)).numbers:
+        figure, _, unit = text.replace("\u2212", "-").partition(" ")
+        last = 10.0 ** -len(figure.partition(".")[2])
+        assert abs(float(figure) * units[unit] - value) <= 0.501 * last * units[unit], text
+
+
+@pages
+def test_a_page_can_be_read_without_seeing_it(page, document):
+    read = Page(page(document))
+    names = [tag for tag, _ in read.tags]
+    assert names.count("h1") == names.count("main") == 1
+    assert ("html", {"lang": "en"}) in read.tags
+    identities = [attributes["id"] for _, attributes in read.tags if "id" in attributes]
+    assert len(identities) == len(set(identities))
+    for tag, attributes in read.tags:
+        if tag == "svg" and attributes.get("role") == "img":
+            assert set(attributes["aria-labelledby"].split()) <= set(identities)
+        for name in ("aria-labelledby", "href"):
+            if name in attributes and attributes[name] != "data:,":
+                assert set(attributes[name].replace("#", "").split()) <= set(identities)
+    assert names.count("figure") == names.count("figcaption")
+
+
+@pytest.mark.parametrize(
+    ("page", "document"),
+    [(demo_page, demo(1, ("ada",))), (run_page, full_run())],
+    ids=["demo", "run"],
+)
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_of_a_document_becomes_markup(page, document, payload):
+    shape = Page(page(document)).shape() | optional_shape()
+    for path in fields(document):
+        text = page(replaced(document, path, payload))
+        assert Page(text).shape() <= shape, path
+        assert "5183" not in text
+
+
+def test_no_text_in_all_places_at_once_becomes_markup():
+    document = full_run(rejection="x")
+    shape = Page(run_page(document)).shape()
+    for path, value in leaves(document):
+        if isinstance(value, str):
+            document = replaced(document, path, PAYLOADS[1])
+    assert Page(run_page(document)).shape() <= shape
+
+
+def test_the_headline_is_the_ratio_and_says_when_it_is_no_gain():
+    words = "Run-time AppLeS takes"
+    faster, slower = demo(), demo(instead={"blocked": run(blueprint="blocked", seconds=0.001)})
+    assert words in demo_page(faster)
+    assert "faster in every repetition" in demo_page(faster)
+    assert "slower in every repetition" in demo_page(slower)
+
+
+def test_a_page_that_has_a_wrong_result_says_so_and_never_that_all_are_verified():
+    wrong = demo(instead={"blocked": run(blueprint="blocked") | {"verified": False}})
+    assert "a result differs" in demo_page(wrong)
+    assert "Every result equals" not in demo_page(wrong)
+    assert "Every result equals" not in demo_page(demo(repeat=0))
+    assert "a result differs" in run_page(run() | {"verified": False})
+
+
+def test_notes_are_only_of_what_moved_the_time():
+    quiet = run(("ada",))
+    quiet["execution"]["startup_seconds"] = 0.001
+    quiet["execution"]["hosts"] = [measured("ada", 1000, compute=0.0113, communicate=0.00021)]
+    assert "Nothing that moved the time" in run_page(quiet)
+    quiet["execution"]["startup_seconds"] = 1.0
+    assert "to start and" in run_page(quiet)
+    late = measured("ada", 1000, compute=0.0139, communicate=0.00021)
+    quiet["execution"]["hosts"] = [late | {"cpu_got": 0.3}]
+    assert "of its CPU, the forecast said" in run_page(quiet)
+
+
+def test_waiting_has_its_own_column_where_the_program_tells_it():
+    told = full_run()
+    for host in told["execution"]["hosts"]:
+        host["wait_per_iteration"] = 0.00083
+    assert "830 us" in run_page(told)
+    assert "830 us" not in run_page(full_run())
+
+
+def every_host(document):
+    executions = [one["execution"] for one in document.get("runs", [document])]
+    return [(one, host) for one in executions if one for host in one["hosts"]]
+
+
+def fields(document):
+    """Return one path for each text field; of a list's elements the last one's."""
+    found = {}
+    for path, value in leaves(document):
+        if isinstance(value, str):
+            found[tuple(part for part in path if isinstance(part, str))] = path
+    return found.values()
+
+
+def optional_shape():
+    """Return what a page may hold that one document did not need."""
+    document = demo(repeat=1, instead={"compile_time": refused("compile_time")})
+    return Page(demo_page(document)).shape() | {("td", "colspan")}
