@@ -38,7 +38,7 @@ def _sources_digest() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(
-        [*package.glob("simulator/*.py"), package / "scheduler/mates.py",
+        [*package.glob("simulation/*.py"), package / "scheduling/mates.py",
          package / "topology/distribute.py"]
     ):  # fmt: skip
         digest.update(path.read_bytes())
