@@ -37,7 +37,7 @@ def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaste
 
     The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an auto-lag
     AR(8), scored on every rung of a ladder of horizons, with prediction intervals
-    (docs/forecasting.md). Loads NumPy. `options` are those of `LadderForecaster`.
+    (docs/explanation/forecasting.md). Loads NumPy. `options` are those of `LadderForecaster`.
 
     Examples
     --------

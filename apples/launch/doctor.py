@@ -90,7 +90,7 @@ def _quota(name: str) -> Finding:
 def _criu(name: str) -> Finding:
     """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
     found, missing = working()
-    cure = "see docs/migration.md: a private CRIU; without, apples migrate cannot move programs"
+    cure = "see docs/how-to/migration.md: a private CRIU; without, apples migrate cannot move programs"
     if found is None:
         return Finding(name, "warn", missing, cure)
     reason = tried()

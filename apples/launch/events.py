@@ -1,7 +1,7 @@
 """What a program says: one line of its standard output, checked, as a frozen value.
 
 The line comes from a program apples knows nothing of, so it is hostile until every field was checked.
-A line that is no event is the program's own talk. The protocol is in docs/protocol.md.
+A line that is no event is the program's own talk. The protocol is in docs/reference/protocol.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The task: what an agent asks of a program, as the document of docs/protocol.md."""
+"""The task: what an agent asks of a program, as the document of docs/reference/protocol.md."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def hosts_text(found: Mapping[str, Fitness], here: Sequence[str]) -> str:
                 lines += [f"      {finding.cure}"] if finding.cure else []
     lines.append(
         "while a run goes on, hydra and MPI listen on these hosts without asking who is there "
-        "(docs/guarantees.md)"
+        "(docs/reference/guarantees.md)"
     )
     return "\n".join(lines)
 

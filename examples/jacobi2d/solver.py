@@ -1,7 +1,7 @@
 """Jacobi2D: relaxation of a square grid in strips over MPI ranks, of any heights.
 
 Started as ``mpiexec -n RANKS python solver.py`` with the environment variable ``APPLES_TASK``
-naming a task file (docs/protocol.md); it knows no more of who starts it. The result, the
+naming a task file (docs/reference/protocol.md); it knows no more of who starts it. The result, the
 iteration a tolerance stops at included, is the same bit for bit whatever the partition.
 """
 

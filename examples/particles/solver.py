@@ -1,6 +1,7 @@
 """Short-range molecular dynamics in a periodic box, its cells migratable blocks of a malleable job.
 
-Started by an agent with a task (docs/protocol.md), or alone: ``mpiexec -n 2 python solver.py cells=8 steps=100``.
+Started by an agent with a task (docs/reference/protocol.md), or alone:
+``mpiexec -n 2 python solver.py cells=8 steps=100``.
 """
 
 import os

@@ -294,7 +294,7 @@ def answer_to(daemon, data):
     [
         (b"nonsense\n", "one line with a JSON object"),
         (b"[]\n", "verb"),
-        (b'{"verb":"format"}\n', "verbs of docs/topologyd.md"),
+        (b'{"verb":"format"}\n', "verbs of docs/how-to/topologyd.md"),
         (b'{"verb":"allocate","request":"r"}\n', "job: Field required"),
         (b'{"verb":"allocate","request":"r","job":"a","count":"4"}\n', "count"),
         (b'{"verb":"allocate","request":"r","job":"../a"}\n', "job"),

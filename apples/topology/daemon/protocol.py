@@ -241,5 +241,5 @@ def parse_request(line: bytes) -> Any:
 def _plain(problem: Any) -> str:
     kind = str(problem["type"])
     if kind.startswith("union_tag"):
-        return "one of the verbs of docs/topologyd.md is wanted"
+        return "one of the verbs of docs/how-to/topologyd.md is wanted"
     return str(problem["msg"])[:200]
