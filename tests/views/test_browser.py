@@ -1,8 +1,8 @@
 """The pages in a real browser that has no network."""
 
 import pytest
-from reports.browser import Browser, chromium
-from reports.documents import demo, run
+from views.browser import Browser, chromium
+from views.documents import demo, run
 
 from apples.views.demo_page import demo_page
 from apples.views.made_by import made_by

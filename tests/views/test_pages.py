@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from reports.documents import demo, measured, refused, run
-from reports.reading import Page, leaves, numbers_of, replaced, strings_of
+from views.documents import demo, measured, refused, run
+from views.reading import Page, leaves, numbers_of, replaced, strings_of
 
 from apples.views.demo_document import METHODS
 from apples.views.demo_page import demo_page

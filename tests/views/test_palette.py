@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from reports.colour import EYES, contrast, distance, lab
+from views.colour import EYES, contrast, distance, lab
 
 from apples.views.palette import DARK, GROUPS, LIGHT, css
 

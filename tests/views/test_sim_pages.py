@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from reports.colour import EYES, distance, lab
 from typer import Typer
 from typer.testing import CliRunner
+from views.colour import EYES, distance, lab
 
 from apples.cli.report import report as report_command
 from apples.cli.sweep import sweep as sweep_command
