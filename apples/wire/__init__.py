@@ -1,0 +1,6 @@
+"""How processes talk: JSON objects, one a line, over pipes and sockets. Standard library only.
+
+`json_lines` is the framing: bytes cut into bounded lines, a line checked and decoded, an object encoded.
+`connection` is one end of a stream socket that speaks it, for a caller without an event loop. Programs that run
+without site packages import both, so nothing here may import more than the standard library.
+"""

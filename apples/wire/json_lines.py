@@ -1,0 +1,205 @@
+r"""The framing of JSON lines: bytes -> bounded lines -> checked JSON objects, and back.
+
+The bytes may come from a hostile peer. A line is bounded in length before it is parsed, and an object in depth
+after it; every refusal is a `LineError`. What the objects mean is the caller's protocol.
+
+Examples
+--------
+>>> lines = LineBuffer()
+>>> [decode(line) for line in lines.feed(b'{"do":"start"}\n{"do":')]
+[{'do': 'start'}]
+>>> [decode(line) for line in lines.feed(b'"end"}\n' + encode({"do": "rest"}))]
+[{'do': 'end'}, {'do': 'rest'}]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+LONGEST_LINE: Final = 1 << 16
+"""Bytes of one line, its end not counted, unless the protocol says otherwise."""
+DEEPEST: Final = 32
+"""Objects and lists within one another, unless the protocol says otherwise."""
+
+
+class LineError(ValueError):
+    """A line that is longer than allowed, or no JSON object. Permanent: the stream cannot be trusted."""
+
+
+class LineBuffer:
+    r"""Cuts a stream of bytes into lines with bounded memory.
+
+    Parameters
+    ----------
+    longest
+        Bytes of a line. It may be changed between two calls of `feed`.
+    truncating
+        Keep the first `longest` + 1 bytes of a longer line, by which it can be told from one that fits, and
+        drop the others. For talk of programs, which is shown and not obeyed.
+
+    Examples
+    --------
+    >>> talk = LineBuffer(3, truncating=True)
+    >>> talk.feed(b"ab\nabcdefg"), talk.feed(b"hi\r\ncd"), talk.rest()
+    ([b'ab'], [b'abcd'], b'cd')
+    """
+
+    def __init__(self, longest: int = LONGEST_LINE, *, truncating: bool = False) -> None:
+        self.longest = longest
+        self._truncating = truncating
+        self._unfinished = b""
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of the line whose end has not come yet."""
+        return len(self._unfinished)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes, without their ends (LF or CR LF).
+
+        Raises
+        ------
+        LineError
+            A line is longer than allowed; not when truncating.
+        """
+        *lines, unfinished = (self._unfinished + data).split(b"\n")
+        self._unfinished = self._bounded(unfinished)
+        return [self._bounded(line).removesuffix(b"\r") for line in lines]
+
+    def rest(self) -> bytes:
+        """Return, once, the last line of a stream that ended without an end of line."""
+        last, self._unfinished = self._unfinished.removesuffix(b"\r"), b""
+        return last
+
+    def _bounded(self, line: bytes) -> bytes:
+        if len(line) <= self.longest:
+            return line
+        if not self._truncating:
+            raise LineError(f"a line of more than {self.longest} bytes")
+        return line[: self.longest + 1]
+
+
+class Greeting:
+    r"""Leaves out what a login says before the program that it starts does (banners, messages of the day).
+
+    Parameters
+    ----------
+    marker
+        The bytes with which the program begins.
+    longest
+        Bytes that may come before them.
+
+    Examples
+    --------
+    >>> greeting = Greeting(b"hello/1\n")
+    >>> greeting.skip(b"Welcome to ada!\nhel"), greeting.heard
+    (b'', False)
+    >>> greeting.skip(b"lo/1\n{}"), greeting.heard, greeting.skip(b"more")
+    (b'{}', True, b'more')
+    """
+
+    def __init__(self, marker: bytes, longest: int = LONGEST_LINE) -> None:
+        self.heard = False
+        self._marker = marker
+        self._longest = longest
+        self._before = b""
+
+    def skip(self, data: bytes) -> bytes:
+        """Return what of `data` comes after the marker.
+
+        Raises
+        ------
+        LineError
+            More came before the marker than may.
+        """
+        if self.heard:
+            return data
+        before, marker, after = (self._before + data).partition(self._marker)
+        self.heard, self._before = bool(marker), b"" if marker else before
+        if len(self._before) > self._longest:
+            raise LineError(f"more than {self._longest} bytes before the greeting")
+        return after
+
+
+def encode(document: object) -> bytes:
+    r"""Return a document as one line, its end included: compact, ASCII.
+
+    Raises
+    ------
+    ValueError
+        A number in it is not finite.
+
+    Examples
+    --------
+    >>> encode({"do": "start", "ranks": 2})
+    b'{"do":"start","ranks":2}\n'
+    """
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> dict[str, Any]:
+    """Return the JSON object that a line is.
+
+    Every number is finite and every key occurs once, so that two readers cannot understand it differently.
+
+    Raises
+    ------
+    LineError
+        It is none, or longer or deeper than allowed. The message repeats nothing of the line.
+
+    Examples
+    --------
+    >>> decode(b'{"ranks": [0, 1]}')
+    {'ranks': [0, 1]}
+    >>> decode(b'{"seconds": 1e999}')
+    Traceback (most recent call last):
+    apples.wire.json_lines.LineError: a number that is not finite
+    """
+    if len(line) > longest:
+        raise LineError(f"a line of {len(line)} bytes, more than {longest}")
+    try:
+        found = json.loads(
+            line, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_object
+        )
+    except LineError:
+        raise
+    except (ValueError, RecursionError):
+        raise LineError("no JSON") from None
+    if not isinstance(found, dict):
+        raise LineError("no JSON object")
+    if _deeper(found, deepest):
+        raise LineError(f"nested deeper than {deepest}")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise LineError("a number that is not finite")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise LineError("a key occurs twice")
+    return found
+
+
+def _deeper(document: Mapping[str, Any], deepest: int) -> bool:
+    """Whether objects and lists stand within one another more than `deepest` times."""
+    level: list[Any] = [document]
+    for _ in range(deepest):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
