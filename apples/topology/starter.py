@@ -9,13 +9,16 @@ daemon's answer; the preference outlives the exec.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import signal
 import socket
 import sys
 from typing import NoReturn
+
+# Run by path and without site packages: the root of our packages is found from this file.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+from apples.wire.connection import LineConnection
 
 CANNOT_START = 127
 CANNOT_BIND = 4
@@ -48,16 +51,11 @@ def _bound(place: str, job: str) -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(SECONDS)
         asking.connect(place)
-        asking.sendall(json.dumps({"verb": "bind", "job": job}).encode() + b"\n")
-        line = b""
-        while not line.endswith(b"\n"):
-            piece = asking.recv(1 << 16)
-            if not piece:
-                raise OSError("the topology daemon went away")
-            line += piece
-    answer = json.loads(line)
-    if not answer.get("ok"):
-        raise OSError(answer.get("error", "refused"))
+        connection = LineConnection(asking)
+        connection.send({"verb": "bind", "job": job})
+        answer = connection.receive(SECONDS)
+    if answer is None or not answer.get("ok"):
+        raise OSError("no answer" if answer is None else answer.get("error", "refused"))
     return str(answer["prefer"])
 
 

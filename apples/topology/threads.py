@@ -12,7 +12,6 @@ DROM's malleability points do; anywhere else it sees its mask change.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -22,7 +21,8 @@ from typing import Any, Final
 
 from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.lines import JOB_VARIABLE, LONGEST_LINE, SOCKET_VARIABLE
+from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
+from apples.wire.connection import LineConnection
 
 OPENING_SECONDS: Final = 5.0
 
@@ -86,23 +86,20 @@ class JobLink:
     """
 
     def __init__(self, place: str, job: str) -> None:
-        self._buffer = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(OPENING_SECONDS)
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connecting.settimeout(OPENING_SECONDS)
+        self._connection = LineConnection(connecting)
         try:
-            self._socket.connect(place)
-            self._send({"verb": "follow", "job": job})
-            while b"\n" not in self._buffer:
-                self._receive()
-            line, _, self._buffer = self._buffer.partition(b"\n")
-            answer = json.loads(line)
+            connecting.connect(place)
+            self._connection.send({"verb": "follow", "job": job})
+            answer = self._connection.receive(OPENING_SECONDS)
         except (OSError, ValueError) as error:
-            self._socket.close()
+            self.close()
             raise LaunchError(f"{place}: {error}") from None
-        if not answer.get("ok"):
-            self._socket.close()
-            raise LaunchError(str(answer.get("error")))
-        self._socket.setblocking(False)
+        if answer is None or not answer.get("ok"):
+            self.close()
+            reason = "no answer" if answer is None else str(answer.get("error"))
+            raise LaunchError(f"{place}: {reason}")
 
     @staticmethod
     def from_environment() -> JobLink | None:
@@ -118,43 +115,30 @@ class JobLink:
     @property
     def open(self) -> bool:
         """Whether the daemon is still there."""
-        return self._socket.fileno() >= 0
+        return self._connection.fileno() >= 0
 
     def events(self) -> list[dict[str, Any]]:
         """Return what has come since; never waits."""
-        while self.open:
-            try:
-                self._receive()
-            except BlockingIOError:
-                break
-            except OSError:
-                self.close()
-        *lines, self._buffer = self._buffer.split(b"\n")
-        return [json.loads(line) for line in lines]
+        try:
+            return self._connection.arrived() if self.open else []
+        except (OSError, ValueError):
+            self.close()
+            return []
 
     def acknowledge(self, serial: int) -> None:
         """Say that this process has adapted to a resize."""
         try:
-            self._send({"verb": "acknowledge", "serial": serial})
+            self._connection.send({"verb": "acknowledge", "serial": serial})
         except OSError:
             self.close()
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        self._connection.close()
 
     def fileno(self) -> int:
-        """Return the descriptor, for who waits on several."""
-        return self._socket.fileno()
-
-    def _send(self, document: dict[str, Any]) -> None:
-        self._socket.sendall(json.dumps(document).encode() + b"\n")
-
-    def _receive(self) -> None:
-        piece = self._socket.recv(LONGEST_LINE)
-        if not piece or len(self._buffer) > 16 * LONGEST_LINE:
-            raise OSError("the topology daemon went away")
-        self._buffer += piece
+        """Return the descriptor, for a caller that waits on several."""
+        return self._connection.fileno()
 
 
 class Threads:

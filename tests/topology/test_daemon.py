@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology import CpuSet
-from apples.topology.daemon.lines import LONGEST_LINE
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.isolation.dry_run import DryRun
+from apples.wire.json_lines import LONGEST_LINE
 
 TOLD = {"until": "told"}
 

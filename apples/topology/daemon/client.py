@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import select
 import socket
 import ssl
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from apples.errors import DeadlineError, LaunchError, UsageError
-from apples.topology.daemon.lines import LONGEST_LINE, SOCKET_VARIABLE, error_of
+from apples.topology.daemon.lines import SOCKET_VARIABLE, error_of
+from apples.wire.connection import LineConnection
+from apples.wire.json_lines import LineError
 
 SYSTEM_SOCKET: Final = Path("/run/apples/topologyd.sock")
 SECONDS: Final = 70.0
@@ -60,10 +59,9 @@ class TopologyClient:
         seconds: float = SECONDS,
     ) -> None:
         self._seconds = seconds
-        self._buffer = b""
         place = place or default_socket()
         try:
-            self._socket = _connected(place, token, authority, seconds)
+            self._connection = LineConnection(_connected(place, token, authority, seconds))
         except ssl.SSLError as error:
             raise LaunchError(f"{place}: TLS: {error.reason or error}") from None
         except OSError as error:
@@ -72,8 +70,6 @@ class TopologyClient:
                 f"no topology daemon at {where}: {error.strerror or error}; start one with: "
                 "apples topologyd"
             ) from None
-        self._waiting = select.poll()  # select() can name 1,024 descriptors only
-        self._waiting.register(self._socket, select.POLLIN)
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request.
@@ -98,42 +94,29 @@ class TopologyClient:
 
     def send(self, document: dict[str, Any]) -> None:
         """Send a line."""
-        line = json.dumps(document).encode() + b"\n"
-        if len(line) > LONGEST_LINE:
-            raise UsageError(f"a request of {len(line)} bytes is longer than {LONGEST_LINE}")
         try:
-            self._socket.sendall(line)
+            self._connection.send(document)
+        except LineError as error:
+            raise UsageError(f"the request is too long: {error}") from None
         except OSError as error:
             raise LaunchError(f"the topology daemon went away: {error.strerror}") from None
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
         """Return the next line, None if there is none within `seconds`."""
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
-            left = max(0.0, deadline - time.monotonic())
-            pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-            if not pending and not self._waiting.poll(1000 * left):
-                return None
-            try:
-                piece = self._socket.recv(1 << 16)
-            except OSError as error:
-                raise LaunchError(f"the topology daemon went away: {error.strerror}") from None
-            if not piece:
-                raise LaunchError("the topology daemon went away")
-            self._buffer += piece
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        document = json.loads(line)
-        if not isinstance(document, dict):
-            raise LaunchError("what is there is no topology daemon")
-        return document
+        try:
+            return self._connection.receive(seconds)
+        except LineError as error:
+            raise LaunchError(f"what is there is no topology daemon: {error}") from None
+        except OSError as error:
+            raise LaunchError(f"the topology daemon went away: {error}") from None
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
-        return self._socket.fileno()
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        self._connection.close()
 
     def __enter__(self) -> TopologyClient:
         """Return itself."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.topology.daemon import lines, protocol
 from apples.topology.daemon.desk import Desk, authorise
-from apples.topology.daemon.lines import LONGEST_LINE
 from apples.topology.daemon.node_manager import Follower
 from apples.topology.daemon.protocol import Caller
 from apples.topology.isolation.affinity import started
+from apples.wire.json_lines import LONGEST_LINE, encode
 
 FIRST_SECONDS: Final = 10.0
 """Until the first line is there."""
@@ -81,7 +81,7 @@ class Connection:
     async def _send(self, answer: dict[str, Any]) -> bool:
         """Write an answer; whether the caller takes it in time."""
         try:
-            self._writer.write(lines.encode(answer))
+            self._writer.write(encode(answer))
             await asyncio.wait_for(self._writer.drain(), SEND_SECONDS)
         except (TimeoutError, OSError):
             return False

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 
-LONGEST_LINE: Final = 1 << 16
 SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
 """Names the daemon's socket to a job's processes."""
 JOB_VARIABLE: Final = "APPLES_TOPOLOGY_JOB"
@@ -23,8 +21,3 @@ def error_of(answer: dict[str, Any]) -> ApplesError:
     """Return the error that an answer stands for."""
     kinds = {2: UsageError, 3: InfeasibleError}
     return kinds.get(int(answer.get("code", 4)), LaunchError)(str(answer.get("error")))
-
-
-def encode(document: dict[str, Any]) -> bytes:
-    """Return an answer as a line."""
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"

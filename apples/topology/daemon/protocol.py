@@ -6,7 +6,6 @@ exit code that a command ends with: 2 wrong for good, 3 never on this host, 4 no
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from apples.errors import UsageError
 from apples.topology.daemon.job import Until
-from apples.topology.daemon.lines import LONGEST_LINE
+from apples.wire.json_lines import LineError, decode
 
 LONGEST_TEXT: Final = 8192
 """Characters of a message or requirement."""
@@ -224,12 +223,10 @@ def parse_request(line: bytes) -> Any:
     UsageError
         It is none; the message names the field and never repeats its value. Permanent.
     """
-    if len(line) > LONGEST_LINE:
-        raise UsageError(f"a request of {len(line)} bytes is longer than {LONGEST_LINE}")
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UsageError("a request is one line with a JSON object") from None
+        document = decode(line)
+    except LineError as error:
+        raise UsageError(f"a request is one line with a JSON object: {error}") from None
     try:
         return _REQUEST.validate_python(document)
     except ValidationError as error:

@@ -18,10 +18,10 @@ import nws
 from apples.errors import LaunchError, UsageError
 from apples.topology.daemon.connections import FIRST_SECONDS, Connection, peer
 from apples.topology.daemon.desk import Desk
-from apples.topology.daemon.lines import LONGEST_LINE
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.protocol import Caller
 from apples.topology.folder import Folder
+from apples.wire.json_lines import LONGEST_LINE
 
 MOST_CONNECTIONS: Final = 512
 MOST_OF_ONE: Final = 256
