@@ -226,7 +226,9 @@ def parse_request(line: bytes) -> Any:
     try:
         document = decode(line)
     except LineError as error:
-        raise UsageError(f"a request is one line with a JSON object: {error}") from None
+        raise UsageError(
+            f"a request is one line with a JSON object that names a verb: {error}"
+        ) from None
     try:
         return _REQUEST.validate_python(document)
     except ValidationError as error:
