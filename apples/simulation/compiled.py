@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
+from apples.scheduling import mates
+from apples.topology import distribute
+
 numba: ModuleType | None
 try:
     numba = import_module("numba")
@@ -35,12 +38,10 @@ ENGINE = "numba" if COMPILED else "python"
 
 def _sources_digest() -> str:
     """Return what tells one state of the compiled functions' sources from another."""
-    package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(
-        [*package.glob("simulation/*.py"), package / "scheduling/mates.py",
-         package / "topology/distribute.py"]
-    ):  # fmt: skip
+        [*Path(__file__).parent.glob("*.py"), Path(mates.__file__), Path(distribute.__file__)]
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
