@@ -1,12 +1,18 @@
-"""Names a user gives for code: one of ours, or their own as ``module:name`` or ``file.py:name``."""
+"""The one loader of users' code: a name of ours, or the user's own ``module:name`` or ``file.py:name``.
+
+Every option that takes code (a blueprint, planner, distance, model, scheduling policy, balancer) asks
+`resolve`, so that names are spelled, suggested and refused alike everywhere. The user's code runs in
+this process with the user's rights, as any program that the user starts.
+"""
 
 from __future__ import annotations
 
-import difflib
+import hashlib
 import importlib
+import sys
 import traceback
-from collections.abc import Mapping
-from importlib.machinery import SourceFileLoader
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -15,62 +21,124 @@ from apples.errors import UsageError
 
 T = TypeVar("T")
 
-_users_own: dict[str, str] = {}
-"""Files that user's code was loaded from, with what it was loaded for."""
+PRIVATE = "_apples_user_code"
+"""First word of the names under which users' files stand in `sys.modules`."""
+
+_loaded: dict[str, str] = {}
+"""Files that users' code was loaded from, with the option that loaded each."""
 
 
 def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
-    """Return what `reference` names: an entry of `known`, or an attribute of the user's own code.
+    """Return the entry of `known`, or the attribute of the user's own code, that `reference` names.
 
-    The user's code runs with the user's rights, as any program they start.
+    Parameters
+    ----------
+    reference
+        A key of `known`, ``module:name`` of an importable module, or ``file.py:name``.
+    known
+        The names that come with apples.
+    what
+        The kind of thing in one word, for messages: `planner`.
 
     Raises
     ------
     UsageError
-        There is no such name, module, file or attribute, or it cannot be called. Permanent.
+        There is no such name, module, file or attribute, it cannot be called, or importing it failed
+        (then with the file and line of the user's code). Permanent.
     """
     if reference in known:
         return known[reference]
+    asked = f"{what} '{reference}'"
     place, separator, name = reference.rpartition(":")
     if not separator or not place or not name:
-        near = difflib.get_close_matches(reference, known, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
         raise UsageError(
-            f"{what} '{reference}': {hint}known are {', '.join(sorted(known))}; "
+            f"{asked}: {did_you_mean(reference, known)}known are {', '.join(sorted(known))}; "
             "your own is module:name or file.py:name"
         )
-    module = _module(place, what, reference)
-    _users_own[str(getattr(module, "__file__", None) or place)] = f"{what} '{reference}'"
+    module = _module_of(place, asked)
+    _loaded[str(getattr(module, "__file__", None) or place)] = asked
     found: T | None = getattr(module, name, None)
     if found is None:
-        raise UsageError(f"{what} '{reference}': {place} has no '{name}'")
+        public = [each for each in vars(module) if not each.startswith("_")]
+        raise UsageError(f"{asked}: {place} has no '{name}'{_suggested(name, public)}")
     if not callable(found):
-        raise UsageError(f"{what} '{reference}': '{name}' cannot be called")
+        raise UsageError(f"{asked}: '{name}' cannot be called")
     return found
 
 
-def _module(place: str, what: str, reference: str) -> ModuleType:
-    if place.endswith(".py") and not Path(place).is_file():
-        raise UsageError(f"{what} '{reference}': there is no file {place}")
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean '...'? ` with the known word nearest to `word`; empty if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("esay", ["easy", "fcfs"])
+    "did you mean 'easy'? "
+    """
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean '{near[0]}'? " if near else ""
+
+
+def where_in_users_code(error: BaseException) -> str:
+    """Return which option's code raised an error, with file and line; empty if no user's code did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in _loaded]
+    if not own:
+        return ""
+    return f"{_loaded[own[-1].filename]} failed at {own[-1].filename}:{own[-1].lineno}"
+
+
+def _module_of(place: str, asked: str) -> ModuleType:
+    """Return the module that a file or a dotted name stands for, imported."""
+    from_file = place.endswith(".py")
+    if from_file and not Path(place).is_file():
+        beside = (path.name for path in Path(place).parent.glob("*.py"))
+        hint = _suggested(Path(place).name, beside)
+        raise UsageError(f"{asked}: there is no file {place}{hint}")
     try:
-        if not place.endswith(".py"):
-            return importlib.import_module(place)
-        loader = SourceFileLoader(Path(place).stem, place)
-        module = ModuleType(loader.name)
-        module.__file__ = place
-        loader.exec_module(module)
-    except Exception as error:
+        return _load_file(Path(place)) if from_file else importlib.import_module(place)
+    except (Exception, SystemExit) as error:
         kind = type(error).__name__
-        raise UsageError(
-            f"{what} '{reference}': importing {place} failed: {kind}: {error}"
-        ) from error
+        line = _line_of(error, place)
+        if isinstance(error, SyntaxError):
+            error = SyntaxError(error.msg)  # its place is said before it
+        raise UsageError(f"{asked}: importing {place} failed{line}: {kind}: {error}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Return the module made of a user's file.
+
+    The module stands in `sys.modules` while and after it runs (dataclasses with postponed annotations
+    and pickle look it up there), under a private name made from the file's path and content: a user's
+    `random.py` hides no module of the same name, and a file that was edited is loaded anew.
+    """
+    source = path.read_bytes()
+    digest = hashlib.sha256(str(path.absolute()).encode() + b"\0" + source).hexdigest()
+    name = f"{PRIVATE}_{path.stem}_{digest[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path)  # as the user spelled it, as in the frames of a traceback
+    sys.modules[name] = module
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102 - the user's own program
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 
-def users_own(error: BaseException) -> str:
-    """Return whose code raised an error, with file and line, where it was a user's own; else nothing."""
+def _line_of(error: BaseException, place: str) -> str:
+    """Return ` at FILE:LINE`, where in the user's file an import failed; empty if it is not in there."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f" at {error.filename}:{error.lineno}"
+    path = Path(place).absolute()
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename in _users_own]
-    if not own:
-        return ""
-    return f"{_users_own[own[-1].filename]} failed at {own[-1].filename}:{own[-1].lineno}"
+    lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == path]
+    return f" at {place}:{lines[-1]}" if lines else ""
+
+
+def _suggested(word: str, known: Iterable[str]) -> str:
+    """Return `: did you mean '...'?`, to stand at the end of a sentence."""
+    hint = did_you_mean(word, known).rstrip()
+    return f": {hint}" if hint else ""

@@ -114,9 +114,9 @@ def _refused(name: str, error: Exception) -> int:
         for line in str(error).splitlines():
             say(line)
         return 2
-    from apples.plugins import users_own  # noqa: PLC0415 - only where something went wrong
+    from apples.plugins import where_in_users_code  # noqa: PLC0415 - only where something went wrong
 
-    kind, whose = type(error).__name__, users_own(error)
+    kind, whose = type(error).__name__, where_in_users_code(error)
     if whose:
         say(f"{name}: {whose}: {kind}: {error}")
         return 2

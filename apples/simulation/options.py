@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from math import isfinite
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
 from apples.errors import UsageError
+from apples.plugins import did_you_mean, resolve, where_in_users_code
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.run import EngineName
@@ -111,12 +107,13 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
     UsageError
         No such policy, file or name; an option it does not have. Permanent.
     """
-    made = POLICIES[name] if name in POLICIES else _load(name)
+    made = resolve(name, POLICIES, "policy")
     known = _fields_of(made)
     for key, text in options.items():
         if known is not None and key not in known:
+            hint = did_you_mean(key, [*known, *SIMULATION_OPTIONS])
             raise UsageError(
-                f"option {key}: policy {name} has {', '.join(known) or 'none'}; "
+                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}; "
                 f"a simulation has {', '.join(SIMULATION_OPTIONS)}"
             )
         if known is not None and not _is_a(known[key], _value(text)):
@@ -127,7 +124,8 @@ def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"policy {name}: {type(error).__name__}: {error}") from error
+        failed = where_in_users_code(error) or f"policy {name}"
+        raise UsageError(f"{failed}: {type(error).__name__}: {error}") from error
     if not callable(getattr(policy, "decide", None)):
         raise UsageError(f"policy {name}: has no method decide(cluster)")
     return policy
@@ -159,32 +157,6 @@ def _value(text: str) -> bool | int | float | str:
     except ValueError:
         return text
     return int(number) if text.lstrip("+-").isdigit() else number
-
-
-def _load(name: str) -> type[SchedulingPolicy]:
-    place, colon, attribute = name.rpartition(":")
-    if not colon:
-        raise UsageError(f"policy {name!r}: not one of {', '.join(POLICIES)}, nor FILE:NAME")
-    if place.endswith(".py") and not Path(place).is_file():
-        raise UsageError(f"policy {name!r}: no file {place}")
-    try:
-        module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except Exception as error:
-        raise UsageError(f"policy {name!r}: {type(error).__name__}: {error}") from error
-    if not hasattr(module, attribute):
-        raise UsageError(f"policy {name!r}: {place} has no {attribute}")
-    found: type[SchedulingPolicy] = getattr(module, attribute)
-    return found
-
-
-def _load_file(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def make_setting(

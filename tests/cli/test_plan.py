@@ -352,7 +352,7 @@ def test_a_file_that_cannot_be_imported_is_2_and_one_clear_line(tmp_path):
     done = planned(tmp_path, "--planner", f"{path}:x")
     assert done.code == 2
     assert done.err == (
-        f"apples: planner '{path}:x': importing {path} failed: ModuleNotFoundError: "
+        f"apples: planner '{path}:x': importing {path} failed at {path}:1: ModuleNotFoundError: "
         "No module named 'nonesuch'\n"
     )
 

@@ -1,0 +1,146 @@
+"""The one loader of users' code: what it loads, what it leaves alone, and how it refuses."""
+
+import importlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from apples.errors import UsageError
+from apples.plugins import did_you_mean, resolve, where_in_users_code
+
+KNOWN = {"easy": dict, "fcfs": list}
+POLICY = """\
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mine:
+    most: int = 3
+
+    def decide(self, cluster):
+        return 1 // 0
+"""
+
+
+def refused(reference):
+    with pytest.raises(UsageError) as caught:
+        resolve(reference, KNOWN, "policy")
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_name_of_ours_is_ours_and_a_dotted_name_is_imported():
+    assert resolve("easy", KNOWN, "policy") is dict
+    assert resolve("json:loads", KNOWN, "policy")("[1]") == [1]
+
+
+def test_a_dataclass_with_postponed_annotations_is_loaded_and_found_by_its_module(file):
+    made = resolve(f"{file(POLICY)}:Mine", KNOWN, "policy")
+    assert made(most=2).most == 2
+    assert importlib.import_module(made.__module__).Mine is made  # as pickle finds it
+
+
+def test_a_file_called_random_replaces_no_standard_module(file):
+    made = resolve(f"{file(POLICY, 'random.py')}:Mine", KNOWN, "policy")
+    assert sys.modules["random"] is random
+    assert importlib.import_module("random").__file__ == random.__file__
+    assert made.__module__ not in {"random", "mine"}
+
+
+def test_a_file_called_like_an_installed_module_that_is_not_loaded_yet_hides_nothing(file):
+    path = file(POLICY, "antigravity.py")
+    code = (
+        "import sys; from apples.plugins import resolve; "
+        f"resolve({str(path) + ':Mine'!r}, {{}}, 'policy'); "
+        "assert 'antigravity' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_file_is_run_once_until_it_is_edited(file):
+    path = file(POLICY)
+    first = resolve(f"{path}:Mine", KNOWN, "policy")
+    assert resolve(f"{path}:Mine", KNOWN, "policy") is first
+    path.write_text(POLICY.replace("= 3", "= 5"))  # of the same length, within the same second
+    assert resolve(f"{path}:Mine", KNOWN, "policy")().most == 5
+    assert first().most == 3
+
+
+def test_users_code_is_compiled_without_our_own_future_statements(file):
+    text = "def f(x: int): ...\n"
+    made = resolve(f"{file(text)}:f", KNOWN, "policy")
+    assert made.__annotations__ == {"x": int}
+
+
+def test_nothing_is_written_beside_a_users_file(file):
+    path = file(POLICY)
+    resolve(f"{path}:Mine", KNOWN, "policy")
+    assert [each.name for each in path.parent.iterdir()] == ["mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("esay", "policy 'esay': did you mean 'easy'? known are easy, fcfs; your own is"),
+        ("json:lods", "policy 'json:lods': json has no 'lods': did you mean 'loads'?"),
+        ("sys:version", "'version' cannot be called"),
+        ("nonesuch:x", "importing nonesuch failed: ModuleNotFoundError: No module named"),
+        (":x", "known are easy, fcfs"),
+        ("x:", "known are easy, fcfs"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest_right_one(reference, said):
+    assert said in refused(reference)
+
+
+def test_a_wrong_file_or_name_in_it_is_refused_with_the_nearest_right_one(file):
+    path = file(POLICY)
+    near = path.with_name("mien.py")
+    assert refused(f"{near}:Mine").endswith(f"no file {near}: did you mean 'mine.py'?")
+    assert refused(f"{path}:Mien").endswith(f"{path} has no 'Mien': did you mean 'Mine'?")
+    assert did_you_mean("quite different", KNOWN) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\ndef\n", ":2: SyntaxError: invalid syntax"),
+        ("x = 1\n\n1 // 0\n", ":3: ZeroDivisionError: "),
+        ("import nonesuch\n", ":1: ModuleNotFoundError: No module named 'nonesuch'"),
+        ("import sys\nsys.exit(0)\n", ":2: SystemExit: 0"),
+        ("import json\n\n\njson.loads('{')\n", ":4: JSONDecodeError: "),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_refused_with_its_line_and_forgotten(file, text, said):
+    path = file(text)
+    loaded = set(sys.modules)
+    assert f"importing {path} failed at {path}{said}" in refused(f"{path}:Mine")
+    assert not {name for name in set(sys.modules) - loaded if "mine" in name}
+
+
+def test_what_users_code_raises_later_is_known_by_its_file_and_line(file):
+    path = file(POLICY)
+    mine = resolve(f"{path}:Mine", KNOWN, "policy")()
+    with pytest.raises(ZeroDivisionError) as caught:
+        mine.decide(None)
+    assert where_in_users_code(caught.value) == (
+        f"policy '{path}:Mine' failed at {path}:{POLICY.count(chr(10))}"
+    )
+    with pytest.raises(ZeroDivisionError) as ours:
+        divmod(1, 0)
+    assert where_in_users_code(ours.value) == ""
