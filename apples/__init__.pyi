@@ -1,5 +1,4 @@
-# The front door as type checkers see it; `apples/__init__.py` loads the same names lazily.
-# tests/test_front_door.py keeps the two alike.
+# The table of the front door: type checkers and `__init__.py` read it.
 
 from apples.agent.contract import Contract as Contract
 from apples.agent.coordinator import Blueprint as Blueprint
@@ -13,9 +12,9 @@ from apples.agent.model import SpeedFunction as SpeedFunction
 from apples.agent.model_checks import check_model as check_model
 from apples.agent.planner import Planner as Planner
 from apples.agent.planners import equal_strips as equal_strips
-from apples.agent.planners import linear as linear
-from apples.agent.planners import milp as milp
 from apples.agent.planners import time_balancing as time_balancing
+from apples.agent.planners.linear import linear as linear
+from apples.agent.planners.milp import milp as milp
 from apples.agent.rescheduling import Move as Move
 from apples.agent.rescheduling import Tended as Tended
 from apples.agent.selector import Distance as Distance
@@ -36,9 +35,9 @@ from apples.launch.actuator import HostTimes as HostTimes
 from apples.launch.actuator import Outcome as Outcome
 from apples.launch.actuator import Progress as Progress
 from apples.launch.actuator import Resized as Resized
-from apples.launch.actuators import LocalActuator as LocalActuator
-from apples.launch.actuators import MalleableActuator as MalleableActuator
-from apples.launch.actuators import RecordingActuator as RecordingActuator
+from apples.launch.actuators.local import LocalActuator as LocalActuator
+from apples.launch.actuators.malleable import MalleableActuator as MalleableActuator
+from apples.launch.actuators.recording import RecordingActuator as RecordingActuator
 from apples.resources import Host as Host
 from apples.resources import HostList as HostList
 from apples.resources import Link as Link

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,34 @@ PRIVATE = "_apples_user_code"
 
 _loaded: dict[str, str] = {}
 """Files that users' code was loaded from, with the option that loaded each."""
+
+
+class Catalogue(Mapping[str, T]):
+    """The implementations of a contract that come with this package, by the names users give them.
+
+    Each is written as users write their own, ``module:name``, and its module is imported when the entry
+    is first asked for: a command does not pay for the implementations that it does not use.
+
+    Examples
+    --------
+    >>> roots = Catalogue({"square": "math:sqrt", "cube": "math:cbrt"})
+    >>> sorted(roots), roots["square"](9.0)
+    (['cube', 'square'], 3.0)
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> T:
+        module, _, attribute = self._places[name].partition(":")
+        found: T = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def resolve(reference: str, known: Mapping[str, T], what: str) -> T:

@@ -20,7 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
-from apples.agent.information import LiveSky, at_a_glance
+from apples.agent.information import at_a_glance
+from apples.agent.information.sky import LiveSky
 from apples.agent.planners import balanced
 from apples.cli.run import carry_out
 from apples.launch.calibrate import calibrate

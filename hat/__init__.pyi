@@ -1,5 +1,4 @@
-# The front door as type checkers see it; `hat/__init__.py` loads the same names lazily.
-# tests/hat/test_front_door.py keeps the two alike.
+# The table of the front door: type checkers and `__init__.py` read it.
 
 from hat.active_sets import ActiveSet as ActiveSet
 from hat.active_sets import active_set as active_set

@@ -23,7 +23,7 @@ from apples.agent.tending import Tending
 from apples.agent.waiting import after_waiting
 from apples.errors import LaunchError, ModelError
 from apples.launch.actuator import Actuator, Execution, Progress
-from apples.launch.actuators import RecordingActuator
+from apples.launch.actuators.recording import RecordingActuator
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 from apples.units import duration

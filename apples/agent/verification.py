@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apples.agent.information import InformationPool
 from apples.errors import VerificationError
-from apples.launch.actuators import LocalActuator
+from apples.launch.actuators.local import LocalActuator
 from apples.resources import Host, HostList, Network
 from apples.schedule import Allocation, Schedule
 

@@ -15,14 +15,11 @@ from apples.agent.models import recall
 from apples.cli.deciding import settings_of
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
-from apples.launch.actuators import (
-    LocalActuator,
-    MalleableActuator,
-    SlurmActuator,
-    SlurmOptions,
-    SshActuator,
-)
-from apples.launch.actuators.malleable import Through
+from apples.launch.actuators.local import LocalActuator
+from apples.launch.actuators.malleable import MalleableActuator, Through
+from apples.launch.actuators.slurm import SlurmActuator
+from apples.launch.actuators.ssh import SshActuator
+from apples.launch.slurm.script import SlurmOptions
 from apples.resources import Host, HostList, read_host_list
 
 ActuatorName = Annotated[

@@ -10,7 +10,8 @@ from apples.agent.information import InformationPool
 from apples.cli import deciding
 from apples.cli.plan import decide
 from apples.launch.actuator import Actuator
-from apples.launch.actuators import MalleableActuator, RecordingActuator
+from apples.launch.actuators.malleable import MalleableActuator
+from apples.launch.actuators.recording import RecordingActuator
 
 
 @dataclass(frozen=True, slots=True)

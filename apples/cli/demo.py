@@ -25,7 +25,7 @@ from apples.cli.program import say, show, show_json
 from apples.cli.run import carry_out, make_folder, write_page
 from apples.errors import VerificationError
 from apples.launch.actuator import Execution, Outcome
-from apples.launch.actuators import LocalActuator
+from apples.launch.actuators.local import LocalActuator
 from apples.testing.contention import contention
 from apples.units import duration
 from apples.views.demo_document import METHODS, demo_document

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.information import LiveSky
+from apples.agent.information.sky import LiveSky
 from apples.cli.program import Entry, run, say, show
 from apples.errors import UsageError
 from apples.resources import Host, HostList, Network, read_host_list

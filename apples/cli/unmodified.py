@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apples.agent.information import LiveSky
+from apples.agent.information.sky import LiveSky
 from apples.cli.detaching import detach
 from apples.cli.job_face import face
 from apples.cli.program import say, show, show_json

@@ -14,12 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import hat
-from apples.agent.information import LiveSky, available_here, is_here
+from apples.agent.information import available_here, is_here
+from apples.agent.information.sky import LiveSky
 from apples.errors import UsageError
 from apples.launch import hydra, quota
 from apples.launch.conformance import Check, check_program
-from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness
-from apples.launch.remote.preflight import Needs, preflight
+from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
+from apples.launch.remote.preflight import preflight
 from apples.malleable.programs.trial import tried
 from apples.malleable.programs.working import version_of, working
 from apples.resources import Host, HostList, Network

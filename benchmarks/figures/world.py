@@ -30,7 +30,8 @@ from apples.agent.information import load_information
 from apples.agent.learning import check, remember
 from apples.agent.models import recall
 from apples.lab import commands
-from apples.launch.actuators import RecordingActuator, SshActuator
+from apples.launch.actuators.recording import RecordingActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.launch.sample import example_folder
 from apples.schedule import NoFeasiblePlanError
 from apples.views.sim_charts import Series, lines

@@ -1,10 +1,7 @@
 """The front door opens for every name it lists, and loads nothing before it is asked."""
 
-import ast
-import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,16 +35,3 @@ def test_every_name_of_the_front_door_opens(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'hat' has no attribute 'Cap'"):
         _ = hat.Cap
-
-
-def test_type_checkers_see_the_names_that_python_loads():
-    stub = ast.parse(Path(hat.__file__).with_suffix(".pyi").read_text())
-    seen = {
-        (alias.name, statement.module)
-        for statement in stub.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    assert {name for name, _ in seen} == set(hat.__all__)
-    for name, module in seen:
-        assert getattr(importlib.import_module(module), name) is getattr(hat, name)

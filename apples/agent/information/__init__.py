@@ -4,7 +4,8 @@ Read `pool` (the pool itself: template, specifications, hosts, conditions, model
 `active` (what can run on this machine), `elsewhere` (which hosts are not this machine), `service`
 (the weather service that is configured), `abroad` (the weather of other machines, over ssh; `history`
 remembers it, `spreading` tells of links nobody probed), `sky` (recorded and live weather, of these
-three and of this machine), `measured` (the pool of a job that runs), `loading` (files and options in, a pool out).
+three and of this machine; a static decision loads none), `measured` (the pool of a job that runs),
+`loading` (files and options in, a pool out).
 """
 
 from apples.agent.information.active import available_here
@@ -12,15 +13,10 @@ from apples.agent.information.elsewhere import elsewhere, is_here, needs_of, own
 from apples.agent.information.loading import at_a_glance, load_information, under_live_weather
 from apples.agent.information.measured import as_measured
 from apples.agent.information.pool import MODELS, InformationPool
-from apples.agent.information.service import ServiceSettings, service_settings
-from apples.agent.information.sky import LiveSky, Skies, read_weather
 
 __all__ = [
     "MODELS",
     "InformationPool",
-    "LiveSky",
-    "ServiceSettings",
-    "Skies",
     "as_measured",
     "at_a_glance",
     "available_here",
@@ -29,7 +25,5 @@ __all__ = [
     "load_information",
     "needs_of",
     "own_files",
-    "read_weather",
-    "service_settings",
     "under_live_weather",
 ]

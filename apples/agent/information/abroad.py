@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 
 from apples.agent.information import history
-from apples.agent.information.elsewhere import is_here
+from apples.agent.information.elsewhere import Talk, is_here
 from apples.agent.information.spreading import shared, spread
 from apples.errors import LaunchError
 from apples.launch.remote import ssh
@@ -46,14 +46,8 @@ MOST_DELAY = 60.0
 MOST_SAID = 5
 
 Pair = tuple[str, str]
-Talk = Callable[[str], object]
 Series = dict[SeriesName, list[Measurement]]
 Forecasts = tuple[NetworkWeatherService, NetworkWeatherService]
-
-
-def unheard(line: str) -> None:
-    """Hear nothing: what is unfit stands in the pool as well."""
-    del line
 
 
 class Abroad:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from apples.agent.information.pool import InformationPool
-from apples.launch.remote.preflight import Needs
+from apples.launch.remote.fitness import Needs
 from apples.resources import Host, HostList
-from apples.topology import probe
+
+Talk = Callable[[str], object]
+"""Is told, a line each, what could not be measured."""
+PROBE = "apples.topology.probe"
+"""The module that goes along to another machine to describe its CPUs."""
+
+
+def unheard(line: str) -> None:
+    """Hear nothing: what is unfit stands in the pool as well."""
+    del line
 
 
 def is_here(host: Host) -> bool:
     """Whether a host of the list is this machine, or a part of it."""
     if host.cpus:
         return True
+    import psutil  # noqa: PLC0415 - a decision about other machines only does not pay for it
+
     own = {"localhost", "localhost.localdomain", socket.gethostname()}
     own |= {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
     return host.reached_at in own
@@ -44,7 +54,7 @@ def needs_of(information: InformationPool) -> Needs:
         modules.update(dict.fromkeys(one.requires.modules))
         commands.update(dict.fromkeys(one.requires.commands))
         programs.update(dict.fromkeys(own_files(information, information.program(one.name))))
-    return Needs(tuple(modules), tuple(commands), tuple(programs), probe.__name__)
+    return Needs(tuple(modules), tuple(commands), tuple(programs), PROBE)
 
 
 def own_files(information: InformationPool, program: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import hat
 from apples.agent.conditions import Conditions
-from apples.agent.information.abroad import Talk, unheard
-from apples.agent.information.elsewhere import elsewhere, needs_of
+from apples.agent.information.elsewhere import Talk, elsewhere, needs_of, unheard
 from apples.agent.information.pool import MODELS, InformationPool
-from apples.agent.information.service import service_settings
-from apples.agent.information.sky import GLANCE, ROUNDS, Skies, read_weather
 from apples.agent.model_checks import check_model
 from apples.agent.models import Learned, recall
 from apples.errors import UsageError
 from apples.launch.remote.fitness import Fitness
-from apples.launch.remote.preflight import preflight
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
 from nws import Weather
@@ -99,6 +95,8 @@ def under(
         raise UsageError(
             f"--weather '{weather}': neither static nor live, and no file of that name"
         )
+    from apples.agent.information.sky import read_weather  # noqa: PLC0415 - loads the sensors
+
     return information.under(read_weather(weather), source=weather)
 
 
@@ -135,6 +133,8 @@ def _check_names(
 
 def at_a_glance(information: InformationPool, others: Others = elsewhere) -> InformationPool:
     """Return the pool under the weather of a moment while an application runs: measured as briefly as can be."""
+    from apples.agent.information.sky import GLANCE  # noqa: PLC0415 - loads the sensors
+
     return under_live_weather(information, others, rounds=GLANCE)
 
 
@@ -142,9 +142,14 @@ def under_live_weather(
     information: InformationPool,
     others: Others = elsewhere,
     talk: Talk = unheard,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
 ) -> InformationPool:
     """Return the pool under this moment's weather, of so many rounds, and with what is remembered by now."""
+    # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
+    from apples.agent.information.service import service_settings  # noqa: PLC0415
+    from apples.agent.information.sky import ROUNDS, Skies  # noqa: PLC0415
+    from apples.launch.remote.preflight import preflight  # noqa: PLC0415
+
     template, hosts = information.template, information.hosts
     refused = information.specifications.constraints.refusal
     abroad = [host for host in others(hosts) if refused(host.name, host.site) is None]
@@ -156,7 +161,7 @@ def under_live_weather(
                 talk(f"warning: {name} cannot be used: {one.refusal}")
         return seen
 
-    skies = Skies(hosts, service_settings(), abroad, look, talk, rounds)
+    skies = Skies(hosts, service_settings(), abroad, look, talk, rounds or ROUNDS)
     return replace(
         information,
         conditions=skies.conditions(),

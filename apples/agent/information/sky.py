@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from apples.agent.conditions import Conditions, listed
-from apples.agent.information.abroad import Abroad, Talk, unheard
-from apples.agent.information.elsewhere import is_here
+from apples.agent.information.abroad import Abroad
+from apples.agent.information.elsewhere import Talk, is_here, unheard
 from apples.agent.information.service import ServiceSettings, ask, by_names_of, joined
 from apples.errors import LaunchError, UsageError
 from apples.launch.remote.fitness import Fitness

@@ -4,19 +4,19 @@ Read `blocked` (equal strips), `linear` (the paper's linear system), `time_balan
 whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts and sites).
 """
 
-from collections.abc import Mapping
-
 from apples.agent.planner import Planner
 from apples.agent.planners.blocked import equal_strips
-from apples.agent.planners.linear import linear
-from apples.agent.planners.milp import milp
 from apples.agent.planners.time_balancing import balanced, time_balancing
+from apples.plugins import Catalogue
 
-PLANNERS: Mapping[str, Planner] = {
-    "time_balancing": time_balancing,
-    "linear": linear,
-    "milp": milp,
-    "blocked": equal_strips,
-}
+PLANNERS: Catalogue[Planner] = Catalogue(
+    {
+        "time_balancing": "apples.agent.planners.time_balancing:time_balancing",
+        "linear": "apples.agent.planners.linear:linear",
+        "milp": "apples.agent.planners.milp:milp",
+        "blocked": "apples.agent.planners.blocked:equal_strips",
+    }
+)
+"""What ``--planner`` may name; SciPy and PuLP are loaded with the planner that needs them."""
 
-__all__ = ["PLANNERS", "balanced", "equal_strips", "linear", "milp", "time_balancing"]
+__all__ = ["PLANNERS", "balanced", "equal_strips", "time_balancing"]

@@ -5,32 +5,17 @@ machines), `slurm` (a cluster with a queue), then `recording`
 (starts nothing: plans, dry runs, tests).
 """
 
-from collections.abc import Mapping
-
 from apples.launch.actuator import Actuator
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.actuators.malleable import MalleableActuator, MalleableExecution
-from apples.launch.actuators.recording import RecordingActuator, RecordingExecution
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.slurm.script import SlurmOptions
+from apples.plugins import Catalogue
 
-ACTUATORS: Mapping[str, type[Actuator]] = {
-    "local": LocalActuator,
-    "ssh": SshActuator,
-    "slurm": SlurmActuator,
-    "recording": RecordingActuator,
-}
-"""What ``--actuator`` may name."""
+ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
+    {
+        "local": "apples.launch.actuators.local:LocalActuator",
+        "ssh": "apples.launch.actuators.ssh:SshActuator",
+        "slurm": "apples.launch.actuators.slurm:SlurmActuator",
+        "recording": "apples.launch.actuators.recording:RecordingActuator",
+    }
+)
+"""What ``--actuator`` may name; each is loaded when it is asked for."""
 
-__all__ = [
-    "ACTUATORS",
-    "LocalActuator",
-    "MalleableActuator",
-    "MalleableExecution",
-    "RecordingActuator",
-    "RecordingExecution",
-    "SlurmActuator",
-    "SlurmOptions",
-    "SshActuator",
-]
+__all__ = ["ACTUATORS"]

@@ -24,6 +24,26 @@ RESOLVE_SECONDS = 1.9
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a host must have besides MPI.
+
+    Attributes
+    ----------
+    modules, commands
+        What implementations require; a host without one still does for others.
+    programs
+        Paths that must exist there, or their names in the host's directory.
+    probe
+        Name of the module that goes along to describe the host's CPUs; empty: nobody asks.
+    """
+
+    modules: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    probe: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One check: what was found, and what to do about it where it is not ok."""
 

@@ -7,12 +7,12 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import is_number
 from apples.launch.remote.ask import Question, ask
-from apples.launch.remote.fitness import Finding, Fitness, judge
+from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
 from apples.launch.remote.resolving import numbers
 from apples.resources import Host, HostList
 
@@ -21,26 +21,6 @@ LOOK_SECONDS = 5.5
 BUSY_SECONDS = 6.0
 """More for a host that has begun to answer: it is not dead but busy."""
 LOOK = "apples.launch.remote.look"
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a host must have besides MPI.
-
-    Attributes
-    ----------
-    modules, commands
-        What implementations require; a host without one still does for others.
-    programs
-        Paths that must exist there, or their names in the host's directory.
-    probe
-        Name of the module that goes along to describe the host's CPUs; empty: nobody asks.
-    """
-
-    modules: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    probe: str = ""
 
 
 def preflight(

@@ -12,7 +12,8 @@ from apples import Host, HostList, LaunchError, Network, read_host_list
 from apples.agent.information import elsewhere, history, is_here
 from apples.agent.information.abroad import Abroad
 from apples.agent.information.spreading import shared, spread
-from apples.launch.remote.preflight import Needs, preflight
+from apples.launch.remote.fitness import Needs
+from apples.launch.remote.preflight import preflight
 from apples.launch.remote.session import SensorSession
 from nws import Forecast, Measurement, SeriesName, Weather
 

@@ -8,7 +8,8 @@ from worlds import pool
 
 from apples.agent.conditions import Conditions, excess_of, shortfall_of
 from apples.agent.coordinator import Coordinator
-from apples.agent.information import Skies, service_settings
+from apples.agent.information.service import service_settings
+from apples.agent.information.sky import Skies
 from apples.resources import Host, HostList, Network
 from blueprints import minimum_execution_time
 from nws import Forecast, Interval, Measurement, SeriesName, Weather

@@ -8,7 +8,7 @@ from oracles import best_of_all_ordered_subsets
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent.planners import linear
+from apples.agent.planners.linear import linear
 from apples.agent.selector import DISTANCES, ResourceSelector
 from blueprints import all_resources, blocked, minimum_execution_time, single_host
 

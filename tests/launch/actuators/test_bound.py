@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from apples.errors import LaunchError
-from apples.launch.actuators import SlurmActuator, SshActuator
+from apples.launch.actuators.slurm import SlurmActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.launch.slurm.placing import places
 from apples.schedule import Allocation, Schedule
 from apples.topology import probe

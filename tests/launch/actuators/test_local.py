@@ -8,7 +8,7 @@ import pytest
 from apples.errors import ApplicationError, LaunchError
 from apples.launch import hydra, quota
 from apples.launch.actuator import Outcome, Progress
-from apples.launch.actuators import LocalActuator
+from apples.launch.actuators.local import LocalActuator
 from apples.launch.quota import writable
 from apples.schedule import Allocation, Schedule
 

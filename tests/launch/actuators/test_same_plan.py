@@ -5,7 +5,9 @@ import json
 import pytest
 
 from apples import load_information
-from apples.launch.actuators import LocalActuator, SlurmActuator, SshActuator
+from apples.launch.actuators.local import LocalActuator
+from apples.launch.actuators.slurm import SlurmActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.schedule import Allocation, Schedule
 
 HOSTS = """

@@ -13,9 +13,12 @@ from apples.agent.coordinator import Coordinator
 from apples.agent.information import load_information
 from apples.agent.waiting import after_waiting
 from apples.errors import ApplicationError, DeadlineError, LaunchError
-from apples.launch.actuators import LocalActuator, SlurmActuator, SlurmOptions, SshActuator
+from apples.launch.actuators.local import LocalActuator
+from apples.launch.actuators.slurm import SlurmActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.launch.sample import example_folder
 from apples.launch.slurm import client
+from apples.launch.slurm.script import SlurmOptions
 from apples.schedule import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm]
@@ -223,7 +226,7 @@ AGENT = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from apples.launch.actuators import SlurmActuator
+from apples.launch.actuators.slurm import SlurmActuator
 from apples.agent.information import load_information
 from apples.schedule import Allocation, Schedule
 files = [Path({folder!r}) / f"{{n}}.toml" for n in ("hosts", "template", "user")]

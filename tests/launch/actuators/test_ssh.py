@@ -7,7 +7,7 @@ import pytest
 
 from apples import Coordinator, load_information
 from apples.agent.verification import sequential
-from apples.launch.actuators import SshActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.schedule import Allocation, Schedule
 from blueprints import blocked
 

@@ -9,8 +9,8 @@ import sshd as own
 from apples import Host, HostList, Network, read_host_list
 from apples.launch.remote.addresses import is_number
 from apples.launch.remote.ask import Answer, Question, ask
-from apples.launch.remote.fitness import judge, own_version
-from apples.launch.remote.preflight import Needs, address_towards, preflight
+from apples.launch.remote.fitness import Needs, judge, own_version
+from apples.launch.remote.preflight import address_towards, preflight
 from apples.launch.remote.resolving import numbers
 from apples.launch.remote.ssh import Reach
 
