@@ -19,7 +19,6 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 PACKAGES = ("apples", "nws", "hat", "blueprints")
@@ -94,35 +93,38 @@ def arrows(modules: dict[str, Module]) -> set[tuple[str, str]]:
     }
 
 
-def floors(pairs: set[tuple[str, str]]) -> int:
-    """Return how many floors the rooms stand on; rooms in a circle share one."""
-    below = defaultdict(set)
+def below(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return by room all rooms that it rests on, by whatever way; itself where it stands in a circle."""
+    direct: dict[str, set[str]] = defaultdict(set)
     for above, under in pairs:
-        below[above].add(under)
-
-    @cache
-    def height(one: str) -> int:
-        return 1 + max((height(b) for b in below[one]), default=0)
-
-    sys.setrecursionlimit(10_000)
-    return max((height(one) for one in list(below)), default=1)
+        direct[above].add(under)
+    found: dict[str, set[str]] = {}
+    for one in list(direct):
+        seen: set[str] = set()
+        waiting = [one]
+        while waiting:
+            for room_below in direct[waiting.pop()] - seen:
+                seen.add(room_below)
+                waiting.append(room_below)
+        found[one] = seen
+    return defaultdict(set, found)
 
 
 def circles(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the pairs of rooms that import each other, by whatever way."""
-    below = defaultdict(set)
-    for above, under in pairs:
-        below[above].add(under)
+    """Return the pairs of rooms of which each rests on the other."""
+    reach = below(pairs)
+    return sorted((a, b) for a, b in pairs if a < b and a in reach[b])
 
-    def reaches(start: str, goal: str) -> bool:
-        seen, todo = set(), [start]
-        while todo:
-            for one in below[todo.pop()] - seen:
-                seen.add(one)
-                todo.append(one)
-        return goal in seen
 
-    return sorted((a, b) for a, b in pairs if a < b and reaches(b, a))
+def floors(pairs: set[tuple[str, str]]) -> int:
+    """Return how many floors the rooms stand on; only of rooms without circles."""
+    reach = below(pairs)
+    height: dict[str, int] = {}
+    for one in sorted(
+        {name for pair in pairs for name in pair}, key=lambda name: len(reach[name])
+    ):
+        height[one] = 1 + max((height[under] for under in reach[one]), default=0)
+    return max(height.values(), default=1)
 
 
 def meanings(modules: dict[str, Module]) -> dict[str, list[str]]:
@@ -238,6 +240,22 @@ def behind_front_doors(repository: Path, modules: dict[str, Module]) -> dict[str
     return found
 
 
+def drawing(pairs: set[tuple[str, str]]) -> str:
+    """Return who imports whom as a graph in the DOT language, without what a longer way implies."""
+    reach = below(pairs)
+    direct = sorted(
+        (above, under)
+        for above, under in pairs
+        if not any(under in reach[other] for other in reach[above] - {above, under})
+    )
+    lines = ["// Made by: python benchmarks/house.py --draw", "digraph rooms {", "  rankdir=TB;"]
+    lines += ['  node [shape=box, style=rounded, fontname="sans-serif", fontsize=11];']
+    for name in sorted({name for pair in pairs for name in pair}):
+        lines.append(f'  "{name}" [label="{name.removeprefix("apples.")}"];')
+    lines += [f'  "{above}" -> "{under}";' for above, under in direct]
+    return "\n".join([*lines, "}", ""])
+
+
 PLAN = """
 import sys, json
 ours = ("apples", "nws", "hat", "blueprints")
@@ -315,7 +333,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--repository", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--draw", action="store_true", help="print who imports whom, in DOT")
     options = parser.parse_args()
+    if options.draw:
+        print(drawing(arrows(read(options.repository.resolve()))), end="")
+        return
     found = house(options.repository.resolve())
     if options.json:
         print(json.dumps(found, indent=1))
