@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from apples.storage.folder import Folder
 from apples.testing.faulty_folder import Faults, FaultyFolder
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.server import Server
-from apples.topology.folder import Folder
 from apples.topology.isolation.cpuset_v1 import CpusetV1
 from apples.topology.isolation.dry_run import DryRun
 

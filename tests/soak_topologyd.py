@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "topology"))
+sys.path.insert(0, str(Path(__file__).parent / "storage"))
 
 import test_folder
 import test_recovery
@@ -26,15 +27,15 @@ from bad_jobs import BAD_JOBS, Started
 from daemons import CPUSETS, Daemon, quick_folder
 
 from apples.errors import ApplesError
+from apples.storage.folder import Folder
+from apples.storage.journal import JournalError
 from apples.topology import CpuSet, Refusal, synthetic
 from apples.topology.cpus import NO_CPUS
 from apples.topology.daemon.job import Job
-from apples.topology.daemon.journal import JournalError
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.daemon.sharing import arrive, leave, violations
 from apples.topology.daemon.state import taken
-from apples.topology.folder import Folder
 from apples.topology.isolation.probe import find_fence
 
 SKIPPED = 77

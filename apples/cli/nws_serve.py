@@ -11,7 +11,7 @@ import typer
 import nws
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
-from apples.storage import state
+from apples.storage import documents, state
 from nws import Retention, TakenError, TokenFile, TokenFileError
 
 
@@ -97,7 +97,7 @@ def _run(home: Path, listen: nws.Listen, station: dict[str, Any], period: float)
     url = home / "url"
 
     def started() -> None:
-        state.replace(url, f"{serving.url}\n")
+        documents.replace(url, f"{serving.url}\n")
         say(f"nws serve: {serving.url}, kept in {home}, token in {home / 'token'}")
 
     try:

@@ -13,12 +13,12 @@ import nws
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
+from apples.storage.folder import Folder
 from apples.topology import CpuSet, Topology, load_topology
 from apples.topology.daemon.client import SYSTEM_SOCKET, TopologyClient, default_socket, fresh_id
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.server import SOCKET, Server, Tls
-from apples.topology.folder import Folder
 from apples.topology.isolation.probe import LADDER, find_fence, probe
 from apples.topology.live import live_topology
 

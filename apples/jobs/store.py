@@ -8,7 +8,7 @@ dead. A record that cannot be read does not stop the others.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import re
@@ -21,7 +21,7 @@ from typing import Any
 
 from apples.errors import UsageError
 from apples.malleable.control import SECRET_BYTES
-from apples.storage import state
+from apples.storage import documents, state
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
@@ -85,18 +85,19 @@ class StoredJob:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Replace the record; durable when this returns."""
-        state.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
+        documents.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
 
     def write_result(self, document: Mapping[str, Any]) -> None:
         """Keep the document of the run."""
-        state.replace(self.result, json.dumps(document, indent=1, allow_nan=False))
+        documents.replace(self.result, json.dumps(document, indent=1, allow_nan=False))
 
     # ---------------------------------------------------------------------- supervisor
     @contextmanager
     def supervising(self) -> Iterator[None]:
         """Hold the job's lock: be its supervisor."""
         with (self.folder / "lock").open("a+") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not documents.lock(stream.fileno(), 0.0):
+                raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
             stream.truncate(0)
             stream.write(str(os.getpid()))
             stream.flush()
@@ -105,11 +106,7 @@ class StoredJob:
     def supervised(self) -> bool:
         """Whether the supervisor lives."""
         with (self.folder / "lock").open("a+") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-        return False
+            return not documents.lock(stream.fileno(), 0.0, shared=True)
 
     def supervisor(self) -> int:
         """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
@@ -125,20 +122,8 @@ class StoredJob:
 
     def until_over(self, seconds: float | None = None) -> bool:
         """Wait until the supervisor has ended; whether it has within `seconds`."""
-        deadline = None if seconds is None else time.monotonic() + seconds
         with (self.folder / "lock").open("a+") as stream:
-            if deadline is None:
-                fcntl.flock(stream, fcntl.LOCK_SH)
-                return True
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except OSError:
-                    if time.monotonic() >= deadline:
-                        return False
-                    time.sleep(0.02)
-                else:
-                    return True
+            return documents.lock(stream.fileno(), seconds, shared=True)
 
 
 def folder() -> Path:
@@ -167,7 +152,7 @@ def create(order: Mapping[str, Any], name: str) -> StoredJob:
         handle = os.open(path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
-    state.replace(path / "order.json", json.dumps(order, indent=1))
+    documents.replace(path / "order.json", json.dumps(order, indent=1))
     job.write(first_record(job.id, name))
     return job
 

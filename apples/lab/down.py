@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from apples.errors import LaunchError
-from apples.lab import cgroups, locking, record
+from apples.lab import cgroups, record
 from apples.lab.commands import run
 from apples.lab.journal import FILE as JOURNAL
-from apples.lab.journal import Journal
+from apples.lab.journal import LabJournal, held
 
 END_SECONDS = 10.0
 
@@ -30,7 +30,7 @@ def down(folder: Path) -> None:
         Somebody else is taking it up or down at this moment; or something cannot be removed, and is
         named: then the journal stays, for the next attempt.
     """
-    with contextlib.suppress(FileNotFoundError), locking.held(folder):
+    with contextlib.suppress(FileNotFoundError), held(folder):
         undo(folder)
     with contextlib.suppress(OSError):
         record.labs().rmdir()
@@ -38,7 +38,7 @@ def down(folder: Path) -> None:
 
 def undo(folder: Path) -> None:
     """Undo the steps of a lab whose lock is held, newest first."""
-    steps = list(Journal(folder).steps())
+    steps = list(LabJournal(folder).steps())
     _end(steps)
     left = [f"{kind} {name}" for kind, name in steps if not _undone(kind, name)]
     if left:

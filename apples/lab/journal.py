@@ -1,23 +1,32 @@
 """The journal of a lab: each step that changes the machine is on disk before it is taken.
 
 A lab that was killed half-way up is taken down from this file. A step that was written and never taken
-costs nothing: undoing what is not there is no error.
+costs nothing: undoing what is not there is no error. One process at a time takes a lab up or down: it holds
+the lock of the lab's directory.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
-FILE = "journal.jsonl"
-KINDS = ("processes", "cgroup", "delegated", "link", "directory")
+from apples.errors import LaunchError
+from apples.storage import documents
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal, Record, parse
+
+FILE: Final = "journal.jsonl"
+SCHEMA: Final = "apples.lab-journal/1"
+KINDS: Final = ("processes", "cgroup", "delegated", "link", "directory")
 """What a step can leave behind: marked processes, a cgroup, a controller switched on, a network
 interface, a directory."""
+PATIENCE_SECONDS: Final = 5.0
 
 
-class Journal:
+class LabJournal:
     """The steps of one lab, in the order they were taken.
 
     Parameters
@@ -39,22 +48,59 @@ class Journal:
         name
             By which it is undone: a mark, a path, an interface.
         """
-        line = json.dumps([kind, name]) + "\n"
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(line)
-            stream.flush()
-            os.fsync(stream.fileno())
+        step: Record = {"kind": kind, "name": name}
+        with Folder.open(self.path.parent, links=True) as folder:
+            journal = Journal(folder, SCHEMA, FILE)
+            try:
+                found = journal.recover()
+                if journal.whole:
+                    journal.append(step)
+                else:
+                    journal.rewrite([*found.records, step])
+            finally:
+                journal.close()
 
     def steps(self) -> Iterator[tuple[str, str]]:
         """Yield the steps, newest first; a line that was torn by a crash was never acted upon."""
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            data = self.path.read_bytes()
         except FileNotFoundError:
             return
-        for line in reversed(lines):
-            try:
-                kind, name = json.loads(line)
-            except ValueError:
-                continue
-            if kind in KINDS and isinstance(name, str):
+        records, _, _ = parse(data)
+        found = [(record.get("kind"), record.get("name")) for record in records]
+        for kind, name in reversed(found or _unsealed(data)):
+            if kind in KINDS and isinstance(kind, str) and isinstance(name, str):
                 yield kind, name
+
+
+@contextmanager
+def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+    """Hold the lock of a lab's directory while inside.
+
+    Raises
+    ------
+    LaunchError
+        Another process holds it all the time. Transient.
+    FileNotFoundError
+        There is no such directory.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(documents.locked(folder, patience, directory=True))
+        except BlockingIOError:
+            raise LaunchError(
+                f"lab '{folder.name}': another process is taking it up or down"
+            ) from None
+        yield
+
+
+def _unsealed(data: bytes) -> list[tuple[object, object]]:
+    """Return the steps of a journal as labs wrote it before its lines had checksums: ``[kind, name]``."""
+    found: list[tuple[object, object]] = []
+    for line in data.splitlines():
+        try:
+            kind, name = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        found.append((kind, name))
+    return found

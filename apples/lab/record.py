@@ -16,7 +16,7 @@ from typing import Any
 from apples.errors import UsageError
 from apples.lab import enter
 from apples.lab.journal import FILE as JOURNAL
-from apples.storage import state
+from apples.storage import documents, state
 
 FILE = "lab.json"
 MARK = "APPLES_LAB"
@@ -123,7 +123,7 @@ def identity(folder: Path) -> str:
 
 def write(lab: Lab) -> None:
     """Write a lab's record; it is whole or not there."""
-    state.replace(Path(lab.folder) / FILE, json.dumps(asdict(lab), indent=1))
+    documents.replace(Path(lab.folder) / FILE, json.dumps(asdict(lab), indent=1))
 
 
 def read(folder: Path) -> Lab | None:

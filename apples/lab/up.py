@@ -18,7 +18,6 @@ from apples.lab import (
     commands,
     competing,
     enter,
-    locking,
     machine,
     network,
     quoting,
@@ -30,7 +29,7 @@ from apples.lab import (
 from apples.lab.document import HEAD, LabDocument, read_lab_file
 from apples.lab.down import undo
 from apples.lab.host_list import host_list
-from apples.lab.journal import FILE, Journal
+from apples.lab.journal import FILE, LabJournal, held
 from apples.lab.record import MARK, Lab, Machine
 
 READY_SECONDS = 20.0
@@ -69,7 +68,7 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
     folder = record.labs() / document.name
     quoting.require(folder, ssh=document.ssh, slurm=document.slurm)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locking.held(folder):
+    with held(folder):
         if (folder / FILE).exists():
             raise UsageError(
                 f"lab '{document.name}' is up, or was left half-way: apples lab down {document.name}"
@@ -89,7 +88,7 @@ class _Builder:
         self.identity = record.identity(folder)
         self.outer = f"al{self.identity}"
         self.sockets = Path("/run") / f"{cgroups.PREFIX}{self.identity}"
-        self.journal = Journal(folder)
+        self.journal = LabJournal(folder)
 
     def build(self, speeds: Speeds) -> Lab:
         """Take every step and return the lab."""

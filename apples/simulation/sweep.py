@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -20,6 +19,8 @@ from apples.errors import LaunchError, UsageError
 from apples.simulation.metrics import summary
 from apples.simulation.prepare import named, prepare
 from apples.simulation.sources import is_generated
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal, parse
 
 METRICS = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",
@@ -125,27 +126,35 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 class Results:
-    """A file of results, one JSON object a line; what is in it has been simulated."""
+    """A file of results, one JSON object a line; what is in it has been simulated.
+
+    Attributes
+    ----------
+    rows
+        Key of a cell -> its result.
+    skipped
+        Lines that are damaged, say cut off by a crash: their cells are simulated again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, dict[str, Any]] = {}
-        self.skipped = 0
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    row = json.loads(line)
-                    self.rows[row["key"]] = row
-                except (ValueError, KeyError, TypeError):
-                    self.skipped += 1  # a line cut off by a crash: its cell is simulated again
+        self._journal: Journal | None = None
+        data = path.read_bytes() if path.exists() else b""
+        records, problems, _ = parse(data, sealed=False)
+        rows = [row for row in records if isinstance(row.get("key"), str)]
+        self.rows = {row["key"]: row for row in rows}
+        self.skipped = len(problems) + len(records) - len(rows)
 
     def add(self, row: dict[str, Any]) -> None:
         """Write a result to the disk; once this returns it survives a crash."""
-        damaged = self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if damaged else "") + json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if self._journal is None:
+            folder = Folder.open(self.path.absolute().parent, links=True)
+            self._journal = Journal(folder, "", self.path.name)
+            self._journal.recover()
+        if self._journal.whole:
+            self._journal.append(row)
+        else:
+            self._journal.rewrite([*self.rows.values(), row])
         self.rows[row["key"]] = row
 
 

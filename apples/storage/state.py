@@ -7,18 +7,17 @@ reported, and never stops the start.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+
+from apples.storage.documents import locked, replace
 
 Document = dict[str, Any]
 
@@ -102,27 +101,5 @@ def _warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr)  # noqa: T201 - talk
 
 
-def replace(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees the old or the new file, whatever happens."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-
-
-@contextmanager
-def _lock(name: str) -> Iterator[None]:
-    with (directory() / f".{name}.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def _lock(name: str) -> AbstractContextManager[None]:
+    return locked(directory() / f".{name}.lock")

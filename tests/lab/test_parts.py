@@ -16,7 +16,7 @@ from apples.lab import LabDocument, cgroups, host_list, network, record, secure_
 from apples.lab.cgroups import Group, Hierarchy
 from apples.lab.document import HostEntry
 from apples.lab.down import down
-from apples.lab.journal import Journal
+from apples.lab.journal import LabJournal
 from apples.lab.record import Machine, identity
 from apples.lab.slurm import configuration
 from apples.resources import HostListDocument
@@ -152,12 +152,17 @@ def test_a_group_is_recorded_before_it_is_made_and_a_refusal_names_its_file(tmp_
 
 
 def test_a_torn_line_of_the_journal_is_passed_over(tmp_path):
-    journal = Journal(tmp_path)
+    journal = LabJournal(tmp_path)
     journal.record("link", "al0")
     journal.record("cgroup", "/cg/x")
     with journal.path.open("a") as stream:
         stream.write('["directory", "/etc')
     assert list(journal.steps()) == [("cgroup", "/cg/x"), ("link", "al0")]
+
+
+def test_a_journal_from_before_lines_had_checksums_is_read(tmp_path):
+    LabJournal(tmp_path).path.write_text('["link", "al0"]\n["cgroup", "/cg/x"]\n["directory", "/e')
+    assert list(LabJournal(tmp_path).steps()) == [("cgroup", "/cg/x"), ("link", "al0")]
 
 
 def test_slow_links_are_what_the_host_list_says():
@@ -208,7 +213,7 @@ def test_a_lab_that_is_only_half_way_up_is_no_lab(tmp_path, monkeypatch):
         record.find(None)
     folder = record.labs() / "x"
     folder.mkdir(parents=True)
-    Journal(folder).record("link", "al0")
+    LabJournal(folder).record("link", "al0")
     with pytest.raises(UsageError, match="half-way up: apples lab down x"):
         record.find(None)
     with pytest.raises(UsageError, match="no lab 'y'"):
@@ -222,7 +227,7 @@ def test_a_lab_whose_directory_is_half_removed_is_still_known_by_name(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = record.labs() / "small"
     (folder / "slurm").mkdir(parents=True)
-    Journal(folder).record("directory", str(tmp_path / "sockets"))
+    LabJournal(folder).record("directory", str(tmp_path / "sockets"))
     for name in (*"abcdefghijklmnopqrstuvwxyz", "slurm/munge.key"):
         (folder / name).write_text("secret")
     real, removed = os.unlink, []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.storage import state
+from apples.storage import documents, state
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ class Faults:
 
     CALLS = (
         (os, "mkdir"), (os, "fsync"), (os, "open"), (os, "close"), (os, "replace"), (os, "rename"),
-        (state.fcntl, "flock"), (state.tempfile, "mkstemp"), (Path, "replace"), (Path, "mkdir"),
+        (documents.fcntl, "flock"), (documents.tempfile, "mkstemp"), (Path, "replace"), (Path, "mkdir"),
     )  # fmt: skip
 
     def __init__(self, monkeypatch, at, act):

@@ -11,9 +11,9 @@ import pytest
 from bad_jobs import BAD_JOBS
 from daemons import CPUSETS, needs_cpusets
 
+from apples.storage.folder import Folder
 from apples.topology import CpuSet
 from apples.topology.fence import FenceError, Guarantee, Pen
-from apples.topology.folder import Folder
 from apples.topology.isolation.affinity import MARK, Affinity
 from apples.topology.isolation.brakes import FreezerBrake, UnifiedBrake
 from apples.topology.isolation.cpuset_v1 import CpusetV1

@@ -10,15 +10,15 @@ import pytest
 from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal
 from apples.testing.faulty_folder import KILL, Faults, FaultyFolder
 from apples.topology import synthetic
 from apples.topology.daemon.desk import Desk
-from apples.topology.daemon.journal import Journal
-from apples.topology.daemon.node import Node
+from apples.topology.daemon.node import JOURNAL, Node
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.daemon.sharing import violations
-from apples.topology.folder import Folder
 from apples.topology.isolation.cpuset_v1 import CpusetV1
 
 MACHINE = synthetic("package:2 core:4 pu:1")
@@ -278,7 +278,7 @@ def test_after_a_reboot_nobody_has_anything(places):
     asyncio.run(fill())
     shutil.rmtree(home / "cpusets")
     with Folder.open(home / "state") as folder:
-        journal = Journal(folder)
+        journal = Journal(folder, JOURNAL)
         journal.recover()
         journal.append({"do": "boot", "boot": "another"})
         journal.close()

@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.errors import ApplesError
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.daemon.job import Job, JobState
-from apples.topology.daemon.journal import Journal
 from apples.topology.daemon.options import Options
 from apples.topology.daemon.state import NodeState, Record, taken
 from apples.topology.fence import Fence, FenceError, Guarantee
-from apples.topology.folder import Folder
 from apples.topology.machine import Topology
 
 MOST_PROBLEMS: Final = 200
+JOURNAL: Final = "apples.topologyd-journal/1"
+"""Schema of the daemon's journal."""
 SLACK: Final = 1000
 """Records beyond those of the state after which the journal is written anew."""
 
@@ -66,7 +68,7 @@ class Node:
         self.options = options or Options()
         self.clock = clock
         self.state = NodeState()
-        self.journal = Journal(folder)
+        self.journal = Journal(folder, JOURNAL)
         self.mark = sha256(folder.name.encode()).hexdigest()[:8]
         self.guarantees: dict[str, Guarantee] = {}
         self.problems: list[str] = []

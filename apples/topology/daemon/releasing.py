@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from apples.errors import LaunchError
+from apples.storage.journal import JournalError
 from apples.topology.daemon.job import Job, JobState, Until
-from apples.topology.daemon.journal import JournalError
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.recovery import adopt_orphans

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import socket
@@ -16,11 +15,12 @@ from typing import Final
 
 import nws
 from apples.errors import LaunchError, UsageError
+from apples.storage.documents import lock
+from apples.storage.folder import Folder
 from apples.topology.daemon.connections import FIRST_SECONDS, Connection, peer
 from apples.topology.daemon.desk import Desk
 from apples.topology.daemon.node import Node
 from apples.topology.daemon.protocol import Caller
-from apples.topology.folder import Folder
 from apples.wire.json_lines import LONGEST_LINE
 
 MOST_CONNECTIONS: Final = 512
@@ -220,9 +220,7 @@ def check_private(folder: Folder) -> None:
 
 def _locked(state: Folder) -> int:
     descriptor = state.open_file("lock", os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not lock(descriptor, 0.0):
         os.close(descriptor)
         raise LaunchError(f"{state.name}: another apples topologyd is running on it") from None
     return descriptor

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from apples.topology.folder import Folder
+from apples.storage.folder import Folder
 from apples.topology.isolation.signals import signal_members
 
 FREEZE_SECONDS = 0.5

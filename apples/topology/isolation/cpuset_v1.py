@@ -13,9 +13,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import ClassVar
 
+from apples.storage.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.fence import NAME, Guarantee, Pen
-from apples.topology.folder import Folder
 from apples.topology.isolation.brakes import Brake, SignalBrake, members, remove_group
 from apples.topology.isolation.cpusets import Cpusets, partial_sets, refusal
 

@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import ClassVar
 
+from apples.storage.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.fence import NAME, FenceError, Guarantee, Pen
-from apples.topology.folder import Folder
 from apples.topology.isolation.brakes import UnifiedBrake
 from apples.topology.isolation.cpusets import Cpusets, partial_sets, refusal
 

@@ -6,9 +6,9 @@ import errno
 import os
 from collections.abc import Callable
 
+from apples.storage.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.fence import Fence, FenceError, Pen
-from apples.topology.folder import Folder
 from apples.topology.isolation.brakes import Brake
 from apples.topology.isolation.signals import place_threads
 

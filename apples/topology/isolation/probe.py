@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from apples.errors import LaunchError
+from apples.storage.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.fence import Fence, FenceError, Guarantee, Pen
-from apples.topology.folder import Folder
 from apples.topology.isolation.affinity import Affinity
 from apples.topology.isolation.brakes import Brake, FreezerBrake, UnifiedBrake
 from apples.topology.isolation.cpuset_v1 import CpusetV1

@@ -1,4 +1,5 @@
 import errno
+import json
 import shutil
 
 import pytest
@@ -6,9 +7,9 @@ from daemons import quick_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal, JournalError, encode, parse
 from apples.testing.faulty_folder import Faults, FaultyFolder
-from apples.topology.daemon.journal import Journal, JournalError, encode, parse
-from apples.topology.folder import Folder
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
 
@@ -16,7 +17,7 @@ RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
 def written(path, records=RECORDS):
     """A journal with these records; return its bytes."""
     with Folder.open(path) as folder:
-        journal = Journal(folder)
+        journal = Journal(folder, "apples.test/1")
         journal.recover()
         journal.rewrite([])
         for record in records:
@@ -27,7 +28,7 @@ def written(path, records=RECORDS):
 
 def recovered(path):
     with Folder.open(path) as folder:
-        journal = Journal(folder)
+        journal = Journal(folder, "apples.test/1")
         found = journal.recover()
         journal.close()
         return found
@@ -60,6 +61,49 @@ def test_a_cut_at_any_byte_keeps_all_whole_records():
         assert records in (RECORDS[:whole], RECORDS[: whole + 1])
 
 
+def test_records_that_are_appended_together_share_one_sync(tmp_path):
+    faults = Faults()
+    journal = Journal(FaultyFolder(Folder.open(tmp_path), faults), "apples.test/1")
+    journal.recover()
+    journal.rewrite([])
+    before = faults.changes.count("append")
+    journal.append(*RECORDS)
+    journal.close()
+    assert faults.changes.count("append") == before + 1
+    assert list(recovered(tmp_path).records) == RECORDS
+
+
+def test_another_programs_journal_is_refused_and_left_as_it_is(tmp_path):
+    data = written(tmp_path)
+    with Folder.open(tmp_path) as folder:
+        other = Journal(folder, "apples.other/2")
+        with pytest.raises(JournalError, match=r"apples\.test/1.*reads apples\.other/2"):
+            other.recover()
+    assert (tmp_path / "journal").read_bytes() == data
+    assert recovered(tmp_path).records
+
+
+def test_a_plain_journal_is_json_lines_and_loses_a_torn_one_alone(tmp_path):
+    with Folder.open(tmp_path) as folder:
+        journal = Journal(folder, "", "results.jsonl")
+        journal.recover()
+        journal.rewrite([RECORDS[0]])
+        journal.append(*RECORDS[1:])
+        journal.close()
+    path = tmp_path / "results.jsonl"
+    assert [json.loads(line) for line in path.read_text().splitlines()] == RECORDS
+    with path.open("a") as stream:
+        stream.write('{"key": "cut o')
+    with Folder.open(tmp_path) as folder:
+        journal = Journal(folder, "", "results.jsonl")
+        found = journal.recover()
+        assert (list(found.records), len(found.problems)) == (RECORDS, 1)
+        journal.rewrite(found.records)
+        journal.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == RECORDS
+    assert (tmp_path / "results.jsonl.bad-1").read_text().endswith("cut o")
+
+
 @given(st.binary(max_size=300))
 def test_bytes_that_nobody_wrote_are_no_records(data):
     records, _, _ = parse(data)
@@ -70,7 +114,7 @@ def test_a_damaged_journal_is_copied_aside_and_goes_on(tmp_path):
     data = written(tmp_path)
     (tmp_path / "journal").write_bytes(data[:50] + b"\0" + data[51:] + b"half a rec")
     with Folder.open(tmp_path) as folder:
-        journal = Journal(folder)
+        journal = Journal(folder, "apples.test/1")
         found = journal.recover()
         assert len(found.problems) >= 2
         assert not journal.whole
@@ -90,7 +134,7 @@ def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_recorded(error)
         home = quick_folder()
         faults = Faults(steps, error)
         folder = FaultyFolder(Folder.open(home), faults)
-        journal = Journal(folder)
+        journal = Journal(folder, "apples.test/1")
         kept, acknowledged = [], []
         try:
             journal.recover()

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from apples.topology.daemon.journal import Journal, JournalError
-from apples.topology.folder import DIRECTORY, Folder, walk
+from apples.storage.folder import DIRECTORY, Folder, walk
+from apples.storage.journal import Journal, JournalError
 
 SECRET = b"the user must not change this"
 
@@ -135,7 +135,7 @@ def test_a_racing_swapper_gets_nothing_written_through_its_links(places):
 
 def journal_in(folder):
     with folder.below("group") as group:
-        journal = Journal(group)
+        journal = Journal(group, "apples.test/1")
         try:
             journal.rewrite([{"do": "x"}])
             journal.append({"do": "y"})

@@ -72,9 +72,9 @@ class Folder:
         """Close it."""
         self.close()
 
-    def open_file(self, name: str, flags: int) -> int:
-        """Return a descriptor of a file below; one that is made is its owner's alone."""
-        return _open(self.descriptor, _checked(name), flags | os.O_CLOEXEC | os.O_NONBLOCK, MODE)
+    def open_file(self, name: str, flags: int, mode: int = MODE) -> int:
+        """Return a descriptor of a file below; one that is made is its owner's alone, unless `mode` says more."""
+        return _open(self.descriptor, _checked(name), flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
 
     def read(self, name: str) -> bytes:
         """Return what a file holds, at most 64 MiB of it; a pipe or device is refused."""

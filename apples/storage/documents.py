@@ -1,0 +1,87 @@
+"""What a durable store does with a single file: replace it whole, and hold its lock.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+RETRY_SECONDS: Final = 0.02
+
+
+def replace(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old or the new file, whatever happens.
+
+    The text is written beside, synced, and renamed, and the directory is synced: the new file is on the disk
+    when this returns. It is its owner's alone (0600).
+
+    Raises
+    ------
+    OSError
+        The file is as it was.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def lock(descriptor: int, seconds: float | None = None, *, shared: bool = False) -> bool:
+    """Lock an open file or directory; whether the lock was had within `seconds` (None: wait for it).
+
+    It is held until the descriptor is closed, so it goes with the process that holds it (flock(2)). Several
+    may hold a shared one.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    if seconds is None:
+        fcntl.flock(descriptor, kind)
+        return True
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(RETRY_SECONDS)
+        else:
+            return True
+
+
+@contextmanager
+def locked(path: Path, seconds: float | None = None, *, directory: bool = False) -> Iterator[None]:
+    """Hold the lock of a file, which is made if need be, or of a directory, while inside.
+
+    Raises
+    ------
+    BlockingIOError
+        Another has held it for all of `seconds` (None: wait for it). Transient.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY if directory else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        if not lock(descriptor, seconds):
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock", str(path))
+        yield
+    finally:
+        os.close(descriptor)
