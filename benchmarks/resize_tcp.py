@@ -99,7 +99,9 @@ def plain_send(comm, rank):
 
 def measure(folder, repeats):
     """Return seconds of each gathering, each spreading, and each plain Send."""
-    from apples import Coordinator, MalleableActuator, lab, load_information  # noqa: PLC0415
+    from apples import MalleableActuator, lab, load_information  # noqa: PLC0415
+    from apples.agent.launching import host_survey, launch_plan  # noqa: PLC0415
+    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415
     from apples.schedule import Allocation, Schedule  # noqa: PLC0415
 
     (folder / "lab.toml").write_text(LAB)
@@ -115,8 +117,9 @@ def measure(folder, repeats):
             (Allocation(ada, ROWS // 2, "default"), Allocation(bob, ROWS // 2, "default"))
         )
         one = Schedule((Allocation(ada, ROWS, "default"),))
-        actuator = MalleableActuator(through="ssh")
-        execution = Coordinator(pool, actuator).actuator.actuate(both, actuator.look(pool))
+        actuator = MalleableActuator(through=SshActuator())
+        known = pool.knowing(actuator.look(host_survey(pool)))
+        execution = actuator.actuate(launch_plan(both, known))
         gathered, spread = [], []
         for _ in range(repeats):
             time.sleep(2.0)

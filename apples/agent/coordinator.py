@@ -16,6 +16,7 @@ import numpy as np
 from apples.agent.deliberation import Deliberation
 from apples.agent.estimator import PerformanceEstimator, by_value, preferred
 from apples.agent.information import InformationPool
+from apples.agent.launching import host_survey, launch_plan
 from apples.agent.planner import Planner
 from apples.agent.planners import time_balancing
 from apples.agent.selector import ResourceSelector
@@ -276,12 +277,13 @@ class Coordinator(Tending):
         HostsUnfitError
             A host of it cannot be used as planned; `execute` plans again.
         """
-        seen = self.actuator.look(self._present)
+        found = self.actuator.look(host_survey(self._present))
+        seen = self._present.knowing(found) if found else self._present
         for one in estimate.schedule.allocations:
             if reason := seen.refusal(one.host, one.implementation):
                 raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
         self._present = seen
-        return self.actuator.actuate(estimate.schedule, seen)
+        return self.actuator.actuate(launch_plan(estimate.schedule, seen))
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
         """Yield the progress of an execution until it ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apples.agent.information import InformationPool
+from apples.agent.launching import launch_plan
 from apples.errors import VerificationError
 from apples.launch.actuators.local import LocalActuator
 from apples.resources import Host, HostList, Network
@@ -39,7 +40,7 @@ def sequential(information: InformationPool) -> Reference:
     host = Host("sequential", seconds_per_point=slowest, platform=platform)
     alone = information.among(HostList((host,), Network()))
     strip = Allocation(host, information.application.rows, alone.implementation(host))
-    with LocalActuator().actuate(Schedule((strip,)), alone) as execution:
+    with LocalActuator().actuate(launch_plan(Schedule((strip,)), alone)) as execution:
         outcome = execution.outcome()
     if outcome is None:
         raise VerificationError("the sequential run measured nothing")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from apples.agent.deliberation import Deliberation
 from apples.agent.estimator import by_value
 from apples.agent.information import InformationPool
+from apples.agent.launching import launch_plan
 from apples.errors import LaunchError
 from apples.launch.actuator import Actuator
 from apples.schedule import Estimate, Rejection
@@ -31,10 +32,12 @@ def after_waiting(
     ranked
         Best first, without waiting.
     """
+    if not actuator.queues:
+        return list(ranked)
     waited: list[Estimate] = []
     for place, estimate in enumerate(ranked[:MOST_ASKED]):
         try:
-            seconds = actuator.wait_seconds(estimate.schedule, information)
+            seconds = actuator.wait_seconds(launch_plan(estimate.schedule, information))
         except LaunchError as error:
             record.reject([Rejection(estimate.names, str(error), (0.0, 0.0), "queue")])
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,49 +10,30 @@ from typing import Annotated, Any
 import typer
 
 from apples.agent.conditions import listed
-from apples.agent.information import InformationPool, elsewhere, is_here
+from apples.agent.information import InformationPool, elsewhere
 from apples.agent.models import recall
 from apples.cli.deciding import settings_of
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
+from apples.launch.actuators import actuator_class
 from apples.launch.actuators.local import LocalActuator
-from apples.launch.actuators.malleable import MalleableActuator, Through
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.slurm.script import SlurmOptions
+from apples.launch.actuators.malleable import MalleableActuator
 from apples.resources import Host, HostList, read_host_list
 
 ActuatorName = Annotated[
     str | None,
     typer.Option(
-        "--actuator", help="local, ssh or slurm; local where all hosts are this machine."
+        "--actuator",
+        help="local, ssh, slurm, or your own as module:name; local where all hosts are this machine.",
     ),
 ]
 SlurmSettings = Annotated[
     list[str] | None,
     typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
 ]
-Make = Callable[[Path | None, Sequence[str]], Actuator]
 
 
-def _local(output: Path | None, _: Sequence[str]) -> Actuator:
-    return LocalActuator(output, save=output is not None)
-
-
-def _ssh(output: Path | None, _: Sequence[str]) -> Actuator:
-    return SshActuator(output, save=output is not None)
-
-
-def _slurm(output: Path | None, settings: Sequence[str]) -> Actuator:
-    options = SlurmOptions.of(settings_of(settings, "--slurm"))
-    return SlurmActuator(output, save=output is not None, options=options)
-
-
-THROUGH: tuple[Through, ...] = ("local", "ssh", "slurm")
-ACTUATORS: Mapping[Through, Make] = {"local": _local, "ssh": _ssh, "slurm": _slurm}
-
-
-def actuator_name(asked: str | None, hosts: Path) -> Through:
+def actuator_name(asked: str | None, hosts: Path) -> str:
     """Return the actuator to use: the one asked for, or local where that is all it can be.
 
     Raises
@@ -60,11 +41,9 @@ def actuator_name(asked: str | None, hosts: Path) -> Through:
     UsageError
         There is none of that name, or hosts are other machines and none was asked for.
     """
-    for name in THROUGH:
-        if asked == name:
-            return name
     if asked is not None:
-        raise UsageError(f"--actuator '{asked}': known are {', '.join(THROUGH)}")
+        actuator_class(asked)
+        return asked
     others = elsewhere(read_host_list(hosts))
     if others:
         names = listed(host.name for host in others)
@@ -72,25 +51,25 @@ def actuator_name(asked: str | None, hosts: Path) -> Through:
             f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
             "say --actuator ssh or slurm (or --actuator local to play them on this one)"
         )
-    return "local"
+    return LocalActuator.name
 
 
-def actuator_of(
-    name: Through, output: Path | None, slurm: Sequence[str] | None = None
-) -> Actuator:
+def actuator_of(name: str, output: Path | None, slurm: Sequence[str] | None = None) -> Actuator:
     """Return the actuator of that name."""
-    if slurm and name != "slurm":
+    kind = actuator_class(name)
+    if slurm and not kind.takes_options:
         raise UsageError(f"--slurm {slurm[0]}: is for --actuator slurm")
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--output {output}: {error.strerror}") from None
-    return ACTUATORS[name](output, slurm or ())
+    options = settings_of(slurm or (), "--slurm")
+    return kind.create(output, save=output is not None, options=options)
 
 
 def malleable_of(
-    name: Through, output: Path | None, information: InformationPool, what: str, **elastic: Any
+    name: str, output: Path | None, information: InformationPool, what: str, **elastic: Any
 ) -> Actuator:
     """Return the actuator of a job that is moved while it runs, through the actuator of that name.
 
@@ -109,7 +88,8 @@ def malleable_of(
             f"{what}: moves the application while it runs, and the template of "
             f"{information.template.name} does not say 'malleable = true'"
         )
-    return MalleableActuator(output, save=output is not None, through=name, **elastic)
+    through = actuator_class(name).create(output, save=output is not None)
+    return MalleableActuator(output, save=output is not None, through=through, **elastic)
 
 
 def others_of(name: str, hosts: HostList) -> Sequence[Host]:
@@ -117,16 +97,12 @@ def others_of(name: str, hosts: HostList) -> Sequence[Host]:
 
     None for local; none for slurm, where a job has its CPUs to itself; for ssh all that are not here.
     """
-    if name in {"local", "slurm"}:
-        return ()
-    if name == "ssh":
-        return tuple(host for host in hosts if not is_here(host))
-    return elsewhere(hosts)
+    return actuator_class(name).sensed_hosts(hosts)
 
 
 def weather_of(name: str, weather: str) -> str:
     """Return the weather an actuator plans under: in a job the host list's values are the live ones."""
-    return "static" if name == "slurm" and weather == "live" else weather
+    return actuator_class(name).weather(weather)
 
 
 def remembering(information: InformationPool) -> InformationPool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from apples.agent.information import InformationPool, elsewhere, needs_of
+from apples.agent.launching import calibration_plan
 from apples.agent.model import SpeedFunction
 from apples.agent.models import store_speeds
 from apples.cli import deciding
@@ -16,6 +18,7 @@ from apples.errors import ApplesError, UsageError
 from apples.launch.calibrate import calibrate as measure
 from apples.launch.remote.preflight import preflight
 from apples.launch.seating import seat_alone
+from apples.launch.ssh import Seat
 from apples.resources import Host
 from apples.units import digits
 
@@ -107,7 +110,7 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Sp
         try:
             program = information.program(one.name)
             parameters = information.application.parameters
-            seat = seat_alone(host, one.name, information)
+            seat = _seat(host, one.name, information)
             points = measure(host, program, one.name, parameters, rows, seat=seat)
         except ApplesError as error:
             say(f"warning: {one.name} on {host.name}: {error}")
@@ -117,6 +120,14 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int]) -> Sp
             information.application.columns,
         )
     return speeds
+
+
+def _seat(host: Host, implementation: str, information: InformationPool) -> Seat | None:
+    """Return where one process on another machine runs; None where the host is this machine."""
+    if host.name not in information.looked_at:
+        return None
+    plan = calibration_plan(replace(host, slots=1), implementation, information)
+    return seat_alone(plan)
 
 
 def calibration_rows(information: InformationPool) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from apples.agent.coordinator import Blueprint, Coordinator
 from apples.agent.information import InformationPool
+from apples.agent.launching import host_survey
 from apples.cli import deciding
 from apples.cli.plan import decide
 from apples.launch.actuator import Actuator
@@ -57,7 +58,8 @@ def choose(
         raise refusal
     if coordinator.deliberation.policy is not None and not isinstance(starter, MalleableActuator):
         starter = moving()
-        seen = starter.look(coordinator.present) if looks else coordinator.present
-        if seen is not coordinator.present:
+        found = starter.look(host_survey(coordinator.present)) if looks else {}
+        if found:
+            seen = coordinator.present.knowing(found)
             return choose(name, method, seen, starter, moving, **options, looks=looks)
     return Choice(plan, coordinator, starter)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from apples.agent.doctor import examine, examine_hosts, examine_program
 from apples.cli import deciding
 from apples.cli.program import show, show_json
 from apples.errors import UsageError
-from apples.launch.doctor import examine, examine_hosts, examine_program
 from apples.resources import read_host_list
 from apples.views.hosts_text import hosts_document, hosts_text
 
@@ -45,7 +45,7 @@ def doctor(
             {"name": f.name, "status": f.status, "detail": f.detail, "cure": f.cure}
             for f in findings
         ]
-        show_json({"schema": "apples.launch.doctor/1", "checks": entries})
+        show_json({"schema": "apples.doctor/1", "checks": entries})
     else:
         for one in findings:
             show(f"{one.status:5} {one.name:8} {one.detail}")
@@ -69,7 +69,7 @@ def _program(template: Path, settings: dict[str, str], json: bool) -> int:
     checks = examine_program(template, settings)
     if json:
         entries = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
-        show_json({"schema": "apples.launch.doctor/1", "checks": entries})
+        show_json({"schema": "apples.doctor/1", "checks": entries})
     else:
         for one in checks:
             show(

@@ -44,7 +44,7 @@ def jobs(
         return 0
     documents = [face(one, ask=False) for one in store.jobs()]
     if json:
-        show_json({"schema": "apples.scheduling.jobs/1", "jobs": documents})
+        show_json({"schema": "apples.jobs/1", "jobs": documents})
         return 0
     for document in documents:
         show(_line(document))

@@ -14,6 +14,7 @@ import typer
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool, at_a_glance
+from apples.agent.launching import launch_plan
 from apples.agent.learning import check, remember
 from apples.agent.rescheduling import Tended
 from apples.agent.verification import Reference, sequential
@@ -257,7 +258,9 @@ def _show_dry_run(plan: deciding.Document, coordinator: Coordinator, json: bool)
     record = coordinator.deliberation
     if record.chosen is None or record.information is None:
         raise ApplicationError("nothing was chosen to run")
-    command = coordinator.actuator.command(record.chosen.schedule, coordinator.information)
+    command = coordinator.actuator.command(
+        launch_plan(record.chosen.schedule, coordinator.information)
+    )
     document = dry_document(plan, command)
     if json:
         show_json(document)

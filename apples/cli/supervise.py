@@ -37,7 +37,6 @@ from apples.cli.run import carry_out, same, starting
 from apples.errors import ApplesError, ApplicationError
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuator import Actuator, Execution, Outcome, Progress
-from apples.launch.slurm.looking import own_allocation
 
 WRITE_SECONDS = 0.2
 """How often, at most, the record is written while the job runs."""
@@ -104,7 +103,7 @@ class Supervisor:
             iterations=information.application.iterations, malleable=information.template.malleable,
         )  # fmt: skip
         fresh = partial(at_a_glance, others=others) if sky == "live" else same
-        if through == "slurm" and not own_allocation():
+        if choice.starter.queues:
             self._told({})  # it may be in the queue for days
         return carry_out(
             choice.plan,
@@ -127,9 +126,9 @@ class Supervisor:
 
     def _actuator(self, order: Record, information: InformationPool) -> Actuator:
         output, through = self._output(order), order["actuator"]
-        submits = through == "slurm" and not own_allocation()
-        if submits or not information.template.malleable:
-            return actuator_of(through, output, order["slurm"])
+        rigid = actuator_of(through, output, order["slurm"])
+        if rigid.queues or not information.template.malleable:
+            return rigid
         return malleable_of(
             through,
             output,

@@ -7,14 +7,18 @@ run ends. It trusts the application's own ``done`` and no exit code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from apples.agent.information import InformationPool
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.launch.events import HostTimes, Outcome, Progress
 from apples.launch.hydra import Command
+from apples.launch.plan import HostSurvey, LaunchPlan
+from apples.launch.remote.fitness import Fitness
+from apples.malleable.job_file import Place
+from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
 __all__ = ["Actuator", "Command", "Execution", "HostTimes", "Outcome", "Progress", "Resized"]
@@ -103,27 +107,100 @@ class Execution(ABC):
 
 
 class Actuator(ABC):
-    """Starts applications. Implementations say in one line which resource manager they speak to."""
+    """Starts applications through one launcher. A new launcher is a subclass in one file.
+
+    An implementation says in one line which launcher it speaks to, and must give `command` and `actuate`; the
+    other methods have an answer that is right for a launcher of this machine. `apples.testing.check_actuator`
+    runs the contract's checks on any implementation; ``--actuator`` takes ``module:name`` or ``file.py:name``.
+    """
+
+    name: ClassVar[str] = ""
+    """What ``--actuator`` calls it; empty where it is a user's own."""
+    takes_options: ClassVar[bool] = False
+    """Whether its site may want to be told something (``--slurm partition=NAME``)."""
+    reaches_other_machines: ClassVar[bool] = False
+    """Whether a host of a plan may be another machine, with a launcher of its own there."""
+
+    @classmethod
+    def create(
+        cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
+    ) -> Actuator:
+        """Return an actuator as the command line wants one.
+
+        Parameters
+        ----------
+        output
+            Directory the program may write its files to.
+        save
+            Whether it is asked to keep its result there.
+        options
+            What the user wants the site to be told; given only where `takes_options`.
+
+        Raises
+        ------
+        UsageError
+            An option that the launcher does not know. Permanent.
+        """
+        del options
+        return cls(output, save=save)  # type: ignore[call-arg]  # the signature that an implementation has, or it overrides this
+
+    @classmethod
+    def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
+        """Return the hosts whose weather is measured over a connection of its own: none for this machine's."""
+        del hosts
+        return ()
+
+    @classmethod
+    def weather(cls, asked: str) -> str:
+        """Return the weather to plan under where the user asked for `asked`."""
+        return asked
+
+    @property
+    def queues(self) -> bool:
+        """Whether what it starts may wait in a queue before it runs."""
+        return False
 
     @abstractmethod
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
-        """Return what `actuate` would run; starts and writes nothing."""
+    def command(self, plan: LaunchPlan) -> Command:
+        """Return what `actuate` would run, complete; starts and writes nothing.
 
-    def look(self, information: InformationPool) -> InformationPool:
-        """Return what is known after looking at hosts nobody has looked at yet; the same where none is new.
-
-        Hosts that cannot be used are found so before anything is started, and the plan is made again.
+        Raises
+        ------
+        LaunchError
+            The plan cannot be started by this launcher: no program, no such launcher here. Permanent.
         """
-        return information
 
-    def wait_seconds(self, schedule: Schedule, information: InformationPool) -> float:
-        """Return how long it is expected to take until the resources can be had; 0 where nobody queues."""
-        del schedule, information
+    def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
+        """Return what was found on hosts that nobody has looked at yet, by name; empty where none is new.
+
+        Called before a plan is carried out, so that hosts that cannot be used are left out of the plan
+        before anything is started. Takes bounded time, whatever hosts are dead.
+
+        Raises
+        ------
+        LaunchError
+            The launcher itself does not answer. Often transient.
+        """
+        del survey
+        return {}
+
+    def wait_seconds(self, plan: LaunchPlan) -> float:
+        """Return how long it is expected to take until the plan's resources can be had; 0 where `queues` is false.
+
+        Raises
+        ------
+        LaunchError
+            The launcher would never take such a job. Permanent for this plan.
+        """
+        del plan
         return 0.0
 
     @abstractmethod
-    def actuate(self, schedule: Schedule, information: InformationPool) -> Execution:
-        """Start the application; returns once every rank has its data in place (it said ``ready``).
+    def actuate(self, plan: LaunchPlan) -> Execution:
+        """Start the application and return once every rank has its data in place (the program said ``ready``).
+
+        A normal return guarantees that the program runs with the plan's strips in the plan's order, and that
+        it ends with this process at the latest, however that ends. After an error nothing of the run is left.
 
         Raises
         ------
@@ -132,3 +209,24 @@ class Actuator(ABC):
         ApplicationError
             The program started and refused its task. Permanent for this input.
         """
+
+    def check_movable(self) -> None:
+        """Refuse where no job can be moved while it runs.
+
+        Raises
+        ------
+        UsageError
+            It cannot, through this launcher or at this place. Permanent.
+        """
+        raise UsageError(
+            f"--actuator {self.name or type(self).__name__}: cannot move a job while it runs"
+        )
+
+    def places(self, plan: LaunchPlan) -> Sequence[Place]:
+        """Return every host that a malleable job may ever use, and how the job manager starts ranks there.
+
+        Called only after `check_movable`, with a plan whose program is malleable.
+        """
+        del plan
+        self.check_movable()
+        return ()

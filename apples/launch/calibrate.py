@@ -9,12 +9,12 @@ from apples.errors import ApplicationError
 from apples.launch import ssh
 from apples.launch.events import Calibration
 from apples.launch.hydra import Segment, command
+from apples.launch.plan import Parameters, calibrate_task
 from apples.launch.processes import job_name
 from apples.launch.remote.preflight import address_towards
 from apples.launch.run import Run
 from apples.launch.ssh import Seat
 from apples.launch.talk import Talk, to_stderr
-from apples.launch.task import Parameters, calibrate_task
 from apples.resources import Host
 
 CALIBRATION_SECONDS = 300.0

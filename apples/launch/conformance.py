@@ -11,8 +11,8 @@ from apples.errors import ApplesError, ApplicationError
 from apples.launch.calibrate import calibrate
 from apples.launch.events import Event, Outcome, Progress, Ready
 from apples.launch.hydra import Segment, command
+from apples.launch.plan import SCHEMA, Parameters
 from apples.launch.run import Run
-from apples.launch.task import SCHEMA, Parameters
 from apples.resources import Host
 
 HOSTS = {"first": 2, "second": 1}

@@ -26,11 +26,11 @@ from apples.launch.events import (
     readable,
 )
 from apples.launch.hydra import Command, Segment
+from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
 from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, Talk, to_stderr
 
 STARTUP_SECONDS = 120.0
-SILENCE_SECONDS = 60.0
 PATIENCE_SECONDS = 2.0
 """From the first rank's end, before ``done``, to the end of all: time for its last words."""
 FAREWELL_SECONDS = 5.0

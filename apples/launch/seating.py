@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from apples.agent.information import InformationPool, is_here, needs_of, own_files
-from apples.errors import ApplesError, LaunchError
+from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.launch import ssh
 from apples.launch.binding import bound_apart
 from apples.launch.hydra import Segment
+from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan
 from apples.launch.remote import preflight
+from apples.launch.remote.addresses import is_here
 from apples.launch.remote.ask import printable
+from apples.launch.remote.fitness import Finding, Fitness, own_version
 from apples.launch.remote.look import network, own_machine
 from apples.launch.remote.resolving import numbers
 from apples.launch.remote.ssh import reach
 from apples.launch.talk import Talk
 from apples.resources import Host
-from apples.schedule import Allocation, Schedule
+from apples.schedule import Allocation
 from apples.topology.live import live_topology
 from apples.topology.probed import read_packed
 
@@ -25,7 +27,7 @@ NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
 """Where hosts are parts of one machine (namespaces, containers), MPI must not see through them."""
 
 
-def seats(schedule: Schedule, information: InformationPool) -> list[ssh.Seat]:
+def seats(plan: LaunchPlan) -> list[ssh.Seat]:
     """Return where each strip's ranks run, in strip order.
 
     Raises
@@ -33,80 +35,105 @@ def seats(schedule: Schedule, information: InformationPool) -> list[ssh.Seat]:
     LaunchError
         A host whose address nobody knows.
     """
-    here = own_address(schedule.resources, information)
-    extra = NO_SHORT_CUTS if _share_a_machine(schedule.resources, information) else {}
-    return [seat(one, information, here, extra) for one in schedule.allocations]
+    return _seats([(strip.program, strip.ranks) for strip in plan.strips], plan)
 
 
-def seat(
-    one: Allocation, information: InformationPool, here: str, extra: dict[str, str]
-) -> ssh.Seat:
-    """Return where one strip's ranks run; `here` is this machine's address, `extra` variables for them."""
-    host = one.host
-    if is_here(host):
-        program = information.program(one.implementation)
-        segment = Segment(host.name, one.ranks, program, host.cpus)
-        return ssh.Seat(segment, here, environment={**network(here), **extra})
-    way = reach(host, information.hosts)
-    program = information.program(one.implementation, way.python)
-    return ssh.Seat(
-        Segment(host.name, one.ranks, program),
-        _address(host, information),
-        way,
-        host.directory,
-        own_files(information, program),
-        extra,
-    )
-
-
-def seats_of_all(information: InformationPool) -> list[ssh.Seat]:
-    """Return where ranks run on every host that a job may ever be on, with all its slots.
+def seats_of_all(plan: LaunchPlan) -> list[ssh.Seat]:
+    """Return where ranks run on every host that a malleable job may ever use, with all its slots.
 
     Raises
     ------
     LaunchError
         A host whose address nobody knows.
     """
-    every = tuple(
-        Allocation(host, information.application.rows, information.implementation(host))
-        for host in eligible(information)
+    return _seats([(one, _most_ranks(one, plan)) for one in eligible(plan)], plan)
+
+
+def seat_alone(plan: LaunchPlan) -> ssh.Seat:
+    """Return where the ranks of a plan's first host run."""
+    return seats(plan)[0]
+
+
+def _seats(parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan) -> list[ssh.Seat]:
+    hosts = [program.host for program, _ in parties]
+    here = own_address(hosts, plan)
+    extra = NO_SHORT_CUTS if _share_a_machine(hosts, plan.findings) else {}
+    return [_seat(program, ranks, plan, here, extra) for program, ranks in parties]
+
+
+def _seat(
+    program: HostProgram, ranks: int, plan: LaunchPlan, here: str, extra: Mapping[str, str]
+) -> ssh.Seat:
+    """Return where the ranks of one host run; `here` is this machine's address, `extra` variables for them."""
+    host = program.host
+    if is_here(host):
+        segment = Segment(host.name, ranks, program.local, host.cpus)
+        return ssh.Seat(segment, here, environment={**network(here), **extra})
+    return ssh.Seat(
+        Segment(host.name, ranks, program.remote),
+        _address(host, plan),
+        reach(host, plan.hosts),
+        host.directory,
+        program.files,
+        extra,
     )
-    return seats(Schedule(every), information)
 
 
-def eligible(information: InformationPool) -> list[Host]:
-    """Return the hosts a job may ever be on: with an implementation, fit, and allowed by the user."""
-    refused = information.specifications.constraints.refusal
+def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
+    """Return how the program is started on every host that a malleable job may ever use.
+
+    Raises
+    ------
+    ApplicationError
+        The program is not malleable. Permanent.
+    """
+    if plan.malleable is None:
+        raise ApplicationError(f"{plan.application}: its template does not say 'malleable = true'")
+    return plan.malleable.programs
+
+
+def eligible_segments(plan: LaunchPlan) -> list[Segment]:
+    """Return the ranks of every host that a malleable job may ever use, as parts of this machine."""
     return [
-        host
-        for host in information.hosts
-        if information.implementation(host)
-        and not information.unfit(host)
-        and refused(host.name, host.site) is None
+        Segment(one.host.name, _most_ranks(one, plan), one.local, one.host.cpus)
+        for one in eligible(plan)
     ]
 
 
-def looked(information: InformationPool, talk: Talk) -> InformationPool:
-    """Look at every other machine the user may use and nobody has looked at."""
-    refused = information.specifications.constraints.refusal
-    unseen = [
-        host
-        for host in information.hosts
-        if host.name not in information.looked_at
-        and not is_here(host)
-        and refused(host.name, host.site) is None
-    ]
-    if not unseen:
-        return information
-    found = preflight.preflight(unseen, information.hosts, needs_of(information))
-    for name, one in found.items():
-        if one.refusal:
-            talk(f"warning: {name} cannot be used: {one.refusal}")
-    return information.knowing(found)
+def _most_ranks(program: HostProgram, plan: LaunchPlan) -> int:
+    """Return how many ranks a host would run that had all rows."""
+    return Allocation(program.host, plan.rows).ranks
+
+
+def looked(survey: HostSurvey, talk: Talk) -> dict[str, Fitness]:
+    """Look at every other machine the user may use and nobody has looked at; return what was found.
+
+    Where the survey is for a malleable job, a host without this version of apples is refused, however early
+    it was looked at: the program finds its side of the job in apples there.
+    """
+    unseen = [host for host in survey.unseen if not is_here(host)]
+    found = preflight.preflight(unseen, survey.hosts, survey.needs) if unseen else {}
+    refused = {name: one for name, one in found.items() if one.refusal}
+    if survey.malleable:
+        strangers = {
+            name: replace(one, findings=(*one.findings, _stranger(one.apples)))
+            for name, one in {**survey.findings, **found}.items()
+            if not one.refusal and one.apples != own_version("apples")
+        }
+        found |= strangers
+        refused |= strangers
+    for name, one in refused.items():
+        talk(f"warning: {name} cannot be used: {one.refusal}")
+    return found
+
+
+def _stranger(found: str) -> Finding:
+    what = f"apples {found} there" if found else "apples is not installed for its Python"
+    return Finding("apples", "fail", f"{what}, a malleable job needs {own_version('apples')}")
 
 
 def bound_seats(
-    placed: Sequence[ssh.Seat], information: InformationPool
+    placed: Sequence[ssh.Seat], findings: Mapping[str, Fitness]
 ) -> tuple[list[ssh.Seat], str]:
     """Return the seats with the CPUs of each rank, and why no rank is bound; empty where none must share.
 
@@ -123,7 +150,7 @@ def bound_seats(
             parties.append((one.segment, own_machine(), live_topology("sys")))
             continue
         name = one.segment.host
-        seen = information.looked_at.get(name)
+        seen = findings.get(name)
         if not (seen and seen.topology and seen.machine):
             return list(placed), f"no rank is bound to CPUs: {name} did not say which it may use"
         try:
@@ -134,18 +161,18 @@ def bound_seats(
     return [replace(one, segment=s) for one, s in zip(placed, segments, strict=True)], ""
 
 
-def own_address(hosts: Iterable[Host], information: InformationPool) -> str:
+def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:
     """Return this machine's address as the others reach it; loopback where there are none."""
-    there = [_address(host, information) for host in hosts if not is_here(host)]
+    there = [_address(host, plan) for host in hosts if not is_here(host)]
     return preflight.address_towards(there) or "127.0.0.1"
 
 
-def _address(host: Host, information: InformationPool) -> str:
+def _address(host: Host, plan: LaunchPlan) -> str:
     """Return a host's address as a number: its own word where it was asked, else looked up."""
-    seen = information.looked_at.get(host.name)
+    seen = plan.findings.get(host.name)
     if seen and seen.address:
         return seen.address
-    number = numbers({host.name: reach(host, information.hosts)}).get(host.name)
+    number = numbers({host.name: reach(host, plan.hosts)}).get(host.name)
     if number is None:
         raise LaunchError(
             f"{host.name}: no address is known for {host.reached_at!r}: give it one in the host list"
@@ -153,21 +180,13 @@ def _address(host: Host, information: InformationPool) -> str:
     return number
 
 
-def _share_a_machine(hosts: Iterable[Host], information: InformationPool) -> bool:
+def _share_a_machine(hosts: Iterable[Host], findings: Mapping[str, Fitness]) -> bool:
     """Whether two of the hosts are parts of one machine that talk over a network of their own."""
     machines = []
     for host in hosts:
-        seen = information.looked_at.get(host.name)
+        seen = findings.get(host.name)
         if is_here(host):
             machines.append(own_machine())
         elif seen and seen.machine and not seen.address.startswith("127."):
             machines.append(seen.machine)
     return len(set(machines)) < len(machines)
-
-
-def seat_alone(host: Host, implementation: str, information: InformationPool) -> ssh.Seat | None:
-    """Return where one process on one host runs; None where that is this machine."""
-    if host.name not in information.looked_at:
-        return None
-    schedule = Schedule((Allocation(replace(host, slots=1), 1, implementation),))
-    return seats(schedule, information)[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from apples.launch.remote.fitness import Fitness, names
 
-SCHEMA = "apples.launch.doctor/1"
+SCHEMA = "apples.doctor/1"
 
 
 def hosts_document(found: Mapping[str, Fitness], here: Sequence[str]) -> dict[str, Any]:

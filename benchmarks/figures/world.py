@@ -27,6 +27,7 @@ from figures.machine import Machine
 
 from apples import Coordinator, lab
 from apples.agent.information import load_information
+from apples.agent.launching import launch_plan
 from apples.agent.learning import check, remember
 from apples.agent.models import recall
 from apples.lab import commands
@@ -164,7 +165,7 @@ class World:
         coordinator = Coordinator(pool, SshActuator(talk=say))
         estimate = coordinator.best([coordinator.estimate(chosen.schedule)])
         before, load = self.crossed(), os.getloadavg()[0]
-        outcome = coordinator.actuator.actuate(estimate.schedule, pool).outcome()
+        outcome = coordinator.actuator.actuate(launch_plan(estimate.schedule, pool)).outcome()
         record = {
             "method": method,
             "grid": pool.application.rows,

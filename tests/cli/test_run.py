@@ -9,6 +9,7 @@ from commands import EXAMPLE, command, files
 
 from apples import Coordinator, RecordingActuator
 from apples.agent.information import load_information
+from apples.agent.launching import launch_plan
 from apples.agent.verification import Reference, sequential
 from apples.cli.plan import decide
 from apples.cli.run import carry_out
@@ -67,7 +68,14 @@ def test_a_dry_run_prints_the_command_and_the_task_and_starts_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--actuator", "cloud"], 2, "apples: --actuator 'cloud': known are local, ssh, slurm"),
+        (
+            ["--actuator", "cloud"],
+            2,
+            (
+                "apples: --actuator 'cloud': known are local, recording, slurm, ssh; "
+                "your own is module:name or file.py:name"
+            ),
+        ),
         (["--output", "/dev/null/x"], 2, "apples: --output /dev/null/x: Not a directory"),
         (["--set", "grid=0"], 2, "--set: grid: must be at least 1 (is 0)"),
     ],
@@ -108,12 +116,11 @@ class Instant(RecordingActuator):
 
     def __init__(self, late=1.0):
         super().__init__()
-        self.late, self.informations = late, []
+        self.late = late
 
-    def actuate(self, schedule, information):
-        super().actuate(schedule, information)
-        self.informations.append(information)
-        seconds = self.late * information.iteration_seconds(schedule)
+    def actuate(self, plan):
+        super().actuate(plan)
+        seconds = self.late * plan.iteration_seconds
         return Done(Outcome(20, 20 * seconds, 0.1, (), sha256="a" * 64))
 
 
@@ -144,7 +151,8 @@ def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
 def test_a_compile_time_plan_is_started_under_this_moments_weather():
     plan, coordinator = prepared(compile_time)
     carry_out(plan, coordinator, verify=False, learn=False)
-    assert coordinator.actuator.informations[-1] is coordinator.information
+    schedule = coordinator.deliberation.chosen.schedule
+    assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
     assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
 
 

@@ -118,7 +118,7 @@ def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
     assert "listen on these hosts without asking who is there" in out
     code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1), "--json")
     document = json.loads(out)
-    assert document["schema"] == "apples.launch.doctor/1"
+    assert document["schema"] == "apples.doctor/1"
     assert [(h["host"], h["fit"]) for h in document["hosts"]] == [("h1", True), ("dead1", False)]
 
 

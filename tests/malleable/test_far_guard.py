@@ -13,8 +13,10 @@ from types import SimpleNamespace
 import pytest
 from worlds import pool
 
-from apples import Host, Link, MalleableActuator
+from apples import Host, Link, LocalActuator, MalleableActuator
+from apples.agent.launching import launch_plan
 from apples.launch import anchored
+from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import Segment
 from apples.malleable import far_guard, guarded
 from apples.malleable.fleet import Fleet
@@ -121,16 +123,15 @@ def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
     assert (place.program, place.directory) == (("{python}", "heat.py"), "/shared")
 
 
-@pytest.mark.parametrize("through", ["local", "ssh"])
-def test_a_host_the_user_excludes_is_no_place_of_the_job(through, monkeypatch):
-    monkeypatch.setattr("apples.launch.actuators.malleable.looked", lambda pool, _: pool)
+@pytest.mark.parametrize("through", [LocalActuator, SshActuator])
+def test_a_host_the_user_excludes_is_no_place_of_the_job(through):
     listed = [Host("localhost", seconds_per_point=1e-9), Host("far", seconds_per_point=1e-9)]
     information = pool(listed, default=Link(1e-5, 1e9), user='[constraints]\nexclude = ["far"]\n')
     information = replace(
         information, template=information.template.model_copy(update={"malleable": True})
     )
     schedule = Schedule((Allocation(listed[0], 1000, "default"),))
-    order = MalleableActuator(through=through).command(schedule, information)
+    order = MalleableActuator(through=through()).command(launch_plan(schedule, information))
     places = json.loads(order.files["job.json"])["hosts"]
     assert [place["host"] for place in places] == ["localhost"]
 

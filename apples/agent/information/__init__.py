@@ -1,7 +1,7 @@
 """What one decision knows: the Information Pool, and where its weather comes from.
 
 Read `pool` (the pool itself: template, specifications, hosts, conditions, model, all of one moment),
-`active` (what can run on this machine), `elsewhere` (which hosts are not this machine), `service`
+`active` (what can run on this machine), `elsewhere` (what a run needs of other machines), `service`
 (the weather service that is configured), `abroad` (the weather of other machines, over ssh; `history`
 remembers it, `spreading` tells of links nobody probed), `sky` (recorded and live weather, of these
 three and of this machine; a static decision loads none), `measured` (the pool of a job that runs),
@@ -9,10 +9,12 @@ three and of this machine; a static decision loads none), `measured` (the pool o
 """
 
 from apples.agent.information.active import available_here
-from apples.agent.information.elsewhere import elsewhere, is_here, needs_of, own_files
+from apples.agent.information.elsewhere import needs_of, own_files
 from apples.agent.information.loading import at_a_glance, load_information, under_live_weather
 from apples.agent.information.measured import as_measured
 from apples.agent.information.pool import MODELS, InformationPool
+from apples.launch.remote.addresses import is_here
+from apples.launch.remote.addresses import remote_hosts as elsewhere
 
 __all__ = [
     "MODELS",

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from apples.agent.information import history
-from apples.agent.information.elsewhere import Talk, is_here
+from apples.agent.information.elsewhere import Talk
 from apples.agent.information.spreading import shared, spread
 from apples.errors import LaunchError
 from apples.launch.remote import ssh
+from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import Fitness
 from apples.launch.remote.preflight import address_towards
 from apples.launch.remote.session import WORDS, SensorSession

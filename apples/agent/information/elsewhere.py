@@ -1,14 +1,12 @@
-"""Which hosts of a list are this machine, which are others, and what a run needs of those."""
+"""What a run needs of the hosts that are other machines."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from apples.agent.information.pool import InformationPool
 from apples.launch.remote.fitness import Needs
-from apples.resources import Host, HostList
 
 Talk = Callable[[str], object]
 """Is told, a line each, what could not be measured."""
@@ -19,30 +17,6 @@ PROBE = "apples.topology.probe"
 def unheard(line: str) -> None:
     """Hear nothing: what is unfit stands in the pool as well."""
     del line
-
-
-def is_here(host: Host) -> bool:
-    """Whether a host of the list is this machine, or a part of it."""
-    if host.cpus:
-        return True
-    import psutil  # noqa: PLC0415 - a decision about other machines only does not pay for it
-
-    own = {"localhost", "localhost.localdomain", socket.gethostname()}
-    own |= {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
-    return host.reached_at in own
-
-
-def elsewhere(hosts: HostList) -> tuple[Host, ...]:
-    """Return the hosts that the list itself says are other machines.
-
-    By an address, a login, or an ssh configuration for all; a bare name is played here by the local
-    actuator, as in the examples.
-    """
-    return tuple(
-        host
-        for host in hosts
-        if (host.address or host.user or hosts.ssh_config) and not is_here(host)
-    )
 
 
 def needs_of(information: InformationPool) -> Needs:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import hat
 from apples.agent.conditions import Conditions
-from apples.agent.information.elsewhere import Talk, elsewhere, needs_of, unheard
+from apples.agent.information.elsewhere import Talk, needs_of, unheard
 from apples.agent.information.pool import MODELS, InformationPool
 from apples.agent.model_checks import check_model
 from apples.agent.models import Learned, recall
 from apples.errors import UsageError
+from apples.launch.remote.addresses import remote_hosts as elsewhere
 from apples.launch.remote.fitness import Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list

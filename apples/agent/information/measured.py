@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from apples.agent.conditions import Conditions
-from apples.agent.information.elsewhere import elsewhere
 from apples.agent.information.pool import InformationPool
+from apples.launch.remote.addresses import remote_hosts as elsewhere
 from apples.resources import Host
 from nws import Forecast, Weather, available_share
 

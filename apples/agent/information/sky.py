@@ -10,9 +10,10 @@ from pathlib import Path
 
 from apples.agent.conditions import Conditions, listed
 from apples.agent.information.abroad import Abroad
-from apples.agent.information.elsewhere import Talk, is_here, unheard
+from apples.agent.information.elsewhere import Talk, unheard
 from apples.agent.information.service import ServiceSettings, ask, by_names_of, joined
 from apples.errors import LaunchError, UsageError
+from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from nws import (

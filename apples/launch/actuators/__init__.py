@@ -5,8 +5,9 @@ machines), `slurm` (a cluster with a queue), then `recording`
 (starts nothing: plans, dry runs, tests).
 """
 
+from apples.errors import UsageError
 from apples.launch.actuator import Actuator
-from apples.plugins import Catalogue
+from apples.plugins import Catalogue, resolve
 
 ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
     {
@@ -16,6 +17,26 @@ ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
         "recording": "apples.launch.actuators.recording:RecordingActuator",
     }
 )
-"""What ``--actuator`` may name; each is loaded when it is asked for."""
+"""What ``--actuator`` may name, beside a user's own; each is loaded when it is asked for."""
 
-__all__ = ["ACTUATORS"]
+
+def actuator_class(name: str) -> type[Actuator]:
+    """Return the actuator of that name: an entry of `ACTUATORS`, or a user's ``module:name`` or ``file.py:name``.
+
+    Raises
+    ------
+    UsageError
+        There is none, or what it names is no `Actuator`. Permanent.
+
+    Examples
+    --------
+    >>> actuator_class("ssh").__name__
+    'SshActuator'
+    """
+    found: object = resolve(name, ACTUATORS, "--actuator")
+    if not (isinstance(found, type) and issubclass(found, Actuator)):
+        raise UsageError(f"--actuator '{name}': is no class made of apples.Actuator")
+    return found
+
+
+__all__ = ["ACTUATORS", "actuator_class"]

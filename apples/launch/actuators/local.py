@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from apples.agent.information import InformationPool
-from apples.launch import hydra
+from apples.launch import anchored, hydra
 from apples.launch.actuator import Actuator, Command
 from apples.launch.binding import bound_here
 from apples.launch.execution import RunExecution
+from apples.launch.plan import LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run
-from apples.launch.starting import segments, silence, started
+from apples.launch.seating import eligible_segments
+from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.launch.task import run_task
-from apples.schedule import Schedule
+from apples.malleable.job_file import Place
 
 
 class LocalActuator(Actuator):
@@ -40,6 +40,8 @@ class LocalActuator(Actuator):
         when None.
     """
 
+    name = "local"
+
     def __init__(
         self,
         output: Path | None = None,
@@ -52,28 +54,27 @@ class LocalActuator(Actuator):
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
 
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
+    def command(self, plan: LaunchPlan) -> Command:
         """Return the mpiexec command, to be started where its files were written; quotas are left out."""
-        ranks = bound_here(segments(schedule, information))
-        return self._command(ranks, schedule, information)
+        return self._command(bound_here(segments(plan)), plan)
 
-    def actuate(self, schedule: Schedule, information: InformationPool) -> RunExecution:
+    def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Start the application on this machine; returns once every rank is ready."""
         job = job_name()
-        quotas = Quotas.plan(_slower_hosts(schedule, information), job)
+        used = {strip.host.name for strip in plan.strips}
+        quotas = Quotas.plan({h: n for h, n in plan.cpu_quotas.items() if h in used}, job)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
-        ranks = bound_here(segments(schedule, information))
+        ranks = bound_here(segments(plan))
         ranks = [replace(s, cgroup=quotas.joined(s.host)) for s in ranks]
-        order = self._command(ranks, schedule, information)
-        quiet = self.silence_seconds or silence(schedule, information)
+        order = self._command(ranks, plan)
 
         def start() -> Run:
             return Run(
                 order,
                 ranks,
                 startup_seconds=self.startup_seconds,
-                silence_seconds=quiet,
+                silence_seconds=self.silence_seconds or plan.silence_seconds,
                 talk=self.talk,
                 job=job,
                 cgroups=tuple(quotas.groups.values()),
@@ -82,20 +83,17 @@ class LocalActuator(Actuator):
 
         return RunExecution(started(start, self.talk), quotas.warnings)
 
-    def _command(
-        self,
-        ranks: Sequence[hydra.Segment],
-        schedule: Schedule,
-        information: InformationPool,
-    ) -> Command:
-        task = run_task(schedule, information, output=self.output, save=self.save)
-        return hydra.command(ranks, task)
+    def check_movable(self) -> None:
+        """Allow it: hosts are parts of this machine."""
+
+    def places(self, plan: LaunchPlan) -> list[Place]:
+        """Return every host of the list that the job may use, as a part of this machine."""
+        return [anchored.place(one) for one in eligible_segments(plan)]
+
+    def _command(self, ranks: Sequence[hydra.Segment], plan: LaunchPlan) -> Command:
+        return hydra.command(ranks, run_task(plan, output=self.output, save=self.save))
 
 
-def _slower_hosts(schedule: Schedule, information: InformationPool) -> dict[str, float]:
-    """Return how many CPUs each host is to get that is described, not measured, as slower than this machine."""
-    return {
-        host.name: host.cpu * host.slots
-        for host in schedule.resources
-        if host.cpu < 1 and not information.conditions.measured(host)
-    }
+def segments(plan: LaunchPlan) -> list[hydra.Segment]:
+    """Return the ranks of each host, in strip order."""
+    return [hydra.Segment(s.host.name, s.ranks, s.program.local, s.host.cpus) for s in plan.strips]

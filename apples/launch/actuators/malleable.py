@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from apples.agent.information import InformationPool
-from apples.errors import ApplicationError, LaunchError, UsageError
+from apples.errors import LaunchError, UsageError
 from apples.launch import anchored
 from apples.launch.actuator import Actuator, Command, Resized
+from apples.launch.actuators.local import LocalActuator
 from apples.launch.execution import RunExecution
 from apples.launch.hydra import Segment
+from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
-from apples.launch.remote.fitness import Finding, own_version
+from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run
-from apples.launch.seating import eligible, looked, seats_of_all
-from apples.launch.slurm.looking import looked as nodes_looked_at
-from apples.launch.slurm.looking import own_allocation
-from apples.launch.starting import silence, started
+from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.launch.task import run_task
 from apples.malleable.command import Command as MapCommand
 from apples.malleable.command import Share
 from apples.malleable.control import SECRET_BYTES
 from apples.malleable.conversing import SILENCE_SECONDS, Conversation
 from apples.malleable.job_file import Engine, JobFile, Place
 from apples.malleable.protocol.messages import BUSY, Verdict
-from apples.resources import Host
 from apples.schedule import Schedule
 
-Through = Literal["local", "ssh", "slurm"]
 RESIZE_SECONDS = 60.0
 """How long a command may wait for the job before it is taken back."""
 
@@ -96,7 +90,7 @@ def resized(verdict: Verdict) -> Resized:
 
 
 class MalleableActuator(Actuator):
-    """Starts one MPI world a host through an anchor here: on this machine, over ssh, or by Slurm's steps.
+    """Starts one MPI world a host through an anchor here, by whichever launcher reaches the host.
 
     Parameters
     ----------
@@ -113,13 +107,14 @@ class MalleableActuator(Actuator):
     engine
         ``merge``, ``restart``, or ``auto``.
     through
-        ``local``: all hosts are played by this machine; ``ssh``: others are reached over it; ``slurm``: they
-        are nodes of the allocation this process is in.
+        The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
+        it finds on hosts and how ranks are started there; it starts nothing itself.
 
     Raises
     ------
     UsageError
-        The restart engine on other machines: it starts all ranks at once, by one launcher. Or no allocation.
+        The restart engine on other machines: it starts all ranks at once, by one launcher. Or the launcher
+        cannot move a job.
     """
 
     def __init__(
@@ -136,73 +131,56 @@ class MalleableActuator(Actuator):
         commit_seconds: float = 0.0,
         warm: Collection[str] = (),
         engine: Engine = "auto",
-        through: Through = "local",
+        through: Actuator | None = None,
     ) -> None:
-        if through != "local" and engine == "restart":
+        through = through or LocalActuator()
+        if through.reaches_other_machines and engine == "restart":
             raise UsageError(
-                f"engine restart: over {through} every host has a launcher of its own; use merge"
+                f"engine restart: over {through.name} every host has a launcher of its own; use merge"
             )
-        self.allocation = own_allocation() if through == "slurm" else ""
-        if through == "slurm" and not self.allocation.isdecimal():
-            raise UsageError(
-                "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
-            )
+        through.check_movable()
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
 
-    def look(self, information: InformationPool) -> InformationPool:
-        """Look at every other machine: a malleable program finds its side of the job in apples there."""
-        if self.through == "slurm":
-            return nodes_looked_at(information, self.talk, allocation=self.allocation)
-        if self.through == "local":
-            return information
-        information = looked(information, self.talk)
-        strange = {
-            name: replace(one, findings=(*one.findings, _stranger(one.apples)))
-            for name, one in information.looked_at.items()
-            if not one.refusal and one.apples != own_version("apples")
-        }
-        for name, one in strange.items():
-            self.talk(f"warning: {name} cannot be used: {one.refusal}")
-        return information.knowing(strange) if strange else information
+    @property
+    def queues(self) -> bool:
+        """Whether the launcher does that it runs through."""
+        return self.through.queues
 
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
+    def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
+        """Look as the launcher does, for a job that is to be moved."""
+        return self.through.look(replace(survey, malleable=True))
+
+    def command(self, plan: LaunchPlan) -> Command:
         """Return the anchor's command, with a secret of its own; quotas are left out."""
-        places = self._places(segments(information), information)
-        job = self._job("dry-run", places, schedule, information)
+        job = self._job("dry-run", self._places(plan), plan)
         return anchored.command(job, b"\0" * SECRET_BYTES, self.folder)
 
-    def actuate(self, schedule: Schedule, information: InformationPool) -> MalleableExecution:
-        """Start the job on this machine; returns once every rank is ready."""
+    def actuate(self, plan: LaunchPlan) -> MalleableExecution:
+        """Start the job; returns once every rank is ready."""
         name = self.job or job_name()
-        everybody = segments(information)
-        quotas = Quotas.plan({} if self.through != "local" else _slower_hosts(information), name)
+        quotas = Quotas.plan({} if self.through.reaches_other_machines else plan.cpu_quotas, name)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
-        ranks = [replace(one, cgroup=quotas.joined(one.host)) for one in everybody]
-        members = {a.host.name: a.ranks for a in schedule.allocations}
+        places = [replace(one, cgroup=quotas.joined(one.host)) for one in self._places(plan)]
         secret = self._secret()
-        places = self._places(ranks, information)
-        order = anchored.command(
-            self._job(name, places, schedule, information), secret, self.folder
-        )
-        quiet = self.silence_seconds or silence(schedule, information)
+        order = anchored.command(self._job(name, places, plan), secret, self.folder)
 
         def start() -> Run:
             return Run(
                 order,
-                [replace(one, ranks=members[one.host]) for one in _in_order(ranks, members)],
+                [Segment(one.host.name, one.ranks, one.program.local) for one in plan.strips],
                 startup_seconds=self.startup_seconds,
-                silence_seconds=quiet,
+                silence_seconds=self.silence_seconds or plan.silence_seconds,
                 talk=self.talk,
                 job=name,
                 cgroups=tuple(quotas.groups.values()),
                 prepare=quotas.create,
                 anchored=True,
-                others=[one.host for one in ranks],
+                others=[one.host for one in places],
             )
 
         run = started(start, self.talk)
@@ -214,78 +192,22 @@ class MalleableActuator(Actuator):
             return secrets.token_bytes(SECRET_BYTES)
         return bytes.fromhex((self.folder / anchored.SECRET_FILE).read_text("ascii"))
 
-    def _places(self, ranks: Sequence[Segment], information: InformationPool) -> list[Place]:
+    def _places(self, plan: LaunchPlan) -> list[Place]:
         """Return where the job may ever be."""
-        if self.through == "slurm":
-            return [self._node(one, information) for one in ranks]
-        seats = seats_of_all(information) if self.through == "ssh" else []
-        if not any(seat.reach for seat in seats):
-            return [anchored.place(one, warm=one.host in self.warm) for one in ranks]
-        return [anchored.place_among(one, warm=one.segment.host in self.warm) for one in seats]
+        return [replace(one, warm=one.host in self.warm) for one in self.through.places(plan)]
 
-    def _node(self, one: Segment, information: InformationPool) -> Place:
-        host = information.hosts[one.host]
-        python = host.python or sys.executable
-        program = information.program(information.implementation(host), python)
-        node = anchored.Node(self.allocation, python, host.directory or str(Path.cwd()))
-        segment = replace(one, program=program, cpus=())
-        return anchored.place_in_allocation(segment, node, warm=one.host in self.warm)
-
-    def _job(
-        self,
-        name: str,
-        places: Sequence[Place],
-        schedule: Schedule,
-        information: InformationPool,
-    ) -> JobFile:
-        if not information.template.malleable:
-            what = information.template.name
-            raise ApplicationError(f"{what}: its template does not say 'malleable = true'")
-        limits = information.specifications.constraints
-        most = min(limits.maximum_hosts or len(places), len(places))
-        members = [Share(a.host.name, float(a.rows)) for a in schedule.allocations]
+    def _job(self, name: str, places: Sequence[Place], plan: LaunchPlan) -> JobFile:
+        assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
+        minimum, most = plan.malleable.minimum, plan.malleable.maximum
+        members = [Share(strip.host.name, float(strip.rows)) for strip in plan.strips]
         return anchored.job_of(
             name,
             places,
             members,
-            run_task(schedule, information, output=self.output, save=self.save),
-            minimum=min(limits.minimum_hosts, len(members)),
-            maximum=max(most, len(members)),
+            run_task(plan, output=self.output, save=self.save),
+            minimum=min(minimum, len(members)),
+            maximum=max(min(most or len(places), len(places)), len(members)),
             commits=self.commits,
             commit_seconds=self.commit_seconds,
             engine=self.engine,
         )
-
-
-def segments(information: InformationPool) -> list[Segment]:
-    """Return every host that a job may ever be on, with all its slots."""
-    rows = information.application.rows
-    return [
-        Segment(
-            host.name,
-            max(1, min(host.slots, rows)),
-            information.program(information.implementation(host)),
-            host.cpus,
-        )
-        for host in eligible(information)
-    ]
-
-
-def _stranger(found: str) -> Finding:
-    what = f"apples {found} there" if found else "apples is not installed for its Python"
-    return Finding("apples", "fail", f"{what}, a malleable job needs {own_version('apples')}")
-
-
-def _in_order(ranks: Sequence[Segment], members: Mapping[str, int]) -> list[Segment]:
-    by_name = {one.host: one for one in ranks}
-    return [by_name[name] for name in members]
-
-
-def _slower_hosts(information: InformationPool) -> dict[str, float]:
-    """Return how many CPUs each host is to get that is described, not measured, as slower than this machine."""
-    hosts: list[Host] = list(information.hosts)
-    return {
-        host.name: host.cpu * host.slots
-        for host in hosts
-        if host.cpu < 1 and not information.conditions.measured(host)
-    }

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apples.agent.information import elsewhere
 from apples.launch import anchored
 from apples.launch.execution import RunExecution
 from apples.launch.hydra import Segment
 from apples.launch.remote import ssh
+from apples.launch.remote.addresses import remote_hosts
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.talk import Talk, to_stderr
 from apples.malleable.command import Share
@@ -72,7 +72,7 @@ def start_program(
     LaunchError
         It cannot be started.
     """
-    others = {host.name: ssh.command(ssh.reach(host, hosts)) for host in elsewhere(hosts)}
+    others = {host.name: ssh.command(ssh.reach(host, hosts)) for host in remote_hosts(hosts)}
     places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}

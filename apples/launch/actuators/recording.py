@@ -1,14 +1,14 @@
-"""`RecordingActuator`: keeps the schedules it was given and starts nothing."""
+"""`RecordingActuator`: keeps the plans it was given and starts nothing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from apples.agent.information import InformationPool
 from apples.launch.actuator import Actuator, Command, Execution, Outcome, Progress
-from apples.launch.task import run_task
-from apples.schedule import Schedule
+from apples.launch.plan import HostSurvey, LaunchPlan, run_task
+from apples.launch.remote.fitness import Fitness
 
 
 class RecordingExecution(Execution):
@@ -33,7 +33,7 @@ class RecordingExecution(Execution):
 
 
 class RecordingActuator(Actuator):
-    """Starts nothing; what it was asked to start is in `schedules`, in order.
+    """Starts nothing; what it was asked to start is in `plans`, in order.
 
     Parameters
     ----------
@@ -42,30 +42,42 @@ class RecordingActuator(Actuator):
 
     Examples
     --------
-    >>> RecordingActuator().schedules
+    >>> RecordingActuator().plans
     []
     """
 
+    name = "recording"
+
     def __init__(self, stands_for: Actuator | None = None) -> None:
         self.stands_for = stands_for
-        self.schedules: list[Schedule] = []
+        self.plans: list[LaunchPlan] = []
 
-    def look(self, information: InformationPool) -> InformationPool:
+    @classmethod
+    def create(
+        cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
+    ) -> RecordingActuator:
+        """Return one; nothing is started, so nothing is written or saved."""
+        del output, save, options
+        return cls()
+
+    @property
+    def queues(self) -> bool:
+        """Whether the actuator does that this one stands for."""
+        return self.stands_for is not None and self.stands_for.queues
+
+    def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look as the actuator does that this one stands for."""
-        return self.stands_for.look(information) if self.stands_for else information
+        return self.stands_for.look(survey) if self.stands_for else {}
 
-    def wait_seconds(self, schedule: Schedule, information: InformationPool) -> float:
+    def wait_seconds(self, plan: LaunchPlan) -> float:
         """Return what the actuator expects that this one stands for."""
-        return self.stands_for.wait_seconds(schedule, information) if self.stands_for else 0.0
+        return self.stands_for.wait_seconds(plan) if self.stands_for else 0.0
 
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
+    def command(self, plan: LaunchPlan) -> Command:
         """Return a command of no words, with the task it would have been given."""
-        return Command(
-            (), {}, {"task.json": json.dumps(run_task(schedule, information), indent=1)}
-        )
+        return Command((), {}, {"task.json": json.dumps(run_task(plan), indent=1)})
 
-    def actuate(self, schedule: Schedule, information: InformationPool) -> Execution:
-        """Record the schedule."""
-        del information
-        self.schedules.append(schedule)
+    def actuate(self, plan: LaunchPlan) -> Execution:
+        """Record the plan."""
+        self.plans.append(plan)
         return RecordingExecution()

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from apples.agent.information import InformationPool
 from apples.errors import UsageError
+from apples.launch import anchored
 from apples.launch.actuator import Actuator, Command
 from apples.launch.execution import RunExecution
 from apples.launch.hydra import Segment
+from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
+from apples.launch.remote.fitness import Fitness
 from apples.launch.run import Run
+from apples.launch.seating import eligible, eligible_segments
 from apples.launch.slurm import client, deadline, script
 from apples.launch.slurm.looking import looked, own_allocation
-from apples.launch.starting import silence
 from apples.launch.talk import Talk, to_stderr
-from apples.launch.task import run_task
-from apples.schedule import Schedule
+from apples.malleable.job_file import Place
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
 """The longest anybody waits in a queue."""
@@ -47,6 +50,10 @@ class SlurmActuator(Actuator):
         As of `LocalActuator`.
     """
 
+    name = "slurm"
+    takes_options = True
+    reaches_other_machines = True
+
     def __init__(
         self,
         output: Path | None = None,
@@ -62,43 +69,51 @@ class SlurmActuator(Actuator):
         self.allocation = own_allocation() if allocation is None else allocation
         self.silence_seconds = silence_seconds
 
-    def look(self, information: InformationPool) -> InformationPool:
+    @classmethod
+    def create(
+        cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
+    ) -> SlurmActuator:
+        """Return an actuator that tells the site what the user wants it to be told."""
+        return cls(output, save=save, options=script.SlurmOptions.of(options or {}))
+
+    @classmethod
+    def weather(cls, asked: str) -> str:
+        """Return the host list's values in place of live ones: a job has its CPUs to itself."""
+        return "static" if asked == "live" else asked
+
+    @property
+    def queues(self) -> bool:
+        """Whether a job is submitted; a step of an allocation starts at once."""
+        return not self.allocation
+
+    def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Ask Slurm about every host nobody has looked at: does it know it, and is it in service."""
         return looked(
-            information,
-            self.talk,
-            partition=self.options.partition,
-            allocation=self.allocation,
+            survey, self.talk, partition=self.options.partition, allocation=self.allocation
         )
 
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
+    def command(self, plan: LaunchPlan) -> Command:
         """Return the command that submits the job and follows it; the job's script is among its files."""
-        return self._command(schedule, information, job_name())
+        return self._command(plan, job_name())
 
-    def wait_seconds(self, schedule: Schedule, information: InformationPool) -> float:
-        """Return how long Slurm expects the job to wait; 0 in an allocation, and where Slurm does not say.
-
-        Raises
-        ------
-        LaunchError
-            Slurm would not take such a job.
-        """
+    def wait_seconds(self, plan: LaunchPlan) -> float:
+        """Return how long Slurm expects the job to wait; 0 in an allocation, and where Slurm does not say."""
         if self.allocation:
             return 0.0
-        order = self._command(schedule, information, job_name())
+        order = self._command(plan, job_name())
         with tempfile.TemporaryDirectory(prefix="apples-") as folder:
             for name in (script.SCRIPT, script.MACHINES):
                 (Path(folder) / name).write_text(order.files[name], encoding="utf-8")
             return client.wait_seconds(Path(folder), script.SCRIPT) or 0.0
 
-    def actuate(self, schedule: Schedule, information: InformationPool) -> RunExecution:
+    def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Submit the job and wait until every rank of it is ready."""
         job = job_name()
         run = Run(
-            self._command(schedule, information, job),
-            [seat.segment for seat in seats(schedule, information)],
+            self._command(plan, job),
+            [seat.segment for seat in seats(plan)],
             startup_seconds=QUEUE_SECONDS,
-            silence_seconds=self.silence_seconds or silence(schedule, information),
+            silence_seconds=self.silence_seconds or plan.silence_seconds,
             talk=self.talk,
             job=job,
             grace=GRACE_SECONDS,
@@ -107,31 +122,58 @@ class SlurmActuator(Actuator):
         run.until_ready()
         return RunExecution(run)
 
-    def _command(self, schedule: Schedule, information: InformationPool, job: str) -> Command:
-        iterations = information.application.iterations
+    def check_movable(self) -> None:
+        """Allow it inside an allocation.
+
+        Raises
+        ------
+        UsageError
+            There is none: the nodes of a job of its own cannot be known before it runs.
+        """
+        if not self.allocation.isdecimal():
+            raise UsageError(
+                "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
+            )
+
+    def places(self, plan: LaunchPlan) -> list[Place]:
+        """Return every node of the list that the job may use, each reached by a step of the allocation."""
+        return [
+            anchored.place_in_allocation(
+                replace(one, program=program.remote, cpus=()),
+                anchored.Node(
+                    self.allocation,
+                    program.host.python or sys.executable,
+                    program.host.directory or str(Path.cwd()),
+                ),
+            )
+            for one, program in zip(eligible_segments(plan), eligible(plan), strict=True)
+        ]
+
+    def _command(self, plan: LaunchPlan, job: str) -> Command:
         return script.command(
-            seats(schedule, information),
-            run_task(schedule, information, output=self.output, save=self.save),
+            seats(plan),
+            run_task(plan, output=self.output, save=self.save),
             job=job,
-            seconds=START_UP_SECONDS + iterations * information.iteration_seconds(schedule),
-            directory=shared_directory(schedule),
+            seconds=START_UP_SECONDS + plan.predicted_seconds,
+            directory=shared_directory(plan),
             options=self.options,
             allocation=self.allocation,
         )
 
 
-def seats(schedule: Schedule, information: InformationPool) -> list[script.Seat]:
+def seats(plan: LaunchPlan) -> list[script.Seat]:
     """Return the ranks of each host with its own interpreter and directory, in strip order."""
-    found = []
-    for one in schedule.allocations:
-        more = (one.host.python,) if one.host.python else ()
-        program = information.program(one.implementation, *more)
-        segment = Segment(one.host.name, one.ranks, program)
-        found.append(script.Seat(segment, one.host.python or sys.executable, one.host.directory))
-    return found
+    return [
+        script.Seat(
+            Segment(strip.host.name, strip.ranks, strip.program.remote),
+            strip.host.python or sys.executable,
+            strip.host.directory,
+        )
+        for strip in plan.strips
+    ]
 
 
-def shared_directory(schedule: Schedule) -> Path:
+def shared_directory(plan: LaunchPlan) -> Path:
     """Return the directory the run's folder is made in: the one the hosts name, else the agent's.
 
     Raises
@@ -139,7 +181,7 @@ def shared_directory(schedule: Schedule) -> Path:
     UsageError
         They name different ones, or one that is not here.
     """
-    named = {host.directory for host in schedule.resources if host.directory}
+    named = {strip.host.directory for strip in plan.strips if strip.host.directory}
     if len(named) > 1:
         raise UsageError(
             f"Slurm needs one directory that all hosts see, the host list names {', '.join(sorted(named))}"

@@ -6,20 +6,29 @@ hosts that nobody looked at are looked at, at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from apples.agent.information import InformationPool
-from apples.launch import ssh
+from apples.launch import anchored, ssh
 from apples.launch.actuator import Actuator, Command
 from apples.launch.execution import RunExecution
+from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
+from apples.launch.remote.addresses import is_here
+from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run
-from apples.launch.seating import bound_seats, looked, own_address, seats
-from apples.launch.starting import silence, started
+from apples.launch.seating import (
+    bound_seats,
+    eligible_segments,
+    looked,
+    own_address,
+    seats,
+    seats_of_all,
+)
+from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.launch.task import run_task
-from apples.schedule import Schedule
+from apples.malleable.job_file import Place
+from apples.resources import Host, HostList
 
 
 class SshActuator(Actuator):
@@ -33,6 +42,9 @@ class SshActuator(Actuator):
         As of `LocalActuator`.
     """
 
+    name = "ssh"
+    reaches_other_machines = True
+
     def __init__(
         self,
         output: Path | None = None,
@@ -45,30 +57,34 @@ class SshActuator(Actuator):
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
 
-    def look(self, information: InformationPool) -> InformationPool:
+    @classmethod
+    def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
+        """Return all hosts that are not this machine."""
+        return tuple(host for host in hosts if not is_here(host))
+
+    def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look at every other machine the user may use and nobody has looked at."""
-        return looked(information, self.talk)
+        return looked(survey, self.talk)
 
-    def command(self, schedule: Schedule, information: InformationPool) -> Command:
+    def command(self, plan: LaunchPlan) -> Command:
         """Return the mpiexec command, to be started where its files were written."""
-        placed, _ = bound_seats(seats(schedule, information), information)
-        return self._command(placed, schedule, information, job_name())
+        placed, _ = bound_seats(seats(plan), plan.findings)
+        return self._command(placed, plan, job_name())
 
-    def actuate(self, schedule: Schedule, information: InformationPool) -> RunExecution:
-        """Start the application on the schedule's hosts; returns once every rank is ready."""
+    def actuate(self, plan: LaunchPlan) -> RunExecution:
+        """Start the application on the plan's hosts; returns once every rank is ready."""
         job = job_name()
-        placed, unbound = bound_seats(seats(schedule, information), information)
+        placed, unbound = bound_seats(seats(plan), plan.findings)
         if unbound:
             self.talk(f"note: {unbound}")
-        order = self._command(placed, schedule, information, job)
-        quiet = self.silence_seconds or silence(schedule, information)
+        order = self._command(placed, plan, job)
 
         def start() -> Run:
             return Run(
                 order,
                 [seat.segment for seat in placed],
                 startup_seconds=self.startup_seconds,
-                silence_seconds=quiet,
+                silence_seconds=self.silence_seconds or plan.silence_seconds,
                 talk=self.talk,
                 job=job,
                 remote=ssh.remote_hosts(placed),
@@ -76,13 +92,17 @@ class SshActuator(Actuator):
 
         return RunExecution(started(start, self.talk))
 
-    def _command(
-        self,
-        placed: Sequence[ssh.Seat],
-        schedule: Schedule,
-        information: InformationPool,
-        job: str,
-    ) -> Command:
-        task = run_task(schedule, information, output=self.output, save=self.save)
-        here = own_address(schedule.resources, information)
+    def check_movable(self) -> None:
+        """Allow it: the job manager has a connection to each host."""
+
+    def places(self, plan: LaunchPlan) -> list[Place]:
+        """Return every host of the list that the job may use, each with its connection."""
+        everywhere = seats_of_all(plan)
+        if not any(seat.reach for seat in everywhere):
+            return [anchored.place(one) for one in eligible_segments(plan)]
+        return [anchored.place_among(one) for one in everywhere]
+
+    def _command(self, placed: Sequence[ssh.Seat], plan: LaunchPlan, job: str) -> Command:
+        task = run_task(plan, output=self.output, save=self.save)
+        here = own_address([strip.host for strip in plan.strips], plan)
         return ssh.command(placed, task, job=job, here=here, directory=Path.cwd())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-from apples.agent.information import InformationPool
 from apples.errors import LaunchError
+from apples.launch.plan import HostSurvey
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.slurm import client, names
 from apples.launch.slurm.nodes import Node
@@ -18,8 +19,8 @@ def own_allocation() -> str:
 
 
 def looked(
-    information: InformationPool, talk: Talk, *, partition: str = "", allocation: str = ""
-) -> InformationPool:
+    survey: HostSurvey, talk: Talk, *, partition: str = "", allocation: str = ""
+) -> Mapping[str, Fitness]:
     """Ask Slurm about every host nobody has looked at.
 
     Parameters
@@ -32,9 +33,9 @@ def looked(
     LaunchError
         Slurm does not answer.
     """
-    unseen = [h.name for h in information.hosts if h.name not in information.looked_at]
+    unseen = [host.name for host in survey.hosts if host.name not in survey.findings]
     if not unseen:
-        return information
+        return {}
     known = {node.name: node for node in client.nodes(partition)}
     allocated = _allocated() if allocation else None
     found = {}
@@ -47,7 +48,7 @@ def looked(
         found[name] = Fitness(name, (finding,))
         if reason:
             talk(f"warning: {name} cannot be used: {reason}")
-    return information.knowing(found)
+    return found
 
 
 def _refusal(node: Node | None, partition: str) -> str:

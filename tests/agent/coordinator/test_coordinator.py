@@ -17,6 +17,7 @@ from apples import (
     Schedule,
     milp,
 )
+from apples.agent.launching import launch_plan
 from blueprints import (
     all_resources,
     blocked,
@@ -59,7 +60,7 @@ def test_a_blueprint_in_the_papers_words_selects_plans_judges_estimates_and_actu
     execution = coordinator.actuate(best)
     assert best.iteration_seconds == min(e.iteration_seconds for e in estimates)
     assert best.interval is not None
-    assert actuator.schedules == [best.schedule]
+    assert actuator.plans == [launch_plan(best.schedule, coordinator.information)]
     assert list(coordinator.monitor(execution)) == []
     record = coordinator.deliberation
     assert (record.considered, record.estimates, record.chosen) == (len(sets), estimates, best)
@@ -118,15 +119,15 @@ def test_the_compile_time_plan_is_made_from_the_list_and_started_as_things_are()
     seen = []
 
     class Watching(RecordingActuator):
-        def actuate(self, schedule, information):
-            seen.append(information)
-            return super().actuate(schedule, information)
+        def actuate(self, plan):
+            seen.append(plan)
+            return super().actuate(plan)
 
     information = pool(listed, NEAR, weather=sky)
     coordinator = Coordinator(information, Watching())
     coordinator.execute(compile_time)
     assert coordinator.deliberation.chosen.schedule.rows == (500, 500)
-    assert seen == [information]
+    assert seen == [launch_plan(coordinator.deliberation.chosen.schedule, information)]
     assert decided(information).schedule.rows != (500, 500)
 
 

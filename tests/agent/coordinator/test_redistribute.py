@@ -25,9 +25,9 @@ class Played(Execution):
 
     movable = True
 
-    def __init__(self, schedule, iterations, slowness, noise=0.0, seed=0, bias=1.0, refuses=False):
-        self.rows = {a.host.name: int(a.rows) for a in schedule.allocations}
-        self.iterations, self.slowness, self.noise = iterations, slowness, noise
+    def __init__(self, plan, slowness, noise=0.0, seed=0, bias=1.0, refuses=False):
+        self.rows = {strip.host.name: strip.rows for strip in plan.strips}
+        self.iterations, self.slowness, self.noise = plan.iterations, slowness, noise
         self.chance, self.bias, self.refuses = random.Random(seed), bias, refuses
         self.now, self.iteration, self.epoch = 0.0, 0, 0
         self.computed = dict.fromkeys(self.rows, 0.0)
@@ -87,12 +87,11 @@ class PlayedActuator(Actuator):
     def __init__(self, **options):
         self.options, self.execution = options, None
 
-    def command(self, schedule, information):
+    def command(self, plan):
         raise NotImplementedError
 
-    def actuate(self, schedule, information):
-        iterations = information.application.iterations
-        self.execution = Played(schedule, iterations, **self.options)
+    def actuate(self, plan):
+        self.execution = Played(plan, **self.options)
         return self.execution
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from apples.agent.information.loading import load_information
+from apples.agent.launching import launch_plan
 from apples.schedule import Allocation, Schedule
 
 FAKE = Path(__file__).parents[1] / "programs" / "fake.py"
@@ -51,6 +52,11 @@ class Case:
         self.information = load_information(*files, settings=settings)
         ada, bob, *_ = self.information.hosts
         self.schedule = Schedule((Allocation(ada, 20, "default"), Allocation(bob, 10, "default")))
+
+    @property
+    def plan(self):
+        """What an actuator is told of the schedule."""
+        return launch_plan(self.schedule, self.information)
 
     def records(self):
         """What each rank wrote down of its start."""

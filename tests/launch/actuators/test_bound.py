@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from apples.agent.launching import host_survey, launch_plan
 from apples.errors import LaunchError
 from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.actuators.ssh import SshActuator
@@ -37,13 +38,13 @@ def abroad(case, sshd, tmp_path):
         one = case(hosts=tmp_path / "list")
         talk = []
         actuator = SshActuator(talk=talk.append)
-        information = actuator.look(one.information)
+        information = one.information.knowing(actuator.look(host_survey(one.information)))
         for name in forget:
             seen = replace(information.looked_at[name], topology="")
             information = information.knowing({name: seen})
         hosts = [information.hosts[f"h{i + 1}"] for i in range(count)]
         schedule = Schedule(tuple(Allocation(h, 30 // count, "default") for h in hosts))
-        actuator.actuate(schedule, information).outcome()
+        actuator.actuate(launch_plan(schedule, information)).outcome()
         return [record["cpus"] for record in one.records()], talk
 
     return run
@@ -85,7 +86,7 @@ def job(slurm, case, tmp_path, monkeypatch):
         hosts = [one.information.hosts[name] for name in names]
         schedule = Schedule(tuple(Allocation(h, 30 // len(hosts), "default") for h in hosts))
         talk = []
-        SlurmActuator(talk=talk.append).actuate(schedule, one.information).outcome()
+        SlurmActuator(talk=talk.append).actuate(launch_plan(schedule, one.information)).outcome()
         return [record["cpus"] for record in one.records()], talk
 
     return run

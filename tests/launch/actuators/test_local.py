@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from apples.agent.launching import launch_plan
 from apples.errors import ApplicationError, LaunchError
 from apples.launch import hydra, quota
 from apples.launch.actuator import Outcome, Progress
@@ -15,7 +16,7 @@ from apples.schedule import Allocation, Schedule
 
 def test_a_run_ends_with_what_was_measured(case):
     talk = []
-    run = LocalActuator(talk=talk.append).actuate(case().schedule, case().information)
+    run = LocalActuator(talk=talk.append).actuate(case().plan)
     (progress,) = run.monitor()
     assert isinstance(progress, Progress)
     assert [times.host for times in progress.hosts] == ["ada", "bob"]
@@ -30,7 +31,7 @@ def test_a_run_ends_with_what_was_measured(case):
 
 def test_every_rank_runs_where_its_host_is(case, tmp_path):
     one = case()
-    LocalActuator(tmp_path / "out", save=True).actuate(one.schedule, one.information).outcome()
+    LocalActuator(tmp_path / "out", save=True).actuate(one.plan).outcome()
     first, second, third = one.records()
     assert first["cpus"] == second["cpus"] == [0]
     assert third["cpus"] == sorted(os.sched_getaffinity(0))
@@ -60,7 +61,7 @@ def test_every_rank_has_a_cpu_of_its_own_where_there_are_enough(case):
     one = case()
     ada, _ = one.information.hosts
     alone = Schedule((Allocation(replace(ada, cpus=()), 30, "default"),))
-    LocalActuator().actuate(alone, one.information).outcome()
+    LocalActuator().actuate(launch_plan(alone, one.information)).outcome()
     first, second = one.records()
     assert len(first["cpus"]) == len(second["cpus"]) == 1
     assert first["cpus"] != second["cpus"]
@@ -75,17 +76,17 @@ def test_inside_an_outer_allocation_only_its_cpus_are_used(case, our_cpus):
     rest = Schedule(
         (Allocation(replace(ada, cpus=()), 20, "default"), Allocation(bob, 10, "default"))
     )
-    LocalActuator().actuate(rest, one.information).outcome()
+    LocalActuator().actuate(launch_plan(rest, one.information)).outcome()
     assert [record["cpus"] for record in one.records()] == [[given]] * 3
     with pytest.raises(LaunchError, match="ada: CPUs 0 of the host list are not ours"):
-        LocalActuator().actuate(one.schedule, one.information)
+        LocalActuator().actuate(one.plan)
 
 
 @pytest.mark.hardware
 @pytest.mark.skipif(writable() is not None, reason=f"no CPU quotas: {writable()}")
 def test_a_host_described_as_slower_gets_a_quota_and_leaves_no_group(case):
     one = case()
-    run = LocalActuator().actuate(one.schedule, one.information)
+    run = LocalActuator().actuate(one.plan)
     run.outcome()
     first, _, third = one.records()
     assert run.warnings == ()
@@ -100,7 +101,7 @@ def test_a_host_described_as_slower_gets_a_quota_and_leaves_no_group(case):
 def test_where_there_are_no_quotas_the_run_goes_on_and_says_so(case, monkeypatch):
     monkeypatch.setattr(quota, "find", lambda: "read-only")
     talk, one = [], case()
-    run = LocalActuator(talk=talk.append).actuate(one.schedule, one.information)
+    run = LocalActuator(talk=talk.append).actuate(one.plan)
     assert run.outcome().iterations == 2
     (warning,) = run.warnings
     assert warning.startswith("bob: no CPU quota (cgroups are not writable: read-only)")
@@ -109,9 +110,9 @@ def test_where_there_are_no_quotas_the_run_goes_on_and_says_so(case, monkeypatch
 
 def test_the_command_started_by_hand_gives_the_same_job(case, tmp_path):
     one = case()
-    LocalActuator().actuate(one.schedule, one.information).outcome()
+    LocalActuator().actuate(one.plan).outcome()
     launched = one.records()
-    order = LocalActuator().command(one.schedule, one.information)
+    order = LocalActuator().command(one.plan)
     hand = tmp_path / "hand"
     hand.mkdir()
     for name, text in order.files.items():
@@ -133,13 +134,13 @@ def test_the_command_started_by_hand_gives_the_same_job(case, tmp_path):
 def test_the_command_starts_and_writes_nothing(case, tmp_path):
     one = case()
     before = sorted(tmp_path.rglob("*"))
-    LocalActuator(tmp_path / "out").command(one.schedule, one.information)
+    LocalActuator(tmp_path / "out").command(one.plan)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_failure_stays_a_failure(case):
     one = case(how="no done")
-    run = LocalActuator().actuate(one.schedule, one.information)
+    run = LocalActuator().actuate(one.plan)
     for _ in range(2):
         with pytest.raises(ApplicationError, match="before it said 'done'"):
             run.outcome()
@@ -148,20 +149,18 @@ def test_a_failure_stays_a_failure(case):
 def test_done_without_a_result_is_no_outcome(case):
     one = case(how="no result")
     with pytest.raises(ApplicationError, match="'done' without a 'result'"):
-        LocalActuator().actuate(one.schedule, one.information).outcome()
+        LocalActuator().actuate(one.plan).outcome()
 
 
 def test_a_cancelled_run_has_no_outcome(case):
     one = case(how="silent")
-    with LocalActuator().actuate(one.schedule, one.information) as run:
+    with LocalActuator().actuate(one.plan) as run:
         run.cancel()
         with pytest.raises(ApplicationError, match="cancelled"):
             run.outcome()
 
 
 def test_a_program_may_be_silent_for_longer_than_it_is_slow(case):
-    from apples.launch.starting import silence
-
-    one = case(grid="100000")
-    assert silence(one.schedule, one.information) >= 60.0
-    assert silence(one.schedule, one.information) >= 100_000**2 * 8 / 20e6
+    silence = case(grid="100000").plan.silence_seconds
+    assert silence >= 60.0
+    assert silence >= 100_000**2 * 8 / 20e6

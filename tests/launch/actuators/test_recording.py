@@ -6,8 +6,8 @@ from apples.launch.actuators.recording import RecordingActuator
 
 def test_it_keeps_what_it_was_asked_to_start_and_starts_nothing(case):
     one, actuator = case(), RecordingActuator()
-    run = actuator.actuate(one.schedule, one.information)
-    assert actuator.schedules == [one.schedule]
+    run = actuator.actuate(one.plan)
+    assert actuator.plans == [one.plan]
     assert list(run.monitor()) == []
     assert run.outcome() is None
     run.cancel()
@@ -16,7 +16,7 @@ def test_it_keeps_what_it_was_asked_to_start_and_starts_nothing(case):
 
 def test_it_shows_the_task(case):
     one = case()
-    order = RecordingActuator().command(one.schedule, one.information)
+    order = RecordingActuator().command(one.plan)
     assert order.argv == ()
     assert json.loads(order.files["task.json"])["partition"][0]["host"] == "ada"
 

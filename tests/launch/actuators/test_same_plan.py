@@ -5,6 +5,7 @@ import json
 import pytest
 
 from apples import load_information
+from apples.agent.launching import launch_plan
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.actuators.ssh import SshActuator
@@ -36,12 +37,13 @@ def plan(tmp_path):
     information = load_information(*files)
     ada, bob, me = information.hosts
     strips = ((bob, 7), (ada, 20), (me, 3))
-    return Schedule(tuple(Allocation(h, rows, "default") for h, rows in strips)), information
+    schedule = Schedule(tuple(Allocation(h, rows, "default") for h, rows in strips))
+    return launch_plan(schedule, information)
 
 
 def test_every_actuator_tells_the_program_the_same(plan):
     tasks = [
-        json.loads(actuator.command(*plan).files["task.json"])
+        json.loads(actuator.command(plan).files["task.json"])
         for actuator in (LocalActuator(), SshActuator(), SlurmActuator())
     ]
     assert tasks[0] == tasks[1] == tasks[2]
@@ -50,7 +52,7 @@ def test_every_actuator_tells_the_program_the_same(plan):
 
 
 def test_ssh_places_as_many_ranks_on_each_address_as_the_plan_has(plan):
-    command = SshActuator().command(*plan)
+    command = SshActuator().command(plan)
     *others, last = command.files["machines"].split()
     assert others == ["198.51.100.8:1", "198.51.100.7:2"]
     assert last.endswith(":1")  # this machine, by the address towards the others

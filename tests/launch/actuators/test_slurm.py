@@ -11,6 +11,7 @@ from commands import command
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import load_information
+from apples.agent.launching import host_survey, launch_plan
 from apples.agent.waiting import after_waiting
 from apples.errors import ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuators.local import LocalActuator
@@ -52,7 +53,7 @@ def nodes_of(one):
 
 def test_uneven_ranks_land_exactly_where_planned(cluster):
     one = cluster()
-    execution = SlurmActuator().actuate(one.schedule, one.information)
+    execution = SlurmActuator().actuate(one.plan)
     assert execution.outcome().iterations == 2
     assert nodes_of(one) == ["far", "ada", "ada", "bob"]
     assert {r["environment"]["SLURM_JOB_NUM_NODES"] for r in one.records()} == {"3"}
@@ -61,7 +62,7 @@ def test_uneven_ranks_land_exactly_where_planned(cluster):
 
 def test_cancel_leaves_nothing_in_the_queue_and_no_process(cluster):
     one = cluster(how="silent")
-    execution = SlurmActuator().actuate(one.schedule, one.information)
+    execution = SlurmActuator().actuate(one.plan)
     (job,) = queue()
     execution.cancel()
     assert queue() == []
@@ -71,12 +72,12 @@ def test_cancel_leaves_nothing_in_the_queue_and_no_process(cluster):
 def test_a_program_that_fails_is_named_with_its_reason(cluster):
     one = cluster(how="refuses")
     with pytest.raises(ApplicationError, match="no parameter 'depth'"):
-        SlurmActuator().actuate(one.schedule, one.information)
+        SlurmActuator().actuate(one.plan)
 
 
 def test_a_job_that_slurm_ends_says_how(cluster):
     one, talk = cluster(how="silent"), []
-    execution = SlurmActuator(talk=talk.append).actuate(one.schedule, one.information)
+    execution = SlurmActuator(talk=talk.append).actuate(one.plan)
     client.run(["scancel", *queue()])
     with pytest.raises(ApplicationError, match="ended before it said 'done'"):
         execution.outcome()
@@ -90,7 +91,7 @@ def test_a_job_that_slurm_ends_says_how(cluster):
 def test_a_job_ended_by_its_time_limit_is_a_deadline_whatever_its_ranks_say(cluster, how):
     one = cluster(how=how)
     actuator = SlurmActuator(options=SlurmOptions(minutes=1))
-    execution = actuator.actuate(one.schedule, one.information)
+    execution = actuator.actuate(one.plan)
     client.run(["scontrol", "update", f"JobId={queue()[0]}", "EndTime=now"])
     with pytest.raises(DeadlineError, match="time limit of 1 minute ended it before it said"):
         execution.outcome()
@@ -104,10 +105,12 @@ def test_a_plan_runs_as_a_step_of_the_allocation_the_agent_is_in(cluster, monkey
         monkeypatch.setenv("SLURM_JOB_ID", number)
         monkeypatch.setenv("SLURM_JOB_NODELIST", "ada,bob,far")
         actuator = SlurmActuator()
-        assert actuator.wait_seconds(one.schedule, one.information) == 0.0
-        seen = actuator.look(one.information)
-        assert not any(look.refusal for look in seen.looked_at.values())
-        actuator.actuate(one.schedule, seen).outcome()
+        assert actuator.wait_seconds(one.plan) == 0.0
+        seen = actuator.look(host_survey(one.information))
+        assert set(seen) == {"ada", "bob", "far"}
+        assert not any(look.refusal for look in seen.values())
+        plan = launch_plan(one.schedule, one.information.knowing(seen))
+        actuator.actuate(plan).outcome()
         assert nodes_of(one) == ["far", "ada", "ada", "bob"]
         assert {r["environment"]["SLURM_JOB_ID"] for r in one.records()} == {number}
         assert client.run(["squeue", "--steps", "--noheader"]).strip() == ""
@@ -119,15 +122,12 @@ def test_a_plan_runs_as_a_step_of_the_allocation_the_agent_is_in(cluster, monkey
 def test_hosts_outside_the_allocation_or_unknown_are_not_used(cluster, monkeypatch):
     one = cluster()
     monkeypatch.setenv("SLURM_JOB_NODELIST", "ada")
-    seen = SlurmActuator(allocation="12", talk=lambda _: None).look(one.information).looked_at
+    survey = host_survey(one.information)
+    seen = SlurmActuator(allocation="12", talk=lambda _: None).look(survey)
     assert {name for name, look in seen.items() if look.refusal} == {"bob", "far"}
     client.run(["scontrol", "update", "NodeName=bob", "State=DRAIN", "Reason=fan"])
     try:
-        until(
-            lambda: (
-                SlurmActuator(talk=lambda _: None).look(one.information).looked_at["bob"].refusal
-            )
-        )
+        until(lambda: SlurmActuator(talk=lambda _: None).look(survey)["bob"].refusal)
     finally:
         client.run(["scontrol", "update", "NodeName=bob", "State=RESUME"])
 
@@ -140,7 +140,7 @@ def test_the_queue_is_waited_for_in_the_estimate(cluster, tmp_path):
     try:
         until(lambda: client.job_state(blocker).running)
         actuator = SlurmActuator(options=SlurmOptions(minutes=1))
-        wait = actuator.wait_seconds(one.schedule, one.information)
+        wait = actuator.wait_seconds(one.plan)
         assert 120 < wait < 400
         coordinator = Coordinator(one.information, actuator)
         estimate = coordinator.estimate(one.schedule)
@@ -177,9 +177,7 @@ def test_a_detached_job_is_let_go_before_its_turn_in_the_queue_and_can_be_cancel
 def test_a_job_slurm_would_not_take_is_refused_with_its_words(cluster):
     one = cluster()
     with pytest.raises(LaunchError, match="partition"):
-        SlurmActuator(options=SlurmOptions(partition="nosuch")).wait_seconds(
-            one.schedule, one.information
-        )
+        SlurmActuator(options=SlurmOptions(partition="nosuch")).wait_seconds(one.plan)
 
 
 def test_the_same_plan_gives_the_same_bytes_through_every_actuator(slurm, tmp_path, monkeypatch):
@@ -199,8 +197,8 @@ def test_the_same_plan_gives_the_same_bytes_through_every_actuator(slurm, tmp_pa
     )
     digests = set()
     for actuator in (LocalActuator(), SshActuator(), SlurmActuator()):
-        pool = actuator.look(information)
-        outcome = actuator.actuate(schedule, pool).outcome()
+        pool = information.knowing(actuator.look(host_survey(information)))
+        outcome = actuator.actuate(launch_plan(schedule, pool)).outcome()
         assert [one.host for one in outcome.hosts] == ["far", "ada", "bob"]
         digests.add(outcome.sha256)
     assert len(digests) == 1
@@ -228,12 +226,13 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from apples.launch.actuators.slurm import SlurmActuator
 from apples.agent.information import load_information
+from apples.agent.launching import launch_plan
 from apples.schedule import Allocation, Schedule
 files = [Path({folder!r}) / f"{{n}}.toml" for n in ("hosts", "template", "user")]
 information = load_information(*files, settings={{"how": "silent"}})
 hosts = information.hosts
 schedule = Schedule((Allocation(hosts["ada"], 20, "default"), Allocation(hosts["bob"], 10, "default")))
-run = SlurmActuator().actuate(schedule, information)
+run = SlurmActuator().actuate(launch_plan(schedule, information))
 print("ready", flush=True)
 run.outcome()
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from apples import Coordinator, load_information
+from apples.agent.launching import launch_plan
 from apples.agent.verification import sequential
 from apples.launch.actuators.ssh import SshActuator
 from apples.schedule import Allocation, Schedule
@@ -60,7 +61,7 @@ def test_uneven_ranks_land_exactly_where_they_were_planned(lab, tmp_path):
     schedule = Schedule(
         tuple(Allocation(h, r, "default") for h, r in ((far, 5), (bob, 20), (ada, 5)))
     )
-    SshActuator().actuate(schedule, information).outcome()
+    SshActuator().actuate(launch_plan(schedule, information)).outcome()
     files = sorted((tmp_path / "records").iterdir(), key=lambda path: int(path.stem))
     assert [json.loads(path.read_text())["node"] for path in files] == [
         *("far", "bob", "bob", "bob", "ada")

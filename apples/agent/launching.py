@@ -1,0 +1,136 @@
+"""From what the agent knows to what an actuator is told: `launch_plan`, and the survey of hosts before it."""
+
+from __future__ import annotations
+
+import sys
+
+from apples.agent.information import InformationPool, needs_of, own_files
+from apples.launch.plan import (
+    SILENCE_SECONDS,
+    HostProgram,
+    HostSurvey,
+    LaunchPlan,
+    MalleableLimits,
+    strips_of,
+)
+from apples.resources import Host
+from apples.schedule import Allocation, Schedule
+
+SILENT_ITERATIONS = 50.0
+"""How many predicted iterations may pass without a line."""
+SLOWEST_BYTES_PER_SECOND = 20e6
+"""A result streams at least this fast where no link is slower; nothing is said meanwhile."""
+SHARE_OF_LINK = 0.25
+"""And with at least this share of the slowest forecast link to the first rank's host."""
+
+
+def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
+    """Return everything an actuator needs to carry out a schedule.
+
+    Raises
+    ------
+    LaunchError
+        The schedule is no partition: no host, or strips that are no whole rows or less than one. Permanent.
+    """
+    application = information.application
+    strips = strips_of(
+        schedule.allocations,
+        lambda one: host_program(one.host, one.implementation, information),
+    )
+    return LaunchPlan(
+        information.template.name,
+        application.parameters,
+        strips,
+        application.rows,
+        information.hosts,
+        iterations=application.iterations,
+        iteration_seconds=information.iteration_seconds(schedule),
+        silence_seconds=silence_seconds(schedule, information),
+        cpu_quotas=_cpu_quotas(schedule, information),
+        findings=information.looked_at,
+        malleable=_malleable_limits(information),
+    )
+
+
+def calibration_plan(host: Host, implementation: str, information: InformationPool) -> LaunchPlan:
+    """Return the plan of one process on one host, which measures an implementation there."""
+    program = host_program(host, implementation, information)
+    strip = strips_of((Allocation(host, 1, implementation),), lambda _: program)
+    return LaunchPlan(
+        information.template.name,
+        information.application.parameters,
+        strip,
+        1,
+        information.hosts,
+        findings=information.looked_at,
+    )
+
+
+def host_survey(information: InformationPool) -> HostSurvey:
+    """Return which hosts an actuator is to look at, for what, and what is known of them."""
+    refused = information.specifications.constraints.refusal
+    return HostSurvey(
+        information.hosts,
+        tuple(host for host in information.hosts if refused(host.name, host.site) is None),
+        needs_of(information),
+        information.looked_at,
+    )
+
+
+def host_program(host: Host, implementation: str, information: InformationPool) -> HostProgram:
+    """Return how an implementation is started on one host."""
+    remote = information.program(implementation, host.python or sys.executable)
+    return HostProgram(
+        host,
+        implementation,
+        information.program(implementation),
+        remote,
+        own_files(information, remote),
+    )
+
+
+def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
+    """Return for how long the program may say nothing: generous, for a prediction can be wrong."""
+    application = information.application
+    size = application.rows * application.columns * application.element_bytes
+    return max(
+        SILENCE_SECONDS,
+        SILENT_ITERATIONS * information.iteration_seconds(schedule),
+        size / min(SLOWEST_BYTES_PER_SECOND, SHARE_OF_LINK * _slowest_link(schedule, information)),
+    )
+
+
+def _slowest_link(schedule: Schedule, information: InformationPool) -> float:
+    """Return the least forecast bandwidth of the ways to the first host, bytes per second."""
+    first, *others = schedule.resources
+    links = (information.conditions.link(host, first).link for host in others)
+    return min((link.bandwidth for link in links), default=float("inf"))
+
+
+def _cpu_quotas(schedule: Schedule, information: InformationPool) -> dict[str, float]:
+    """Return how many CPUs each host is to get that is described, not measured, as slower than this machine."""
+    hosts = {host.name: host for host in (*information.hosts, *schedule.resources)}
+    return {
+        host.name: host.cpu * host.slots
+        for host in hosts.values()
+        if host.cpu < 1 and not information.conditions.measured(host)
+    }
+
+
+def _malleable_limits(information: InformationPool) -> MalleableLimits | None:
+    """Return what a malleable job may ever use: hosts with an implementation, fit, and allowed by the user."""
+    if not information.template.malleable:
+        return None
+    limits = information.specifications.constraints
+    hosts = [
+        host
+        for host in information.hosts
+        if information.implementation(host)
+        and not information.unfit(host)
+        and limits.refusal(host.name, host.site) is None
+    ]
+    return MalleableLimits(
+        tuple(host_program(host, information.implementation(host), information) for host in hosts),
+        limits.minimum_hosts,
+        limits.maximum_hosts or 0,
+    )
