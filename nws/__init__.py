@@ -33,81 +33,18 @@ performance forecasting service for metacomputing"; NWS 2.x.
 
 from importlib import import_module
 
-_HOMES = {
-    "nws.client": ("Client", "ServiceError"),
-    "nws.clique.turns": ("Turns",),
-    "nws.batches": ("batch", "read_batch"),
-    "nws.bank.alone": ("LadderForecaster",),
-    "nws.bank.bank": ("Bank",),
-    "nws.forecast": ("Forecast", "Interval"),
-    "nws.forecaster": ("Forecaster", "NoValueYetError"),
-    "nws.forecasters": (
-        "AdaptiveMedian",
-        "EwAr1",
-        "LastValue",
-        "LowestError",
-        "RobustAr",
-        "RunningMean",
-        "SelfTuningSmoothing",
-        "SlidingMean",
-        "SlidingMedian",
-        "Smoothing",
-        "TrimmedMean",
-        "TwoLevel",
-    ),
-    "nws.forecasters.auto_lag_ar": ("AutoLagAr",),
-    "nws.frame": ("FrameForecaster", "Outlook"),
-    "nws.backtesting": ("backtest", "document", "report", "trace"),
-    "nws.linux.probe": ("probe_share",),
-    "nws.measurement": (
-        "AVAILABLE_CPU",
-        "BANDWIDTH_TCP",
-        "COMPETITORS",
-        "CONNECT_TIME_TCP",
-        "CURRENT_CPU",
-        "FREE_DISK",
-        "FREE_MEMORY",
-        "LATENCY_TCP",
-        "Measurement",
-        "SeriesName",
-    ),
-    "nws.memories": ("JournalMemory", "RingMemory"),
-    "nws.memories.submission": ("Retention",),
-    "nws.memory": ("Memory", "RefusedError"),
-    "nws.prometheus": ("PrometheusReader",),
-    "nws.pictures": ("picture",),
-    "nws.recording": ("read_recording",),
-    "nws.profiles": ("PROFILES", "classic", "classic_primaries", "default", "dynamite"),
-    "nws.scored": ("ScoredForecaster",),
-    "nws.sensing.dialogue": ("Dialogue",),
-    "nws.sensing.wire": ("Reply",),
-    "nws.sensor": ("Sensor", "SensorError"),
-    "nws.sensors": (
-        "BandwidthSensor",
-        "ConnectTimeSensor",
-        "CpuSensor",
-        "FreeDiskSensor",
-        "FreeMemorySensor",
-        "LatencySensor",
-        "ReplaySensor",
-    ),
-    "nws.service": ("Failure", "NetworkWeatherService", "Round"),
-    "nws.share": ("available_share", "competitors_for", "current_share"),
-    "nws.station": ("Station", "TakenError"),
-    "nws.tcp": ("Endpoint",),
-    "nws.tokens": ("TokenFile", "TokenFileError"),
-    "nws.weather": ("Weather",),
-    "nws.web.serving": ("Listen", "ListenRefusedError", "Serving"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+# The stub beside this file is the only table of names (SPEC 1 of Scientific Python, lazy loading):
+# type checkers read it, and so does the interpreter. One import stands on each of its lines.
+with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 - pathlib costs more than all else here
+    _HOME_OF = {line.split()[3]: line.split()[1] for line in _stub if line.startswith("from ")}
 
 __all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> object:
-    """Return what `name` of the front door stands for, loading its module."""
+    """Return what `name` of the front door stands for, loading its module on first use."""
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'nws' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -1,5 +1,5 @@
-# The front door as type checkers see it; `nws/__init__.py` loads the same names lazily.
-# tests/nws/test_front_door.py keeps the two alike.
+# The front door: each name and the module it comes from, one a line. Type checkers read this file,
+# and `nws/__init__.py` reads it to load a name when it is first asked for.
 
 from nws.backtesting import backtest as backtest
 from nws.backtesting import document as document
