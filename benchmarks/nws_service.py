@@ -18,13 +18,13 @@ import psutil
 import requests
 
 from nws import Client
-from nws.station import Station
+from nws.service.store import Station
 
 SERIES, ROWS = 500, 5000
 PROGRAM = """
 import sys
 from pathlib import Path
-from nws.web.serving import Listen, Serving
+from nws.service.server import Listen, Serving
 serving = Serving(
     Path(sys.argv[1]), Listen(port=int(sys.argv[2])), station={"engine": "auto"}
 )

@@ -3,26 +3,20 @@
 A library that imports nothing of `apples`. In reading order:
 
 1. `nws.measurement`: the name of a series and one value of it; the resources and their units;
-   `nws.batches`: several as a message.
-2. `nws.sensor` and `nws.sensors`: what measures: CPU, memory, latency, bandwidth, replay.
-   `nws.linux` reads the kernel, `nws.tcp` is the far end of a link, `nws.share` turns run queues
-   into shares of a CPU and back.
-3. `nws.memory` and `nws.memories`: where measurements are kept.
-4. `nws.forecaster` and `nws.forecasters`: what forecasts, one number at a time, and the choice of
-   the one that has been wrong least (`nws.window` is what the medians look through).
-   `nws.frame`: those that forecast a mean over a frame, with an interval; `nws.bank` does that for
-   thousands of series at once. `nws.profiles` has the batteries by name; `nws.scored` reports a
-   `nws.forecast.Forecast` with its errors (`nws.grid` tells it what is missing). `nws.backtesting`
-   says how good they would have been.
-5. `nws.weather`: all forecasts at one moment, frozen (as text: `nws.weather_format`).
-6. `nws.service`: the five together, in this process.
-7. As a service: `nws.journal` (the log), `nws.memories` (a memory on it), `nws.forecasting` and
-   `nws.snapshots` (forecasters that survive), `nws.station` (these together), `nws.web` (over
-   HTTP; `nws.ticks` puts a range on regular times), `nws.tokens` (for whom), `nws.leases` (who is
-   there), `nws.client`.
-8. `nws.sensing`: the sensor process of a host; `nws.clique`: whose turn it is to probe;
-   `nws.budget`: what probing may cost; `nws.prometheus`: hosts that Prometheus watches.
-9. `nws.checks`: the contracts as functions that run, on ours and on yours.
+   several measurements as a message.
+2. `nws.sensor`, the contract, and `nws.sensors`: CPU, memory, disk, latency, bandwidth, replayed
+   series, hosts that Prometheus watches.
+3. `nws.forecaster`, the contract, and `nws.forecasters`: the predictors one number at a time, the
+   choice among them, the profiles that combine them, and the scoring of a forecaster against what
+   came. `nws.bank` computes the default profile for one series or for thousands at once.
+   `nws.forecast`: a number with its error and interval. `nws.backtesting`: how good the forecasts
+   would have been on a recorded series.
+4. `nws.memory`: where measurements are kept, in this process or in a log on the disk.
+5. `nws.weather`: all forecasts at one moment, frozen.
+6. `nws.service`: sensors, memory and forecasters together, in this process or over HTTP;
+   `nws.client` asks such a service.
+7. `nws.sensing`: the sensor process of a host. `nws.clique`: which host may probe the network when.
+8. `nws.checks`: the contracts as functions that run, on our implementations and on yours.
 
 Everything listed in ``__all__`` is to be had from here and loaded when it is first asked for, so
 that a sensor's process loads sensors only. `nws.checks` is imported by its own name.

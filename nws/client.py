@@ -8,8 +8,7 @@ from typing import Any, Final, Self
 
 import requests
 
-from nws.batches import batch
-from nws.measurement import Measurement
+from nws.measurement import Measurement, batch
 from nws.weather import Weather
 
 DEADLINE: Final = 10.0

@@ -1,10 +1,86 @@
 """The contract of a forecaster: two methods, one number at a time; and what it may add."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from nws.state import packed, unpacked
+from nws.forecast import Interval
+
+
+def packed(value: Any) -> Any:
+    """Return `value` as JSON can hold it; numbers come back the same, infinities included.
+
+    Examples
+    --------
+    >>> packed((1.5, None, float("inf")))
+    [1.5, None, 'inf']
+    """
+    if hasattr(value, "restore"):  # a forecaster, a window, a regression
+        return value.state()
+    if isinstance(value, list | tuple | deque):
+        return [packed(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def unpacked(present: Any, plain: Any, where: str) -> Any:
+    """Return what `plain` stands for in the place of `present`, what a fresh object holds there.
+
+    Raises
+    ------
+    ValueError
+        Permanent: it is of another kind; the message says `where`.
+    """
+    if hasattr(present, "restore"):
+        present.restore(plain)
+        return present
+    if isinstance(present, list | tuple | deque):
+        return _several(present, plain, where)
+    if isinstance(present, bool) and not isinstance(plain, bool):
+        raise ValueError(f"{where}: true or false is wanted, not {plain!r:.40}")
+    return plain if isinstance(present, bool) else _number(plain, where)
+
+
+def _several(present: Any, plain: Any, where: str) -> Any:
+    if not isinstance(plain, list):
+        raise ValueError(f"{where}: a list is wanted, not {plain!r:.40}")
+    if isinstance(present, tuple) and len(plain) != len(present):
+        raise ValueError(f"{where}: {len(present)} entries are wanted, not {len(plain)}")
+    read = [
+        unpacked(inner, each, f"{where}[{place}]")
+        for place, (inner, each) in enumerate(zip(_patterns(present), plain, strict=False))
+    ]
+    if isinstance(present, deque):
+        return deque(read, present.maxlen)
+    return type(present)(read)
+
+
+def _patterns(present: Any) -> Iterator[Any]:
+    """Yield what each entry looks like: the entries that there are, then the last one for ever."""
+    last: Any = 0.0
+    for last in present:
+        yield last
+    while True:
+        yield last
+
+
+def _number(plain: Any, where: str) -> float | int | None:
+    if isinstance(plain, str) and plain in {"inf", "-inf", "nan"}:
+        return float(plain)
+    if plain is None or (isinstance(plain, int | float) and not isinstance(plain, bool)):
+        return plain
+    raise ValueError(f"{where}: a number is wanted, not {plain!r:.40}")
+
+
+def checked_object(state: Any, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
+    """Return `state` if it is an object with just these names; ValueError if not."""
+    if not isinstance(state, Mapping) or set(state) != set(names):
+        raise ValueError(f"not the state of {what}: {', '.join(names)} are wanted")
+    return state
 
 
 class Forecaster(ABC):
@@ -95,3 +171,72 @@ class NoValueYetError(LookupError):
 
     def __init__(self) -> None:
         super().__init__("there is nothing to forecast from yet: update first")
+
+
+Criterion = Literal["absolute", "squared"]
+
+
+class OneCriterionError(ValueError):
+    """A forecaster of one criterion was asked for a forecast good by another. Permanent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The mean of the next values of a series, before it has a time and seconds.
+
+    Attributes
+    ----------
+    value
+        The forecast.
+    error, rmse
+        Mean absolute and root mean squared error of such forecasts so far; None before the first.
+    horizon
+        How many values it is the mean of.
+    method
+        The predictor, or mixture of predictors, that it comes from.
+    interval
+        Where the mean will lie. It holds the forecast for the squared error; one for the absolute
+        error, which is nearer to a median, may lie outside where the series is very skewed.
+    """
+
+    value: float
+    error: float | None
+    rmse: float | None
+    horizon: int
+    method: str
+    interval: Interval
+
+
+class FrameForecaster(Forecaster):
+    """Forecasts the mean of the next values, for a few fixed numbers of them: its rungs.
+
+    * The value lies within the range of the values so far, hence within any physical bounds.
+    * The interval is in order, names its level, and reports the coverage that was reached.
+    * `forecast` is the value of ``outlook(1)``.
+
+    ``nws.checks.FRAME_CHECKS`` holds these promises as functions that run.
+    """
+
+    @abstractmethod
+    def outlook(
+        self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Outlook:
+        """Return the outlook on the rung nearest to `samples`, in ratio; it names the rung.
+
+        Parameters
+        ----------
+        samples
+            How many values the frame holds.
+        level
+            The share of means that the interval is to hold, in (0, 1). The answer names the
+            level it is for: the next one that is tracked, or the highest.
+        criterion
+            The error that the value is to make least, in the mean; None: the one it was made for.
+
+        Raises
+        ------
+        LookupError
+            Transient: there has been no value yet.
+        ValueError
+            Permanent: `samples` is not positive, or `level` not in (0, 1).
+        """

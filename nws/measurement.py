@@ -1,9 +1,11 @@
 """What is measured: the name of a series, and one value of it at one time."""
 
+import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 AVAILABLE_CPU: Final = "availableCpu"
 """Share of one CPU, 0..1, that a newly started process would get."""
@@ -107,3 +109,68 @@ def checked_value(value: float) -> float:
         return value
     kind = "not a number" if math.isnan(value) else "infinite or larger than 1e300"
     raise ValueError(f"{value!r} is not a measurement: it is {kind}")
+
+
+SCHEMA: Final = "nws.measurements/1"
+MOST: Final = 20_000
+"""Measurements in one message."""
+MOST_BYTES: Final = 8 << 20
+"""Bytes of one message."""
+
+
+def batch(measurements: Iterable[Measurement]) -> dict[str, Any]:
+    """Return the message of some measurements.
+
+    Examples
+    --------
+    >>> ada = Measurement(SeriesName("availableCpu", "ada"), 10.0, 0.5)
+    >>> read_batch(json.dumps(batch([ada]))) == [ada]
+    True
+    """
+    rows = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
+    return {"schema": SCHEMA, "measurements": rows}
+
+
+def line(measurements: Iterable[Measurement]) -> str:
+    """Return the message as one line, ended."""
+    return json.dumps(batch(measurements), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def read_batch(text: str | bytes) -> list[Measurement]:
+    """Return the measurements of a message that somebody else wrote.
+
+    Raises
+    ------
+    ValueError
+        Permanent: it is no such message; says which field is wrong, and never repeats it.
+    """
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"a message of {len(text)} bytes: at most {MOST_BYTES} are read")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("a message is one document of JSON") from None
+    if not isinstance(document, dict) or set(document) != {"schema", "measurements"}:
+        raise ValueError("a message is an object of schema and measurements")
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"schema: {SCHEMA!r} is wanted")
+    rows = document["measurements"]
+    if not isinstance(rows, list) or len(rows) > MOST:
+        raise ValueError(f"measurements: a list of at most {MOST} is wanted")
+    return [_measurement(row, f"measurements[{place}]") for place, row in enumerate(rows)]
+
+
+def _measurement(row: object, where: str) -> Measurement:
+    if not isinstance(row, Mapping) or set(row) != {"series", "time", "value"}:
+        raise ValueError(f"{where}: an object of series, time and value is wanted")
+    series, time, value = row["series"], row["time"], row["value"]
+    if not isinstance(series, str) or len(series) > 400:
+        raise ValueError(f"{where}.series: a text of at most 400 characters is wanted")
+    for field, number in (("time", time), ("value", value)):
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            raise ValueError(f"{where}.{field}: a number is wanted")
+    try:
+        name = SeriesName.parse(series)
+        return Measurement(name, checked_value(float(time)), checked_value(float(value)))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{where}: a series, a finite time and a finite value") from None

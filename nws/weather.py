@@ -1,12 +1,13 @@
 """All forecasts at one moment."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
-from nws import weather_format
-from nws.forecast import Forecast
+from nws.forecast import Forecast, Interval
 from nws.measurement import (
     AVAILABLE_CPU,
     BANDWIDTH_TCP,
@@ -15,7 +16,165 @@ from nws.measurement import (
     FREE_MEMORY,
     LATENCY_TCP,
     SeriesName,
+    checked_name,
 )
+
+SCHEMA: Final = "nws.weather/1"
+MOST: Final = {"cpu": 1.0, "current_cpu": 1.0}
+"""The largest value of a table, where there is one."""
+
+Table = Mapping[str, Forecast]
+
+
+def write(time: float, tables: Mapping[str, Table]) -> str:
+    """Return the text; numbers are written so that they read back the same."""
+    document: dict[str, Any] = {"schema": SCHEMA, "time": time}
+    for name, table in tables.items():
+        document[name] = {key: _plain(forecast) for key, forecast in table.items()}
+    return json.dumps(document, allow_nan=False, indent=1)
+
+
+def read(
+    text: str, by_host: Collection[str], by_pair: Collection[str]
+) -> tuple[float, dict[str, dict[str, Forecast]]]:
+    """Return the time and the tables of a text.
+
+    Raises
+    ------
+    ValueError
+        Permanent: it is not JSON, or not of this schema. The message names the field.
+    """
+    document = _object(_parse(text), "weather")
+    if document.pop("schema", None) != SCHEMA:
+        _refuse("schema", f"{SCHEMA!r} is wanted")
+    time = _number(document.pop("time", None), "time")
+    tables = {}
+    for name, table in document.items():
+        if name not in by_host and name not in by_pair:
+            _refuse(name, f"there is no such table, only {', '.join([*by_host, *by_pair])}")
+        parts = 1 if name in by_host else 2
+        tables[name] = {
+            _key(key, parts, f"{name}.{key}"): _forecast(value, f"{name}.{key}", time, name)
+            for key, value in _object(table, name).items()
+        }
+    return time, tables
+
+
+def _plain(forecast: Forecast) -> dict[str, Any]:
+    """Return the fields; of those that only some forecasts have, the ones that are set."""
+    fields = asdict(forecast)
+    for name in ("rmse", "over", "interval"):
+        if fields[name] is None:
+            del fields[name]
+    if forecast.horizon == 1:
+        del fields["horizon"]
+    return fields
+
+
+def _parse(text: str) -> object:
+    def constant(name: str) -> NoReturn:
+        _refuse("weather", f"{name} is not a number")
+
+    try:
+        return json.loads(text, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"weather: not JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("weather: nested too deeply") from error
+
+
+def _key(key: str, parts: int, where: str) -> str:
+    names = key.split("/")
+    if len(names) != parts:
+        _refuse(where, f"the key is not {'a host' if parts == 1 else 'host/peer'}")
+    for name in names:
+        checked_name(f"{where}: host", name)
+    return key
+
+
+def _forecast(value: object, where: str, time: float, table: str) -> Forecast:
+    entry = _object(value, where)
+    read_field: dict[str, Callable[[object, str], Any]] = {
+        "value": _amount,
+        "error": _error,
+        "method": _text,
+        "samples": _count,
+        "time": _number,
+        "rmse": _error,
+        "horizon": _count,
+        "over": _error,
+        "interval": _interval,
+    }
+    for name in entry:
+        if name not in read_field:
+            _refuse(f"{where}.{name}", f"there is no such field, only {', '.join(read_field)}")
+    fields = {"value": None, "error": None, "method": "given", "samples": 0, "time": time, **entry}
+    forecast = Forecast(
+        **{name: read_field[name](given, f"{where}.{name}") for name, given in fields.items()}
+    )
+    if forecast.value > MOST.get(table, math.inf):
+        _refuse(f"{where}.value", f"a share lies in 0..1, not {forecast.value}")
+    return forecast
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        _refuse(where, f"an object is wanted, not {value!r:.60}")
+    return value
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse(where, f"a number is wanted, not {value!r:.60}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        _refuse(where, "a finite number is wanted")
+    return number
+
+
+def _amount(value: object, where: str) -> float:
+    number = _number(value, where)
+    if number < 0:
+        _refuse(where, f"nothing that is measured is negative, as {number} is")
+    return number
+
+
+def _error(value: object, where: str) -> float | None:
+    return None if value is None else _amount(value, where)
+
+
+def _interval(value: object, where: str) -> Interval | None:
+    if value is None:
+        return None
+    entry = _object(value, where)
+    if set(entry) != {"lower", "upper", "level", "coverage"}:
+        _refuse(where, "lower, upper, level and coverage are wanted")
+    ends = [_number(entry[name], f"{where}.{name}") for name in ("lower", "upper")]
+    level = _amount(entry["level"], f"{where}.level")
+    coverage = _error(entry["coverage"], f"{where}.coverage")
+    if not ends[0] <= ends[1] or level >= 1 or (coverage or 0) > 1:
+        _refuse(where, "lower <= upper, level < 1 and coverage <= 1 are wanted")
+    return Interval(ends[0], ends[1], level, coverage)
+
+
+def _count(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        _refuse(where, f"a whole number >= 0 is wanted, not {value!r:.60}")
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        _refuse(where, f"text is wanted, not {value!r:.60}")
+    return value
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise ValueError(f"{where}: {why}")
+
 
 ByHost = Mapping[str, Forecast]
 ByPair = Mapping[tuple[str, str], Forecast]
@@ -43,7 +202,7 @@ class Weather:
     cpu, current_cpu
         By host: the share of one CPU, 0..1, that a new and that a running process gets.
     competitors
-        By host: the runnable processes that a new one shares the CPUs with (see `nws.share`).
+        By host: the runnable processes that a new one shares the CPUs with (see `nws.sensors.cpu`).
     free_memory
         By host: bytes.
     latency, bandwidth
@@ -86,14 +245,14 @@ class Weather:
         return cls(time=time, **tables)
 
     def to_json(self) -> str:
-        """Return the weather as JSON text, schema ``nws.weather/1`` (`nws.weather_format`)."""
+        """Return the weather as JSON text, schema ``nws.weather/1`` (`nws.weather`)."""
         tables: dict[str, dict[str, Forecast]] = {}
         for name in HOST_FIELDS.values():
             tables[name] = dict(getattr(self, name))
         for name in PAIR_FIELDS.values():
             pairs: ByPair = getattr(self, name)
             tables[name] = {"/".join(pair): forecast for pair, forecast in pairs.items()}
-        return weather_format.write(self.time, tables)
+        return write(self.time, tables)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -104,7 +263,7 @@ class Weather:
         ValueError
             Permanent: `text` is not such a weather; the message names the field.
         """
-        time, tables = weather_format.read(text, HOST_FIELDS.values(), PAIR_FIELDS.values())
+        time, tables = read(text, HOST_FIELDS.values(), PAIR_FIELDS.values())
 
         def hosts(name: str) -> ByHost:
             return tables.get(name, {})

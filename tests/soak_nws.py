@@ -26,8 +26,9 @@ from pathlib import Path
 
 from nws import Retention, Station
 from nws.clique import DoubleProbeError, Faults, World
-from nws.journal import Files, Shard, scan
-from nws.journal.record import encode_measurements
+from nws.memory.journal import Shard
+from nws.memory.journal_files import Files
+from nws.memory.journal_format import encode_measurements, scan
 
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
@@ -269,7 +270,7 @@ def full(count, home):
     """Fill the disk under a running service: 507, reads go on, it recovers when there is room."""
     import requests
 
-    from nws.web.serving import Listen, Serving
+    from nws.service.server import Listen, Serving
 
     own_mounts()
     disk = home / "full"
@@ -388,7 +389,7 @@ def strained(call, place, directory):
 
 def fuzz(count, home):
     """Let schemathesis make up `count` requests for each operation of the OpenAPI document."""
-    from nws.web.serving import Listen, Serving
+    from nws.service.server import Listen, Serving
 
     tool = Path(sys.executable).with_name("schemathesis")
     if not tool.exists():

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nws.bank import layout as at
-from nws.bank import vectors
-from nws.bank.rhythms import look_for_rhythm
-from nws.bank.scoring import Array, Rungs
-from nws.bank.vectors import Series
+from nws.bank import vectorised
+from nws.bank.vectorised import Array, Rungs, Series, look_for_rhythm
+from nws.forecaster import Criterion
 from nws.measurement import LARGEST
 
-Criterion = Literal["absolute", "squared"]
 Engine = Literal["auto", "numpy", "numba"]
 CRITERIA: Final[tuple[Criterion, ...]] = ("absolute", "squared")
 REFRESH: Final = 128
@@ -223,15 +221,15 @@ class Bank:
                 sub = Series(s.wide[:, group], s.narrow[:, group], self.ladder)
                 self._give(sub, values[group], again)
                 s.wide[:, group], s.narrow[:, group] = sub.wide, sub.narrow
-        vectors.finish(s, self.tick, np.where(known, values, 0.0), known)
+        vectorised.finish(s, self.tick, np.where(known, values, 0.0), known)
 
     @staticmethod
     def _give(s: Series, values: Array, again: bool) -> None:
         if again:
-            vectors.learn(s, values)
-            vectors.take(s, values)
+            vectorised.learn(s, values)
+            vectorised.take(s, values)
         else:
-            vectors.begin(s, values)
+            vectorised.begin(s, values)
 
 
 def power_of_two(away: Array) -> Array:

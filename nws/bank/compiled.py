@@ -1,42 +1,351 @@
-"""One step of one series, for numba, in the order of `nws.bank.vectors`; and many steps of many."""
+"""One step of one series, for numba, in the order of `nws.bank.vectorised`; and many steps of many."""
 
 import zlib
 from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from nws.bank import layout as at
-from nws.bank.experts import AVERAGE, EXPERT, HIGH, LOW, SAMPLES, VARIANCE, take
-from nws.bank.parts import (
-    CANDIDATE,
-    CHOSEN,
-    CLIP,
-    FINAL,
-    MEAN_AT,
-    QUANTILE,
-    SCALE,
-    SCALE_GAIN,
-    SCORED,
-    STEP_AT,
-    C,
-    D,
-    E,
-    K,
-    Narrow,
-    Wide,
-    answer,
-    clipped,
-    compiled,
-    regress,
-    score_answers,
-    score_experts,
-    track,
-)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Wide = NDArray[np.float64]
+Narrow = NDArray[np.float32]
+Block = Wide | Narrow
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` compiled, with IEEE arithmetic as it is written."""
+    return cast("Callable[P, R]", njit(error_model="numpy")(function))
+
+
+def _starts(fields: dict[str, at.Field]) -> NDArray[np.int64]:
+    return np.array([field.start for field in fields.values()], dtype=np.int64)
+
+
+C, D, E, K, L = at.C, at.D, at.E, at.K, at.L
+LEVELS = np.array(at.LEVELS)
+SCORED, ERRED, REGRET, POWER, CANDIDATE, CANDIDATE_ERROR = range(6)
+FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = range(6, 12)
+STEP_AT = _starts(at.STEP)
+MEAN_AT = _starts(at.MEAN)
+CLIP, TINY, TRACE, FORGETTING = at.CLIP, at.TINY, at.TRACE, at.FORGETTING
+RENEWAL = at.RENEWAL
+SCALE_GAIN, CERTIFIED = at.SCALE_GAIN, at.CERTIFIED
+
+
+@compiled
+def clipped(value: float, most: float) -> float:
+    """Return `value` within plus and minus `most`."""
+    return min(max(value, -most), most)
+
+
+@compiled
+def regress(p: Wide, w: Block, x: Wide, z: float) -> None:
+    """Move the weights `w` towards w.x = z (`nws.bank.vectorised.regress`)."""
+    order = len(x)
+    px = np.zeros(order)
+    for j in range(order):
+        for i in range(order):
+            px[i] += p[j, i] * x[j]
+    power = 0.0
+    fit = 0.0
+    for i in range(order):
+        power += x[i] * px[i]
+        fit += w[i] * x[i]
+    power += FORGETTING
+    error = z - fit
+    trace = 0.0
+    for i in range(order):
+        gain = px[i] / power
+        w[i] += gain * error
+        for j in range(order):
+            p[i, j] = (p[i, j] - gain * px[j]) * RENEWAL
+        trace += p[i, i]
+    if trace > TRACE:
+        shrink = TRACE / trace
+        for i in range(order):
+            for j in range(order):
+                p[i, j] *= shrink
+
+
+@compiled
+def score_experts(
+    b: Block, o: int, s: NDArray[np.int64], issued: Block, cand: Block, actual: float, gain: float
+) -> None:
+    """Score the experts' issued forecasts against the actual value (`vectors.score`)."""
+    share = 1.0 / float(b[o + s[SCORED]])
+    gain = max(gain, share)
+    experts = len(issued)
+    above = float(cand[1]) - actual
+    below = float(cand[2]) - actual
+    sign = 0.0
+    if below > 0:
+        sign = 1.0
+    elif below < 0:
+        sign = -1.0
+    for k in range(experts):
+        error = abs(issued[k] - actual)
+        i = o + s[ERRED] + k
+        b[i] += share * (error - b[i])
+        i += experts
+        b[i] += gain * (error - b[i])
+        regret = above * (cand[1] - issued[k])
+        i = o + s[REGRET] + k
+        b[i] += regret
+        i = o + s[POWER] + k
+        b[i] += regret * regret
+        regret = sign * (cand[2] - issued[k])
+        i = o + s[REGRET] + experts + k
+        b[i] += regret
+        i = o + s[POWER] + experts + k
+        b[i] += regret * regret
+
+
+@compiled
+def score_answers(
+    b: Block, o: int, s: NDArray[np.int64], cand: Block, first: int, second: int, actual: float
+) -> float:
+    """Score the candidates and the two answers; return the error of the second answer."""
+    share = 1.0 / float(b[o + s[SCORED]])
+    for c in range(C):
+        error = abs(cand[c] - actual)
+        i = o + s[CANDIDATE_ERROR] + c
+        b[i] += share * (error - b[i])
+        i += C
+        b[i] += share * (error * error - b[i])
+    error = abs(cand[first] - actual)
+    i = o + s[ERROR]
+    b[i] += share * (error - b[i])
+    error = actual - cand[second]
+    b[i + 1] += share * (error * error - b[i + 1])
+    return float(error)
+
+
+@compiled
+def track(
+    b: Block, o: int, s: NDArray[np.int64], error: float, rate: float, gain: float, held: int
+) -> None:
+    """Move the quantiles and the scale; `held` tells of the certified level, -1: see yourself."""
+    share = 1.0 / float(b[o + s[SCORED]])
+    rate = 2.0 * max(rate, share)
+    scale = b[o + s[SCALE]]
+    for i in range(L):
+        q = o + s[QUANTILE] + 2 * i
+        lower = b[q] * scale
+        upper = b[q + 1] * scale
+        inside = error >= lower and error <= upper
+        if held >= 0 and i == CERTIFIED:
+            inside = held == 1
+        if inside:
+            b[o + s[COVERED] + i] += 1.0
+        if scale > 0:
+            tail = (1.0 - LEVELS[i]) / 2.0
+            b[q] = min(0.0, b[q] + rate * (tail - (1.0 if error < lower else 0.0)))
+            b[q + 1] = max(
+                0.0, b[q + 1] + rate * ((1.0 - tail) - (1.0 if error <= upper else 0.0))
+            )
+    b[o + s[SCALE]] += max(gain, share) * (abs(error) - scale)
+
+
+@compiled
+def answer(b: Block, o: int, s: NDArray[np.int64], issued: Block, variance: float) -> None:
+    """Fill in the candidates' forecasts and which of them is the answer (`vectors.answer`)."""
+    experts = len(issued)
+    best = 0
+    lately = 0
+    for k in range(1, experts):
+        if b[o + s[ERRED] + k] < b[o + s[ERRED] + best]:
+            best = k
+        if b[o + s[ERRED] + experts + k] < b[o + s[ERRED] + experts + lately]:
+            lately = k
+    cand = o + s[CANDIDATE]
+    b[cand] = issued[best]
+    b[cand + 3] = issued[lately]
+    for c in range(2):
+        floor = (variance * variance if c == 0 else variance) + TINY
+        total = 0.0
+        mix = 0.0
+        for k in range(experts):
+            i = c * experts + k
+            weight = max(0.0, b[o + s[REGRET] + i]) / (b[o + s[POWER] + i] + floor)
+            total += weight
+            mix += weight * issued[k]
+        b[cand + 1 + c] = mix / total if total > 0 else issued[best]
+    first = 0
+    second = 1
+    for c in range(1, C):
+        if b[o + s[CANDIDATE_ERROR] + c] < b[o + s[CANDIDATE_ERROR] + first]:
+            first = c
+        if b[o + s[CANDIDATE_ERROR] + C + c] < b[o + s[CANDIDATE_ERROR] + C + second]:
+            second = c
+    b[o + s[CHOSEN]] = first
+    b[o + s[CHOSEN] + 1] = second
+    b[o + s[FINAL]] = b[cand + first]
+    b[o + s[FINAL] + 1] = b[cand + second]
+
+
+SAMPLES = at.WIDE["samples"].start
+LOW, HIGH = at.WIDE["low"].start, at.WIDE["high"].start
+AVERAGE, VARIANCE = at.WIDE["mean"].start, at.WIDE["variance"].start
+AR_MEAN, AR_VARIANCE = at.WIDE["ar_mean"].start, at.WIDE["ar_variance"].start
+AR_COVARIANCE, TUNING = at.WIDE["ar_covariance"].start, at.WIDE["tuning"].start
+WIDTH, MEDIANS = at.WIDE["width"].start, at.WIDE["medians"].start
+RECENT, EXPERT = at.WIDE["recent"].start, at.WIDE["expert"].start
+WIDEST = at.RECENT
+TUNING_RATE, TRIM = at.TUNING_RATE, 0.30
+GAINS = np.array(at.GAINS)
+SHORTEST_WIDTH, LONGEST_WIDTH = np.array([5, 21]), np.array([21, 51])
+WIDTH_OFFSET = np.array([1, 5])
+AR_GAINS = np.array([0.02, 0.10])
+
+
+@compiled
+def order_latest(recent: Wide, count: int, ordered: Wide, ages: NDArray[np.int64]) -> None:
+    """Write the latest `count` values, in the order of their size, and their ages."""
+    for i in range(count):
+        value = recent[i]
+        j = i
+        while j > 0 and ordered[j - 1] > value:
+            ordered[j] = ordered[j - 1]
+            ages[j] = ages[j - 1]
+            j -= 1
+        ordered[j] = value
+        ages[j] = i
+
+
+@compiled
+def choose_latest(
+    ordered: Wide, ages: NDArray[np.int64], count: int, width: int, chosen: Wide
+) -> None:
+    """Write those of the ordered values that are among the latest `width`, in order."""
+    place = 0
+    for i in range(count):
+        chosen[place] = ordered[i]
+        place += 1 if ages[i] < width else 0
+
+
+@compiled
+def middle(ordered: Wide, width: int) -> float:
+    """Return the median of the first `width` of ordered values."""
+    return float(ordered[(width - 1) // 2] + ordered[width // 2]) / 2.0
+
+
+@compiled
+def average(ordered: Wide, start: int, stop: int) -> float:
+    """Return the mean of ``ordered[start:stop]``."""
+    total = 0.0
+    for i in range(start, stop):
+        total += ordered[i]
+    return total / float(stop - start)
+
+
+@compiled
+def widths(kind: int, width: int) -> tuple[int, int, int]:
+    """Return the present, the shorter and the longer width of an adaptive median."""
+    shorter = max(SHORTEST_WIDTH[kind], width - WIDTH_OFFSET[kind])
+    return width, shorter, min(LONGEST_WIDTH[kind], width + WIDTH_OFFSET[kind])
+
+
+@compiled
+def adapt(wide: Wide, kind: int, value: float) -> None:
+    """Take the width whose median was nearest to `value`."""
+    m = MEDIANS + 3 * kind
+    options = widths(kind, int(wide[WIDTH + kind]))
+    best = 0
+    for i in range(1, 3):
+        if abs(wide[m + i] - value) < abs(wide[m + best] - value):
+            best = i
+    wide[WIDTH + kind] = options[best]
+
+
+@compiled
+def look_through_windows(wide: Wide, samples: int) -> None:
+    """Fill in the medians and means over the latest values."""
+    recent = wide[RECENT : RECENT + WIDEST]
+    f = wide[EXPERT : EXPERT + E]
+    every, part = np.empty(WIDEST), np.empty(WIDEST + 1)
+    ages = np.empty(WIDEST, dtype=np.int64)
+    count = min(samples, WIDEST)
+    order_latest(recent, count, every, ages)
+    cut = int(TRIM * count)
+    f[15] = average(every, cut, count - cut)
+    w = min(count, 31)
+    choose_latest(every, ages, count, w, part)
+    cut = int(TRIM * w)
+    f[10], f[12], f[14] = middle(part, w), average(part, 0, w), average(part, cut, w - cut)
+    w = min(count, 5)
+    choose_latest(every, ages, count, w, part)
+    f[11], f[13] = middle(part, w), average(part, 0, w)
+    for kind in range(2):
+        options = widths(kind, int(wide[WIDTH + kind]))
+        for i in range(3):
+            w = min(count, options[i])
+            choose_latest(every, ages, count, w, part)
+            wide[MEDIANS + 3 * kind + i] = middle(part, w)
+        f[16 + kind] = wide[MEDIANS + 3 * kind]
+
+
+@compiled
+def follow(wide: Wide, value: float, last: float, samples: float) -> None:
+    """Move the EW-AR(1) and the self-tuning smoothing by the second or a later value."""
+    f = wide[EXPERT : EXPERT + E]
+    for i in range(2):
+        gain = max(AR_GAINS[i], 1.0 / samples)
+        before = last - wide[AR_MEAN + i]
+        wide[AR_MEAN + i] += gain * (value - wide[AR_MEAN + i])
+        after = value - wide[AR_MEAN + i]
+        wide[AR_COVARIANCE + i] += gain * (before * after - wide[AR_COVARIANCE + i])
+        wide[AR_VARIANCE + i] += gain * (before * before - wide[AR_VARIANCE + i])
+        phi = 0.0
+        if wide[AR_VARIANCE + i] > 0:
+            phi = clipped(wide[AR_COVARIANCE + i] / wide[AR_VARIANCE + i], 0.999)
+        f[18 + i] = wide[AR_MEAN + i] + phi * after
+    level, gain, slope, power = wide[TUNING], wide[TUNING + 1], wide[TUNING + 2], wide[TUNING + 3]
+    error = value - level
+    wide[TUNING] = level + gain * error
+    if power > 0:
+        step = TUNING_RATE * clipped(error * slope / power, 1.0)
+        wide[TUNING + 1] = min(max(gain + step, 0.01), 0.99)
+    wide[TUNING + 2] = (1.0 - gain) * slope + error
+    wide[TUNING + 3] = power + max(0.02, 1.0 / samples) * (error * error - power)
+    f[20] = wide[TUNING]
+
+
+@compiled
+def take(wide: Wide, value: float) -> None:
+    """Give `value` to the experts."""
+    samples = wide[SAMPLES] + 1.0
+    wide[SAMPLES] = samples
+    f = wide[EXPERT : EXPERT + E]
+    last = f[0]
+    if samples == 1.0:
+        f[:] = value
+        wide[LOW], wide[HIGH], wide[AVERAGE], wide[TUNING] = value, value, value, value
+        wide[AR_MEAN], wide[AR_MEAN + 1] = value, value
+    else:
+        gain = max(0.02, 1.0 / samples)
+        away = value - wide[AVERAGE]
+        wide[AVERAGE] += gain * away
+        wide[VARIANCE] = (1.0 - gain) * (wide[VARIANCE] + gain * away * away)
+        wide[LOW], wide[HIGH] = min(wide[LOW], value), max(wide[HIGH], value)
+        adapt(wide, 0, value)
+        adapt(wide, 1, value)
+        follow(wide, value, last, samples)
+    f[0] = value
+    f[1] += (value - f[1]) / samples
+    for i in range(8):
+        f[2 + i] += GAINS[i] * (value - f[2 + i])
+    for i in range(WIDEST - 1, 0, -1):
+        wide[RECENT + i] = wide[RECENT + i - 1]
+    wide[RECENT] = value
+    look_through_windows(wide, int(samples))
+
 
 Step = Callable[[Wide, Narrow, NDArray[np.int64], int, Wide], int]
 
@@ -52,7 +361,7 @@ STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
 LADDER_EXPERTS, DIRECT = np.array(at.LADDER_EXPERTS), np.array(at.DIRECT)
 DIRECT_PAST = np.array([at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT])
 FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
-SOURCES = ("layout.py", "parts.py", "experts.py", "compiled.py")
+SOURCES = ("layout.py", "compiled.py")
 
 
 @compiled

@@ -6,9 +6,8 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Final
 
-from nws.clique.grants import Asker, Granter
+from nws.clique.grants import Asker, Granter, Smoothed, Timing
 from nws.clique.messages import Ask, Epoch, Grant, Message, Received, Release, Stale, Token
-from nws.clique.timing import Smoothed, Timing
 
 TRIES: Final = 3
 """How often a token is sent to a member before it is passed over."""

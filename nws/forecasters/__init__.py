@@ -12,25 +12,24 @@
 7. `LowestError`: runs others side by side and answers with the one that has been wrong least;
    `TwoLevel`: with the one that was best over the stretch of the past that judges best.
 
-None of them knows another: `nws.profiles` puts them together. All keep the contract of
+None of them knows another: `nws.forecasters.profiles` puts them together. All keep the contract of
 `nws.forecaster`; the averaging ones also never leave the range of the values they were given.
 
 Sources: Wolski, Spring, Hayes 1999, "The Network Weather Service: a distributed resource
 performance forecasting service for metacomputing", and the NWS 2.x distribution, forecasters.c.
 """
 
-from nws.forecasters.adaptive_median import AdaptiveMedian
-from nws.forecasters.ew_ar1 import EwAr1
-from nws.forecasters.last_value import LastValue
-from nws.forecasters.lowest_error import LowestError
-from nws.forecasters.robust_ar import RobustAr
-from nws.forecasters.running_mean import RunningMean
-from nws.forecasters.self_tuning_smoothing import SelfTuningSmoothing
-from nws.forecasters.sliding_mean import SlidingMean
-from nws.forecasters.sliding_median import SlidingMedian
-from nws.forecasters.smoothing import Smoothing
-from nws.forecasters.trimmed_mean import TrimmedMean
-from nws.forecasters.two_level import TwoLevel
+from nws.forecasters.autoregression import EwAr1, RobustAr
+from nws.forecasters.averages import (
+    AdaptiveMedian,
+    LastValue,
+    RunningMean,
+    SlidingMean,
+    SlidingMedian,
+    TrimmedMean,
+)
+from nws.forecasters.selection import LowestError, TwoLevel
+from nws.forecasters.smoothing import SelfTuningSmoothing, Smoothing
 
 __all__ = [
     "AdaptiveMedian",

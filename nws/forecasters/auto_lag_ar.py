@@ -1,12 +1,58 @@
 """An autoregression on the lags at which the series resembles itself. Needs NumPy."""
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nws.recursive import RecursiveLeastSquares
-from nws.regression import Regression
-from nws.rhythm import dominant_lags
+from nws.forecasters.autoregression import RecursiveLeastSquares, Regression
+
+SHORTEST_HISTORY: Final = 128
+LEAST_CORRELATION: Final = 0.1
+WINSOR: Final = 3.0
+"""Values further from the mean, in standard deviations, count as that far."""
+
+
+def dominant_lags(values: NDArray[Any], count: int) -> tuple[int, ...]:
+    """Return `count` lags to regress on: 1, 2, the two strongest periods and their neighbours.
+
+    A period is a local maximum of the autocorrelation, of lag 3 to half the length; without one,
+    or with fewer than 128 values, the lags are 1, 2, .. `count`. The autocorrelation comes from
+    the power spectrum (Wiener-Khinchin), in O(n log n).
+
+    Examples
+    --------
+    >>> week = np.tile([5.0, 5.0, 5.0, 5.0, 5.0, 1.0, 0.0], 40)
+    >>> dominant_lags(week, 8)
+    (1, 2, 6, 7, 8, 13, 14, 15)
+    """
+    periods = _periods(np.asarray(values, dtype=np.float64))
+    wanted = [1, 2, *(lag for period in periods for lag in (period - 1, period, period + 1))]
+    lags = list(dict.fromkeys(wanted))[:count]
+    spare = (lag for lag in range(1, 2 * count + 1) if lag not in lags)
+    while len(lags) < count:
+        lags.append(next(spare))
+    return tuple(lags)
+
+
+def _periods(values: NDArray[np.float64]) -> tuple[int, ...]:
+    size = len(values)
+    if size < SHORTEST_HISTORY:
+        return ()
+    away = values - values.mean()
+    deviation = away.std()
+    if not deviation > 0:
+        return ()
+    away = np.clip(away, -WINSOR * deviation, WINSOR * deviation)
+    spectrum = np.fft.rfft(away, 1 << (2 * size - 1).bit_length())
+    likeness = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[: size // 2 + 1]
+    inner = likeness[3:-1]
+    peaks = (inner > likeness[2:-2]) & (inner >= likeness[4:])
+    peaks &= inner > LEAST_CORRELATION * likeness[0]
+    places = np.flatnonzero(peaks)
+    strongest = places[np.argsort(-inner[places], kind="stable")][:2]
+    return tuple(int(place) + 3 for place in strongest)
+
 
 HISTORY: Final = 896
 REFRESH: Final = 128
@@ -16,7 +62,7 @@ class AutoLagAr(Regression):
     """Forecasts by a regression on eight values: the latest two and those one or two periods ago.
 
     As `RobustAr`, but every 128 values the two strongest periods are looked for in the
-    autocorrelation of the latest 896 (`nws.rhythm`); each brings its neighbours. Finds cron jobs
+    autocorrelation of the latest 896 (`nws.forecasters.auto_lag_ar`); each brings its neighbours. Finds cron jobs
     and other clockwork up to 448 samples long.
 
     Examples

@@ -7,9 +7,8 @@ import sys
 from types import FrameType
 
 from nws.client import Client
-from nws.sensing.options import parse
-from nws.sensing.printer import Printer
-from nws.sensing.process import SensorProcess
+from nws.sensing.delivery import Printer
+from nws.sensing.process import SensorProcess, parse
 
 
 def main() -> int:

@@ -1,30 +1,139 @@
 """The sensor process: measures, reports, keeps its lease, takes part in cliques. One loop."""
 
+import argparse
 import contextlib
 import gc
 import logging
 import queue
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from nws.budget import Budget
 from nws.client import Client, ServiceError
 from nws.clique.messages import decode
-from nws.linux.probe import probe_share
 from nws.measurement import Measurement
-from nws.prometheus import PrometheusReader
-from nws.sensing.courier import Courier
-from nws.sensing.options import Options
-from nws.sensing.party import Party
-from nws.sensing.printer import Printer
-from nws.sensing.roster import FETCH_EVERY, Member
-from nws.sensing.schedule import Schedule
+from nws.sensing.budget import Budget, Window
+from nws.sensing.clique_probes import FETCH_EVERY, Member, Party
+from nws.sensing.delivery import Courier, Printer
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu import CpuSensor
-from nws.sensors.free_disk import FreeDiskSensor
-from nws.sensors.free_memory import FreeMemorySensor
-from nws.tcp import Endpoint
+from nws.sensors.cpu_probe import probe_share
+from nws.sensors.free_space import FreeDiskSensor, FreeMemorySensor
+from nws.sensors.link_protocol import Endpoint
+from nws.sensors.prometheus import PrometheusReader
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """See ``python -m nws.sensing --help``."""
+
+    url: str | None
+    token_file: Path | None
+    stdout: bool
+    certificate: Path | None
+    host: str
+    site: str
+    every: float
+    probe_every: float
+    disk: Path
+    listen: tuple[str, int] | None
+    cpu_share: float
+    bytes_per_day: float
+    windows: tuple[Window, ...]
+    rounds: int
+    prometheus: str | None
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Return the options; SystemExit(2) with a message if they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="nws sense", description="Measure this host and report to a service, until stopped."
+    )
+    add = parser.add_argument
+    add("--service", dest="url", help="where the service answers")
+    add("--token-file", type=Path, help="a file with the bearer token")
+    add("--stdout", action="store_true", help="print the messages, a line each, and send none")
+    add("--certificate", type=Path, help="authorities to trust besides the system's")
+    add("--host", default=socket.gethostname().partition(".")[0], help="name of this host")
+    add("--site", default="local", help="the site it is in")
+    add("--every", type=_seconds, default=10.0, help="seconds between measurements")
+    add("--probe-every", type=_seconds, default=60.0, help="seconds between CPU probes")
+    add("--disk", type=Path, default=Path("/"), help="the file system to watch")
+    add("--listen", type=_address, help="HOST:PORT for the probes of others; none: not probed")
+    add("--cpu-share", type=float, default=0.005, help="CPU seconds a second for probes")
+    add("--bytes-per-day", type=float, default=4e9, help="bytes a day for bandwidth probes")
+    add("--window", type=_window, action="append", default=[], help="HH:MM-HH:MM, may be repeated")
+    add("--rounds", type=int, default=0, help="stop after so many rounds; 0: never")
+    add("--prometheus", help="read the hosts that this server watches instead of measuring")
+    found = vars(parser.parse_args(arguments))
+    if found["stdout"] == bool(found["url"]) or (found["url"] and not found["token_file"]):
+        parser.error("either --stdout, or --service and --token-file")
+    if found["stdout"] and found["listen"]:
+        parser.error("--stdout takes no part in cliques: --listen needs a service")
+    found["windows"] = tuple(found.pop("window"))
+    return Options(**found)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 86400:
+        raise ValueError(f"{text} is not 0.1 to 86400 seconds")
+    return value
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _window(text: str) -> Window:
+    return Window.parse(text)
+
+
+@dataclass(slots=True)
+class _Task:
+    every: float
+    due: float
+    run: Callable[[], object]
+
+
+class Schedule:
+    """Tasks repeated on a regular grid; what was missed is not made up for.
+
+    Examples
+    --------
+    >>> schedule, done = Schedule(now=0.0), []
+    >>> schedule.add(10.0, lambda: done.append("measure"))
+    >>> schedule.run(now=0.0), schedule.run(now=35.0), schedule.wake_at
+    (1, 1, 40.0)
+    """
+
+    def __init__(self, now: float) -> None:
+        self._start = now
+        self._tasks: list[_Task] = []
+
+    def add(self, every: float, run: Callable[[], object]) -> None:
+        """Run a task now and every so many seconds."""
+        self._tasks.append(_Task(every, self._start, run))
+
+    @property
+    def wake_at(self) -> float:
+        """When the next is due."""
+        return min((task.due for task in self._tasks), default=float("inf"))
+
+    def run(self, now: float) -> int:
+        """Run what is due; return how many were."""
+        count = 0
+        for task in self._tasks:
+            if task.due <= now:
+                task.run()
+                count += 1
+                task.due += task.every * (1 + (now - task.due) // task.every)
+        return count
+
 
 BEATS: Final = 3
 """Heartbeats a lease: two may be lost."""

@@ -13,12 +13,10 @@ from typing import Any, BinaryIO, Final
 from nws.measurement import Measurement
 from nws.sensing.wire import LONGEST_LINE, answer, question
 from nws.sensor import Sensor, SensorError
-from nws.sensors.bandwidth import BandwidthSensor
-from nws.sensors.connect_time import ConnectTimeSensor
 from nws.sensors.cpu import CpuSensor
-from nws.sensors.free_memory import FreeMemorySensor
-from nws.sensors.latency import LatencySensor
-from nws.tcp import Endpoint
+from nws.sensors.free_space import FreeMemorySensor
+from nws.sensors.link_protocol import Endpoint
+from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
 
 READINGS: Final = 5
 SPACING: Final = 0.01

@@ -3,19 +3,16 @@
 1. `CpuSensor`: what a new and a running process get of the CPUs, from the run queue and a probe.
 2. `FreeMemorySensor`: what a new process can have of the memory.
 3. `FreeDiskSensor`: what can still be written to a file system.
-4. `LatencySensor` and `BandwidthSensor`: one link, against an `nws.tcp.Endpoint` at its far end;
+4. `LatencySensor` and `BandwidthSensor`: one link, against an `nws.sensors.link_protocol.Endpoint` at its far end;
    `ConnectTimeSensor`: the same link, against anything that listens.
 5. `ReplaySensor`: measurements made elsewhere or made up: the public fake.
 
 None of them knows another. All keep the contract of `nws.sensor`.
 """
 
-from nws.sensors.bandwidth import BandwidthSensor
-from nws.sensors.connect_time import ConnectTimeSensor
 from nws.sensors.cpu import CpuSensor
-from nws.sensors.free_disk import FreeDiskSensor
-from nws.sensors.free_memory import FreeMemorySensor
-from nws.sensors.latency import LatencySensor
+from nws.sensors.free_space import FreeDiskSensor, FreeMemorySensor
+from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
 from nws.sensors.replay import ReplaySensor
 
 __all__ = [

@@ -7,13 +7,23 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from statistics import fmean
 
-from nws.linux.cgroup import allowed_cpus, cpu_quota
-from nws.linux.probe import probe_share
-from nws.linux.proc import CpuTimes, parse_cpu_times
-from nws.linux.run_queue import competitors, mean_weight, online_cpus
 from nws.measurement import AVAILABLE_CPU, COMPETITORS, CURRENT_CPU, Measurement, SeriesName
 from nws.sensor import Sensor, SensorError
-from nws.share import available_share, competitors_for, current_share
+from nws.sensors.cpu_probe import probe_share
+from nws.sensors.cpu_share import (
+    available_share,
+    competitors,
+    competitors_for,
+    current_share,
+    mean_weight,
+    online_cpus,
+)
+from nws.sensors.linux import (
+    CpuTimes,
+    allowed_cpus,
+    cpu_quota,
+    parse_cpu_times,
+)
 
 ROOT = Path("/")
 LEAST_SHARE = 0.001
@@ -26,7 +36,7 @@ class CpuSensor(Sensor):
     """Measures ``availableCpu``, ``currentCpu`` and ``competitors`` of a set of CPUs.
 
     On c CPUs with m runnable competitors a new process gets min(1, c / (m + 1)) of one CPU and
-    one of the m gets c / max(m, c) (`nws.share`). m is read several times, for it changes within
+    one of the m gets c / max(m, c) (`nws.sensors.cpu`). m is read several times, for it changes within
     milliseconds, and the shares averaged. That the competitors are niced, in containers with
     weights of their own, or hidden from this one shows in m only roughly (their mean niceness is
     looked up every minute, and time that the hypervisor steals is taken off); so now and then a probe

@@ -42,8 +42,8 @@ def quick_disk(tmp_path):
 def serving(tmp_path_factory):
     """Return a service that runs, on a port of its own."""
     pytest.importorskip("uvicorn", reason="needs apples[service]")
-    from nws.web.gate import Limits
-    from nws.web.serving import Listen, Serving
+    from nws.service.authorisation import Limits
+    from nws.service.server import Listen, Serving
 
     directory = tmp_path_factory.mktemp("service")
     limits = Limits(body=1 << 20, seconds=1.0)

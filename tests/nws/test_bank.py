@@ -3,8 +3,7 @@ import pytest
 
 from nws import Bank, LadderForecaster, classic_primaries
 from nws.bank import layout as at
-from nws.bank.scoring import in_order
-from nws.bank.vectors import Series
+from nws.bank.vectorised import Series, in_order
 
 pytestmark = pytest.mark.xdist_group("what loads numba")
 KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.LADDER, 0.0), (at.LADDER, 0.1)]

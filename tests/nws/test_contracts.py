@@ -3,7 +3,7 @@
 import pytest
 
 import nws.forecasters
-import nws.memories
+import nws.memory
 import nws.sensors
 from nws import (
     ConnectTimeSensor,
@@ -36,7 +36,7 @@ from nws.forecasters import (
     TwoLevel,
 )
 from nws.forecasters.auto_lag_ar import AutoLagAr
-from nws.memories import JournalMemory
+from nws.memory import JournalMemory
 from nws.sensors import BandwidthSensor
 
 FORECASTERS = {
@@ -125,7 +125,7 @@ def test_the_memory_with_a_log_keeps_its_contract(check, journalled):
 
 
 def test_no_memory_is_left_out():
-    assert set(nws.memories.__all__) == {"RingMemory", "JournalMemory"}
+    assert set(nws.memory.__all__) == {"RingMemory", "JournalMemory"}
 
 
 def replay():

@@ -14,7 +14,7 @@ from nws import (
     classic,
     classic_primaries,
 )
-from nws.window import Window
+from nws.forecasters.averages import Window
 
 
 def fed(forecaster, values):

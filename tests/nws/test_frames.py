@@ -17,7 +17,7 @@ from nws import (
     classic,
     default,
 )
-from nws.grid import MOST_MISSING, Grid
+from nws.forecasters.scored import MOST_MISSING, Grid
 
 ADA = SeriesName("availableCpu", "ada")
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from nws import ScoredForecaster, SeriesName, classic, classic_primaries
 from nws.forecaster import Forecaster
-from nws.freezing import StateError, freeze, thaw
+from nws.forecasters.averages import Window
 from nws.measurement import Measurement
-from nws.window import Window
+from nws.service.frozen_state import StateError, freeze, thaw
 
 ADA = SeriesName("availableCpu", "ada")
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120)

@@ -24,7 +24,7 @@ def test_importing_nws_loads_nothing_else_of_it():
 
 def test_a_process_that_only_senses_loads_no_forecaster_and_nothing_heavy():
     modules = loaded_by("import nws; nws.CpuSensor, nws.LatencySensor")
-    assert modules.isdisjoint({"numpy", "psutil", "nws.forecasters", "nws.service"})
+    assert modules.isdisjoint({"numpy", "psutil", "nws.forecasters", "nws.service.in_process"})
 
 
 def test_the_classic_profile_needs_no_numpy_and_the_default_one_no_numba():

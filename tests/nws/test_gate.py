@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from nws import Listen, ListenRefusedError, TokenFile, TokenFileError
-from nws.tokens import PROBE, READ, SCOPES, WRITE
-from nws.web.access import ACCESS, PUBLIC, scope_of
+from nws.service.authorisation import ACCESS, PUBLIC, scope_of
+from nws.service.tokens import PROBE, READ, SCOPES, WRITE
 
 BODIES = {
     "/v1/measurements": {"measurements": []},
@@ -69,7 +69,7 @@ def test_every_route_asks_for_its_scope_and_no_other(serving, secrets_of, route,
 def test_a_route_without_an_entry_stops_the_start():
     from fastapi import FastAPI
 
-    from nws.web.app import _check_table
+    from nws.service.app import _check_table
 
     app = FastAPI(docs_url=None, redoc_url=None)
 
@@ -213,7 +213,7 @@ def test_a_token_revoked_elsewhere_is_worthless_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "[]", '{"schema": "nws.tokens/1", "tokens": [1]}', "nul\0"]
+    "damage", ["", "[]", '{"schema": "nws.service.tokens/1", "tokens": [1]}', "nul\0"]
 )
 def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, damage):
     path = tmp_path / "t"
@@ -225,7 +225,7 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, damage):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "node7", "127.0.0.1.evil"])  # noqa: S104
 def test_nothing_but_loopback_is_listened_on_without_tls_and_token(tmp_path, host):
-    from nws.web.serving import check_exposure
+    from nws.service.server import check_exposure
 
     tokens = TokenFile(tmp_path / "t")
     with pytest.raises(ListenRefusedError, match="not loopback"):

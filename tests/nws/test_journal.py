@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws.journal import FaultyFiles, Files, LogError, PowerCutError, Shard, replace_file, scan
-from nws.journal.record import BLOCK, encode_measurements, encode_name, key_of
+from nws.memory.journal import LogError, Shard
+from nws.memory.journal_files import FaultyFiles, Files, PowerCutError, replace_file
+from nws.memory.journal_format import BLOCK, encode_measurements, encode_name, key_of, scan
 
 ROWS = st.lists(
     st.tuples(

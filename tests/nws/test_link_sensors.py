@@ -6,9 +6,17 @@ from itertools import chain, count
 import pytest
 
 from nws import BandwidthSensor, Endpoint, LatencySensor, SensorError
-from nws.sensors.bandwidth import bandwidth, is_meaningful
-from nws.tcp import ECHO, SINK, Channel, probing
-from nws.tcp.greeting import Guest, StrangerError, greet, prove
+from nws.sensors.link_protocol import (
+    ECHO,
+    SINK,
+    Channel,
+    Guest,
+    StrangerError,
+    greet,
+    probing,
+    prove,
+)
+from nws.sensors.links import bandwidth, is_meaningful
 
 SECRET = "known to both sides"  # noqa: S105 - it guards nothing
 OTHER = "known to one side only"

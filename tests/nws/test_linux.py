@@ -2,29 +2,27 @@
 
 import pytest
 
-from nws.linux.cgroup import (
-    allowed_cpus,
-    available_memory,
-    cpu_quota,
-    parse_groups,
-    parse_memory,
-    parse_mounts,
-    parse_quota,
-)
-from nws.linux.proc import (
-    ThreadState,
-    parse_allowed_cpus,
-    parse_available_memory,
-    parse_cpu_list,
-    parse_running,
-    parse_thread,
-)
-from nws.linux.run_queue import (
+from nws.sensors.cpu_share import (
     Runnable,
     competitors,
     count_competitors,
     mean_weight,
     runnable_threads,
+)
+from nws.sensors.linux import (
+    ThreadState,
+    allowed_cpus,
+    available_memory,
+    cpu_quota,
+    parse_allowed_cpus,
+    parse_available_memory,
+    parse_cpu_list,
+    parse_groups,
+    parse_memory,
+    parse_mounts,
+    parse_quota,
+    parse_running,
+    parse_thread,
 )
 
 STAT = (

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nws import CpuSensor, FreeMemorySensor, ReplaySensor, SensorError, SeriesName
-from nws.linux import spin
-from nws.linux.probe import probe_share, spin_command
+from nws.sensors import spin
+from nws.sensors.cpu_probe import probe_share, spin_command
 
 MACHINE = {
     "sys/devices/system/cpu/online": "0-3\n",

@@ -15,8 +15,7 @@ from nws import (
     SeriesName,
     read_batch,
 )
-from nws.batches import line
-from nws.measurement import checked_value
+from nws.measurement import checked_value, line
 
 ADA = SeriesName("availableCpu", "ada")
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from nws import PrometheusReader, SensorError
-from nws.prometheus import parse_matrix
+from nws.sensors.prometheus import parse_matrix
 
 
 def matrix(*series):
@@ -115,7 +115,7 @@ def until(condition, seconds=30):
 
 
 def test_a_real_prometheus_is_read_and_reads_us(prometheus):
-    from nws.web.serving import Listen, Serving
+    from nws.service.server import Listen, Serving
 
     found = {}
     reader = PrometheusReader(prometheus.url, {f"127.0.0.1:{prometheus.node}": "here"})

@@ -31,9 +31,9 @@ from nws import (
     competitors_for,
     current_share,
 )
-from nws.linux.proc import parse_thread
-from nws.linux.run_queue import Runnable, count_competitors
-from nws.window import Window
+from nws.forecasters.averages import Window
+from nws.sensors.cpu_share import Runnable, count_competitors
+from nws.sensors.linux import parse_thread
 
 SOME = settings(max_examples=25, deadline=None)
 MANY = settings(max_examples=60, deadline=None)

@@ -9,13 +9,12 @@ import pytest
 import requests
 
 from nws import Client, Measurement, SeriesName, ServiceError, read_batch
-from nws.budget import Budget, Window
-from nws.leases import LeaseError, Leases, Registration
-from nws.linux.proc import CpuTimes, parse_cpu_times
-from nws.sensing.courier import Courier
-from nws.sensing.options import parse
-from nws.sensing.roster import Member, Roster
-from nws.sensing.schedule import Schedule
+from nws.sensing.budget import Budget, Window
+from nws.sensing.clique_probes import Member, Roster
+from nws.sensing.delivery import Courier
+from nws.sensing.process import Schedule, parse
+from nws.sensors.linux import CpuTimes, parse_cpu_times
+from nws.service.registry import LeaseError, Leases, Registration
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -194,7 +193,7 @@ def test_a_sensor_reports_to_one_reader(options):
 def test_a_sensor_process_is_light():
     code = """
 import sys
-import nws.sensing.process, nws.sensing.options, nws.client
+import nws.sensing.process, nws.sensing.process, nws.client
 heavy = {"numpy", "typer", "fastapi", "pydantic", "scipy", "uvicorn", "psutil"} & set(sys.modules)
 status = open("/proc/self/status").read()
 print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0])
@@ -208,11 +207,11 @@ print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0
 
 def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
     """Slow: a list of members is gone by only after a minute; the roster is told to be quick."""
-    from nws.web.serving import Listen, Serving
+    from nws.service.server import Listen, Serving
 
     code = """
 import sys
-import nws.sensing.roster as roster
+import nws.sensing.clique_probes as roster
 roster.CONFIRMED_FOR = 1.0
 import nws.sensing.process as process
 process.FETCH_EVERY = 0.25

@@ -83,9 +83,9 @@ def test_what_the_memory_refuses_is_reported():
 
 def test_what_others_store_in_the_memory_is_forecast_too():
     nws = service()
-    nws.memory.store(Measurement(BOB, 5.0, 0.25))
+    nws.memory.contract.store(Measurement(BOB, 5.0, 0.25))
     assert nws.forecast(BOB).value == 0.25
-    nws.memory.store(Measurement(BOB, 6.0, 0.75))
+    nws.memory.contract.store(Measurement(BOB, 6.0, 0.75))
     assert nws.forecast(BOB).samples == 2
 
 
@@ -94,18 +94,18 @@ def test_asking_often_or_once_gives_the_same_forecast():
     often, once = service(), service()
     for time, value in enumerate(values):
         for nws in (often, once):
-            nws.memory.store(Measurement(ADA, float(time), value))
+            nws.memory.contract.store(Measurement(ADA, float(time), value))
         often.forecast(ADA)
     assert often.forecast(ADA) == once.forecast(ADA)
 
 
 def test_a_late_measurement_is_remembered_but_not_forecast_from():
     nws = service(profile=LastValue)
-    nws.memory.store(Measurement(ADA, 10.0, 0.5))
+    nws.memory.contract.store(Measurement(ADA, 10.0, 0.5))
     assert nws.forecast(ADA).value == 0.5
-    nws.memory.store(Measurement(ADA, 5.0, 0.9))
+    nws.memory.contract.store(Measurement(ADA, 5.0, 0.9))
     assert nws.forecast(ADA).value == 0.5
-    assert len(nws.memory.fetch(ADA)) == 2
+    assert len(nws.memory.contract.fetch(ADA)) == 2
 
 
 def test_any_forecaster_may_take_the_place_of_the_battery():

@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-import nws.station
-import nws.web.desk
+import nws.service.shared
+import nws.service.store
 from nws import (
     Measurement,
     Retention,
@@ -18,9 +18,10 @@ from nws import (
     TakenError,
     classic,
 )
-from nws.journal import Files, LogError
-from nws.station import makes
-from nws.ticks import on_grid
+from nws.memory.journal import LogError
+from nws.memory.journal_files import Files
+from nws.service.routes import on_grid
+from nws.service.store import makes
 
 ADA = SeriesName("availableCpu", "ada")
 NAMES = [f"availableCpu/h{i}" for i in range(5)]
@@ -138,11 +139,11 @@ def test_compaction_keeps_what_is_kept_and_the_forecasts(quick_disk):
     station.save()
     shards = [partition.shard for partition in station.memory.partitions]
     before = sum(len(shard.segments()) for shard in shards)
-    limit, nws.station.LOG_SLACK = nws.station.LOG_SLACK, 0
+    limit, nws.service.store.LOG_SLACK = nws.service.store.LOG_SLACK, 0
     try:
         assert station.tidy() > 0
     finally:
-        nws.station.LOG_SLACK = limit
+        nws.service.store.LOG_SLACK = limit
     assert sum(len(shard.segments()) for shard in shards) < before
     kept = {c.text: c.slice() for c in station.columns()}
     expected = forecasts(station)
@@ -246,10 +247,10 @@ class StuckFiles(Files):
 def test_a_disk_that_hangs_is_told_to_the_sender_and_not_waited_for_for_ever(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(nws.web.desk, "DISK_SECONDS", 0.2)
+    monkeypatch.setattr(nws.service.shared, "DISK_SECONDS", 0.2)
     files = StuckFiles()
     station = Station(tmp_path, files=files)
-    desk = nws.web.desk.Desk(station, "secret")
+    desk = nws.service.shared.Desk(station, "secret")
     rows = [("availableCpu/ada", time.time(), 0.5)]
     files.stuck = True
     with pytest.raises(LogError, match="did not answer"):

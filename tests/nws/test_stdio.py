@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nws import Dialogue, Measurement, SeriesName, Turns
-from nws.clique.sites import cliques_of
-from nws.clique.turns import pairs
+from nws.clique.sites import cliques_of, pairs
 from nws.sensing.wire import answer, decode
-from nws.web.messages import BATCH
+from nws.service.messages import BATCH
 
 SECRET = "0123456789abcdef"  # noqa: S105 - a test's
 GREETING = answer(0, 1.0)

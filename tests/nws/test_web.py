@@ -143,7 +143,7 @@ def test_status_tells_what_is_kept(client):
 def test_the_openapi_document_names_every_route_and_refusal(serving):
     headers = {"Authorization": f"Bearer {serving.token}"}
     document = requests.get(f"{serving.url}/openapi.json", headers=headers, timeout=5).json()
-    from nws.web.access import ACCESS
+    from nws.service.authorisation import ACCESS
 
     documented = {
         (method.upper(), path) for path, item in document["paths"].items() for method in item

@@ -13,16 +13,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import requests
 
-import nws.web.serving
+import nws.service.server
 from nws import Client, Listen, ServiceError, Serving
-from nws.web.events import Broker, TooManyError
+from nws.service.events import Broker, TooManyError
 
 
 @pytest.fixture
 def impatient(serving, monkeypatch):
     """Return a service that ends what is silent for 0.2 s."""
-    monkeypatch.setattr(nws.web.serving, "REQUEST_SECONDS", 0.2)
-    monkeypatch.setattr(nws.web.serving, "SWEEP_TICKS", 1)
+    monkeypatch.setattr(nws.service.server, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(nws.service.server, "SWEEP_TICKS", 1)
     return serving
 
 

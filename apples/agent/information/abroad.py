@@ -55,7 +55,7 @@ class Abroad:
     """Measures other machines and the links between all hosts of a list, once.
 
     Hosts that are parts of one machine are measured one after the other, and no two probes share a
-    link (`nws.clique.turns`). What was measured is remembered, and forecast from next time.
+    link (`nws.clique.sites`). What was measured is remembered, and forecast from next time.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def service(tmp_path_factory):
     """Return a service that knows ada, who is going to be idle again, and bob by his address."""
     pytest.importorskip("uvicorn", reason="needs apples[service]")
     from nws import Client
-    from nws.web.serving import Listen, Serving
+    from nws.service.server import Listen, Serving
 
     with Serving(tmp_path_factory.mktemp("nws"), Listen(port=0)) as running:
         now = time.time()

@@ -1,0 +1,296 @@
+"""The default profile for a single series."""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from nws.bank import layout as at
+from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
+from nws.bank.single_series import SingleRunner
+from nws.bank.vectorised import Array, Series, look_for_rhythm
+from nws.forecast import Interval
+from nws.forecaster import Criterion, FrameForecaster, NoValueYetError, Outlook, checked_object
+from nws.measurement import checked_value
+
+
+class Runner(Protocol):
+    """Takes the steps of one series, whose fields others may read after `settle`."""
+
+    def step(self, tick: int, value: float) -> None:
+        """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
+
+    def final(self, which: int) -> float:
+        """Return the answer of the first rung, in the engine's unit."""
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Look for the rhythm, `tick` being the latest."""
+
+    def settle(self) -> None:
+        """See to it that the fields hold all that is known."""
+
+    def resume(self, tick: int) -> None:
+        """Go on from fields that were changed, `tick` being the next."""
+
+
+class CompiledRunner:
+    """Steps in machine code."""
+
+    def __init__(self, series: Series, wide: Array, narrow: Array) -> None:
+        from nws.bank.compiled import step_all  # noqa: PLC0415 - numba loads for a second
+
+        self._run = step_all
+        self._series = series
+        self._wide, self._narrow = wide, narrow
+        self._rungs = np.array(series.ladder, dtype=np.int64)
+        self._value = np.empty(1)
+        self._final = series.step.final[0, :, 0]
+
+    def step(self, tick: int, value: float) -> None:
+        """Run the kernel."""
+        self._value[0] = value
+        self._run(self._wide, self._narrow, self._rungs, tick, self._value)
+
+    def final(self, which: int) -> float:
+        """Read the answer."""
+        return float(self._final[which])
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Give the auto-lag regression new lags."""
+        look_for_rhythm(self._series, 0, tick)
+
+    def settle(self) -> None:
+        """Nothing is kept elsewhere."""
+
+    def resume(self, tick: int) -> None:
+        """Nothing is kept elsewhere."""
+
+
+def make_runner(engine: str, series: Series, wide: Array, narrow: Array) -> Runner:
+    """Return what runs a single series with this engine."""
+    return CompiledRunner(series, wide, narrow) if engine == "numba" else SingleRunner(series)
+
+
+SCHEMA = "nws.ladder/1"
+
+
+class LadderForecaster(FrameForecaster):
+    """Forecasts one series as `nws.bank.bank.Bank` forecasts many, with the same numbers.
+
+    The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an
+    auto-lag AR(8), answered by the choice among the expert of the lowest error so far, of the
+    lowest error lately, and two ML-Poly mixtures; chosen anew for every rung of the ladder, by
+    the error on the mean of the next so many values.
+
+    Parameters
+    ----------
+    criterion
+        The error that is to be small: ``"absolute"`` or ``"squared"``.
+    ladder
+        The rungs: 1 and, ascending, some of 3, 6, 12, 30, 60, 120.
+    engine
+        ``"numpy"``, ``"numba"``, or ``"auto"``: numba when it is installed. Both give the same
+        numbers; numba takes a second to load.
+
+    Examples
+    --------
+    >>> forecaster = LadderForecaster(engine="numpy")
+    >>> for step in range(200):
+    ...     forecaster.update(step % 4)
+    >>> round(forecaster.forecast(), 1), forecaster.outlook(12).horizon
+    (0.0, 12)
+    >>> round(forecaster.outlook(12).value, 1)
+    1.5
+    """
+
+    def __init__(
+        self,
+        criterion: Criterion = "absolute",
+        ladder: Sequence[int] = at.LADDER,
+        engine: Engine = "numpy",
+    ) -> None:
+        self._which = _place_of(criterion)
+        self.ladder = at.checked_ladder(ladder)
+        self.engine = chosen_engine(engine)
+        self._start()
+
+    def _start(self) -> None:
+        self._wide, self._narrow = fresh(1, self.ladder)
+        self._series = Series(self._wide.T, self._narrow.T, self.ladder)
+        self._tick = 0
+        self._base = self._unit = self._least = self._greatest = 0.0
+        self._samples = 0
+        self._runner = make_runner(self.engine, self._series, self._wide, self._narrow)
+
+    def update(self, value: float) -> None:
+        """Take in the next value."""
+        value = checked_value(value)
+        if not self._samples:
+            self._base = self._least = self._greatest = value
+        elif value < self._least:
+            self._least = value
+        elif value > self._greatest:
+            self._greatest = value
+        away = value - self._base
+        if self._unit and abs(away) / self._unit > FAR:
+            self._start_anew()
+        if not self._unit and away:
+            self._unit = math.ldexp(1.0, max(math.frexp(away)[1], -1020))
+        self._samples += 1
+        self._step(away / self._unit if self._unit else away)
+
+    def miss(self) -> None:
+        """Go on from the forecast: it is remembered, but neither scored nor learnt from."""
+        if self._samples:
+            self._step(math.nan)
+
+    def forecast(self) -> float:
+        """Return the value to expect next."""
+        if not self._samples:
+            raise NoValueYetError
+        return self._out(self._runner.final(self._which))
+
+    @property
+    def method(self) -> str:
+        """The predictor, or the mixture, behind `forecast`."""
+        return self._method(0, self._which) if self._samples else "nothing yet"
+
+    def outlook(
+        self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Outlook:
+        """Return the outlook on the nearest rung."""
+        asked = self._which if criterion is None else _place_of(criterion)
+        if not (samples > 0 and 0 < level < 1):
+            raise ValueError(f"a frame of {samples} samples at level {level} cannot be forecast")
+        if not self._samples:
+            raise NoValueYetError
+        place = nearest(self.ladder, samples)
+        self._runner.settle()
+        rungs = (
+            self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
+        )
+        final = [self._out(float(each)) for each in rungs.final[0, :, 0]]
+        scored = float(rungs.scored[0, 0])
+        unit = self._unit or 1.0
+        error = unit * float(rungs.error[0, 0, 0]) if scored else None
+        rmse = unit * math.sqrt(float(rungs.error[0, 1, 0])) if scored else None
+        which = next((i for i, each in enumerate(at.LEVELS) if level <= each + 1e-12), at.L - 1)
+        scale = float(rungs.scale[0, 0])
+        centre = float(rungs.final[0, 1, 0])
+        lower, upper = (centre + float(q) * scale for q in rungs.quantile[0, which, :, 0])
+        interval = Interval(
+            self._base + unit * lower,
+            self._base + unit * upper,
+            at.LEVELS[which],
+            float(rungs.covered[0, which, 0]) / scored if scored else None,
+        )
+        method = self._method(place, asked)
+        return Outlook(final[asked], error, rmse, self.ladder[place], method, interval)
+
+    def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
+        """Return for every rung the forecasts absolute and squared, and the ends; and the experts.
+
+        `level` is one of ``nws.bank.layout.LEVELS``.
+        """
+        self._runner.settle()
+        s, which, unit = self._series, at.LEVELS.index(level), self._unit or 1.0
+        final, scale, quantile = s.step.final, s.step.scale, s.step.quantile
+        if len(self.ladder) > 1:
+            final = np.concatenate([final, s.means.final])
+            scale = np.concatenate([scale, s.means.scale])
+            quantile = np.concatenate([quantile, s.means.quantile])
+        final = final[:, :, 0].T
+        ends = final[1] + quantile[:, which, :, 0].T * scale[:, 0]
+        values = np.minimum(np.maximum(self._base + unit * final, self._least), self._greatest)
+        experts = self._base + unit * s.expert[:, 0]
+        lower, upper = self._base + unit * ends
+        return values[0], values[1], lower, upper, experts
+
+    def state(self) -> dict[str, Any]:
+        """Return the two blocks as base64 of little-endian numbers, with the tick."""
+        self._runner.settle()
+        s = self._series
+        for name in ("base", "unit", "least", "greatest"):
+            getattr(s, name)[0] = getattr(self, f"_{name}")
+        return {
+            "schema": SCHEMA,
+            "ladder": list(self.ladder),
+            "tick": self._tick,
+            "values": self._samples,
+            "wide": base64.b64encode(self._wide.astype("<f8").tobytes()).decode(),
+            "narrow": base64.b64encode(self._narrow.astype("<f4").tobytes()).decode(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, of either engine."""
+        names = ("schema", "ladder", "tick", "values", "wide", "narrow")
+        given = checked_object(state, names, "a ladder")
+        if given["schema"] != SCHEMA or given["ladder"] != list(self.ladder):
+            raise ValueError(f"not a state {SCHEMA} of the ladder {self.ladder}")
+        tick, values = given["tick"], given["values"]
+        if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):
+            raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
+        wide = _numbers(given["wide"], "<f8", self._wide.size)
+        narrow = _numbers(given["narrow"], "<f4", self._narrow.size)
+        self._start()
+        self._wide[0], self._narrow[0] = wide, narrow
+        self._tick, self._samples = tick, values
+        for name in ("base", "unit", "least", "greatest"):
+            setattr(self, f"_{name}", float(getattr(self._series, name)[0]))
+        self._runner.resume(self._tick)
+
+    def _step(self, value: float) -> None:
+        self._runner.step(self._tick, value)
+        if self._tick % REFRESH == 0:
+            self._runner.look_for_rhythm(self._tick)
+        self._tick += 1
+
+    def _start_anew(self) -> None:
+        kept = self._base, self._least, self._greatest, self._samples, self._tick
+        self._start()
+        self._base, self._least, self._greatest, self._samples, self._tick = kept
+
+    def _out(self, final: float) -> float:
+        value = self._base + (self._unit or 1.0) * final
+        return min(max(value, self._least), self._greatest)
+
+    def _method(self, place: int, which: int) -> str:
+        self._runner.settle()
+        step = self._series.step
+        rungs, first = step, place == 0
+        if not first:
+            rungs = self._series.means.part(slice(place - 1, place))
+            if float(rungs.scored[0, 0]) * at.stride(self.ladder[place]) < at.TRUSTED:
+                rungs, first = step, True
+        chosen = int(rungs.chosen[0, which, 0])
+        if chosen in {1, 2}:
+            return at.CANDIDATES[chosen]
+        expert = int(rungs.erred[0, 0 if chosen == 0 else 1, :, 0].argmin())
+        if first:
+            return at.EXPERTS[expert]
+        return at.EXPERTS[at.LADDER_EXPERTS[expert]] if expert < at.K else "direct_regression"
+
+
+def nearest(ladder: Sequence[int], samples: float) -> int:
+    """Return the place of the rung nearest to `samples`, in ratio."""
+    return min(range(len(ladder)), key=lambda place: abs(math.log(ladder[place] / samples)))
+
+
+def _place_of(criterion: str) -> int:
+    if criterion not in CRITERIA:
+        raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+    return CRITERIA.index(criterion)
+
+
+def _numbers(text: object, kind: str, size: int) -> Any:
+    if not isinstance(text, str):
+        raise ValueError(f"numbers in base64 are wanted, not {text!r:.40}")
+    try:
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype=kind)
+    except ValueError as error:
+        raise ValueError(f"not numbers in base64: {error}") from error
+    if len(numbers) != size or not np.isfinite(numbers).all():
+        raise ValueError(f"{size} finite numbers are wanted, not {len(numbers)}")
+    return numbers

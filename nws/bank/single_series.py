@@ -1,0 +1,461 @@
+"""The steps of a single series with NumPy, where a bank of one would be too slow.
+
+What a bank does with arrays of N series, this does with plain numbers where there are few and
+with small arrays where there are many; in the same order, so that the bits are the same.
+"""
+
+import math
+
+import numpy as np
+
+from nws.bank import layout as at
+from nws.bank import vectorised
+from nws.bank.single_experts import Battery, Pair
+from nws.bank.vectorised import (
+    DIRECT,
+    DIRECT_PAST,
+    LADDER_EXPERTS,
+    TAILS,
+    Array,
+    RungFields,
+    Rungs,
+    Series,
+    look_for_rhythm,
+)
+
+LOW_TAILS = TAILS[:, 0]
+HIGH_TAILS = 1.0 - TAILS[:, 0]
+COPIED = (
+    *("scored", "erred", "regret", "power", "candidate", "candidate_error", "final", "chosen"),
+    *("error", "scale", "quantile", "covered", "direct_w"),
+)
+
+
+class Climber(RungFields):
+    """Scores and answers the further rungs; holds their fields between `resume` and `save`."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+        self._rungs, self._every = series.rungs, series.every
+        count = len(self._rungs)
+        self._p = series.direct_p[..., 0]
+        self._rings, self._past = series.rings[..., 0], series.past[..., 0]
+        self._issued = np.empty((count, at.K + 1))
+        self._now = np.empty((count, at.K + 1))
+        self._x = np.ones((count, at.D))
+        self._x_now = np.ones(at.D)
+        self._weight = np.empty((count, 2, 1))
+        self._products = np.empty((2, count, 2, at.K + 1))
+        self._cost = np.empty((count, 2, at.C))
+        self._slot = np.empty((count, at.SLOT), dtype=np.float32)
+        self._row = np.arange(count)
+        cycle = range(int(self._every.max(initial=1)))
+        self._due = [int(np.count_nonzero(tick % self._every == 0)) for tick in cycle]
+        self._gain = at.MEAN_DISCOUNT * self._every
+        share = np.sqrt(self._every / self._rungs)
+        self._rate, self._scale_gain = at.MEAN_RATE * share, at.SCALE_GAIN * share
+        self.resume()
+
+    def resume(self) -> None:
+        """Take over the fields of the series."""
+        for name in COPIED:
+            setattr(self, name, np.array(getattr(self._series.means, name)[..., 0], order="C"))
+        self._young = True
+
+    def save(self) -> None:
+        """Write what is kept here into the fields of the series."""
+        for name in COPIED:
+            getattr(self._series.means, name)[..., 0] = getattr(self, name)
+
+    def climb(self, tick: int, age: int, latest: Array, f: Array, facts: "Facts") -> None:
+        """Score what is known by now, and answer anew.
+
+        Parameters
+        ----------
+        latest
+            The last values, the newest first, as many as the highest rung is long.
+        f
+            What the experts forecast.
+        facts
+            Mean, deviation, its inverse, variance, low and high of the series; and the final
+            answers of the first rung.
+        """
+        due = self._due[tick % len(self._due)]
+        ripe = due
+        if age < at.LONGEST:
+            ripe = min(due, int(np.count_nonzero(self._rungs <= age)))
+        places = (
+            self._series.starts[:due] + (tick // self._every[:due]) % self._series.places[:due]
+        )
+        if ripe:
+            totals = np.add.accumulate(latest)[self._rungs[:ripe] - 1]
+            self._score(ripe, tick, places[:ripe], totals / self._rungs[:ripe], facts)
+        self._answer(due, places, f, facts)
+        if self._young:
+            young = self.scored * self._every < at.TRUSTED
+            self.final[young] = facts.final
+            self._young = bool(young.any())
+        self._past[tick % at.LONGEST] = f[LADDER_EXPERTS]
+
+    def _score(self, m: int, tick: int, places: Array, actual: Array, facts: "Facts") -> None:
+        """Score the experts and the answers of the first `m` rungs."""
+        slot = self._rings[places].astype(np.float64)
+        issued, column = self._issued[:m], actual[:, None]
+        issued[:, : at.K] = self._past[(tick - self._rungs[:m]) % at.LONGEST]
+        issued[:, at.K] = slot[:, at.C]
+        self.scored[:m] += 1.0
+        share = 1.0 / self.scored[:m].astype(np.float64)
+        weight = self._weight[:m]
+        weight[:, 0, 0] = share
+        np.maximum(self._gain[:m], share, out=weight[:, 1, 0])
+        error = np.abs(issued - column)
+        change = error[:, None] - self.erred[:m]
+        change *= weight
+        self.erred[:m] += change
+        mixed = slot[:, 1:3]
+        slope = mixed - column
+        slope[:, 1] = np.sign(slope[:, 1])
+        regret = mixed[:, :, None] - issued[:, None]
+        regret *= slope[:, :, None]
+        self.regret[:m] += regret
+        regret *= regret
+        self.power[:m] += regret
+        away = self._score_answers(m, slot, column, share)
+        held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
+        self._track(m, away, share, held)
+        self._learn(m, issued, actual, facts)
+
+    def _score_answers(self, m: int, slot: Array, column: Array, share: Array) -> Array:
+        cost, row = self._cost[:m], self._row[:m]
+        candidate = slot[:, : at.C]
+        np.abs(candidate - column, out=cost[:, 0])
+        np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
+        both = slot[:, at.C + 1].astype(np.intp)
+        first, second = both // at.C, both % at.C
+        spent = np.empty((m, 2))
+        spent[:, 0], spent[:, 1] = cost[row, 0, first], cost[row, 1, second]
+        spent -= self.error[:m]
+        spent *= share[:, None]
+        self.error[:m] += spent
+        cost -= self.candidate_error[:m]
+        cost *= share[:, None, None]
+        self.candidate_error[:m] += cost
+        away: Array = column[:, 0] - candidate[row, second]
+        return away
+
+    def _track(self, m: int, away: Array, share: Array, held: Array) -> None:
+        scale, quantile = self.scale[:m], self.quantile[:m]
+        ends = quantile * scale[:, None, None]
+        off = away[:, None]
+        under, within = off < ends[:, :, 0], off <= ends[:, :, 1]
+        inside = within > under
+        inside[:, at.CERTIFIED] = held
+        self.covered[:m] += inside
+        rates = 2.0 * np.maximum(self._rate[:m], share)
+        if not (scale > 0).all():
+            rates *= scale > 0
+        rates = rates[:, None]
+        low = quantile[:, :, 0] + rates * (LOW_TAILS - under)
+        high = quantile[:, :, 1] + rates * (HIGH_TAILS - within)
+        np.minimum(0.0, low, out=quantile[:, :, 0], casting="same_kind")
+        np.maximum(0.0, high, out=quantile[:, :, 1], casting="same_kind")
+        scale += np.maximum(self._scale_gain[:m], share) * (np.abs(away) - scale)
+
+    def _learn(self, m: int, issued: Array, actual: Array, facts: "Facts") -> None:
+        """Move the direct regressions (`nws.bank.vectorised.regress`)."""
+        p, w, x = self._p[:m], self.direct_w[:m], self._x[:m]
+        x[:, :-1] = facts.standard(issued[:, DIRECT_PAST])
+        z = facts.standard(actual)
+        px = np.add.accumulate(p * x[:, :, None], axis=1)[:, -1]
+        power = np.add.accumulate(x * px, axis=1)[:, -1:] + at.FORGETTING
+        error = z[:, None] - np.add.accumulate(w * x, axis=1)[:, -1:]
+        gain = px / power
+        w += gain * error
+        moved = p - gain[:, :, None] * px[:, None]
+        moved *= at.RENEWAL
+        trace = np.add.accumulate(np.einsum("mii->mi", moved), axis=1)[:, -1]
+        if (trace > at.TRACE).any():
+            moved *= np.where(trace > at.TRACE, at.TRACE / trace, 1.0)[:, None, None]
+        p[...] = moved
+
+    def _answer(self, due: int, places: Array, f: Array, facts: "Facts") -> None:
+        """Answer the first `due` rungs, and keep the answers until they can be scored."""
+        now, row, candidate = self._now[:due], self._row[:due], self.candidate[:due]
+        self._x_now[:-1] = facts.standard(f[DIRECT])
+        fits = np.add.accumulate(self.direct_w[:due] * self._x_now, axis=1)[:, -1]
+        now[:, : at.K] = f[LADDER_EXPERTS]
+        direct = facts.mean + facts.deviation * np.minimum(np.maximum(fits, -at.CLIP), at.CLIP)
+        np.minimum(np.maximum(direct, facts.low), facts.high, out=now[:, at.K])
+        best = self.erred[:due].argmin(axis=2)
+        lowest = now[row, best[:, 0]]
+        products = self._products[:, :due]
+        np.maximum(0.0, self.regret[:due], out=products[0])
+        products[0] /= self.power[:due] + facts.floor
+        np.multiply(products[0], now[:, None], out=products[1])
+        total, mix = np.add.accumulate(products, axis=3)[:, :, :, -1]
+        candidate[:, 0], candidate[:, 3] = lowest, now[row, best[:, 1]]
+        if (total > 0).all():
+            candidate[:, 1:3] = mix / total
+        else:
+            mixed = np.repeat(lowest[:, None], 2, axis=1)
+            candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
+        chosen = self.candidate_error[:due].argmin(axis=2)
+        chosen[:, 1] = self.candidate_error[:due, 1, 1:].argmin(axis=1) + 1
+        self.chosen[:due] = chosen
+        final = self.final[:due]
+        final[:] = candidate[row[:, None], chosen]
+        slot = self._slot[:due]
+        slot[:, : at.C] = candidate
+        slot[:, at.C] = now[:, at.K]
+        slot[:, at.C + 1] = chosen[:, 0] * at.C + chosen[:, 1]
+        ends = self.quantile[:due, at.CERTIFIED] * self.scale[:due, None]
+        slot[:, at.C + 2 :] = final[:, 1:] + ends
+        self._rings[places] = slot
+
+
+class Facts:
+    """What the rungs need to know of the series at a tick."""
+
+    __slots__ = ("deviation", "final", "floor", "high", "inverse", "low", "mean")
+
+    def __init__(
+        self,
+        mean: float,
+        variance: float,
+        deviation: float,
+        inverse: float,
+        low: float,
+        high: float,
+    ) -> None:
+        self.mean, self.deviation, self.inverse = mean, deviation, inverse
+        self.low, self.high = low, high
+        self.floor = np.array([[variance * variance], [variance]]) + at.TINY
+        self.final: list[float] = []
+
+    def standard(self, values: Array) -> Array:
+        """Return `values` in deviations from the mean, within plus and minus `CLIP`."""
+        away: Array = (values - self.mean) * self.inverse
+        np.maximum(away, -at.CLIP, out=away)
+        np.minimum(away, at.CLIP, out=away)
+        return away
+
+
+TAIL_SHARES = tuple((1.0 - level) / 2.0 for level in at.LEVELS)
+
+
+class FirstRung:
+    """Scores and answers one step ahead, as `nws.bank.vectorised` does for many."""
+
+    def __init__(self, rungs: Rungs) -> None:
+        self._rungs = rungs
+        self._erred = rungs.erred[0, :, :, 0]
+        self._regret, self._power = rungs.regret[0, :, :, 0], rungs.power[0, :, :, 0]
+        self._error = np.empty(at.E)
+        self._two = np.empty((2, at.E))
+        self._mean_row, self._late_row = self._two
+        self._weight = np.empty((2, at.E))
+        self._mixed = np.empty((2, 1))
+        self._slope = np.empty((2, 1))
+        self._floor = np.empty((2, 1))
+        self._products = np.empty((2, 2, at.E))
+        self.final = [0.0, 0.0]
+        self.resume()
+
+    def resume(self) -> None:
+        """Take over the fields."""
+        r = self._rungs
+        self._scored = float(r.scored[0, 0])
+        self._candidate: list[float] = r.candidate[0, :, 0].tolist()
+        costs = r.candidate_error[0, :, :, 0].tolist()
+        self._mae: list[float] = costs[0]
+        self._mse: list[float] = costs[1]
+        self.final = r.final[0, :, 0].tolist()
+        self._chosen = [int(each) for each in r.chosen[0, :, 0]]
+        self._final_error: list[float] = r.error[0, :, 0].tolist()
+        self._scale = float(r.scale[0, 0])
+        self._quantile: list[list[float]] = r.quantile[0, :, :, 0].tolist()
+        self._covered: list[float] = r.covered[0, :, 0].tolist()
+
+    def save(self) -> None:
+        """Write all that is not there into the fields."""
+        r = self._rungs
+        r.scored[0, 0], r.scale[0, 0] = self._scored, self._scale
+        r.candidate[0, :, 0], r.final[0, :, 0] = self._candidate, self.final
+        r.candidate_error[0, :, :, 0] = self._mae, self._mse
+        r.chosen[0, :, 0], r.error[0, :, 0] = self._chosen, self._final_error
+        r.quantile[0, :, :, 0], r.covered[0, :, 0] = self._quantile, self._covered
+
+    def score(self, f: Array, value: float) -> None:
+        """Score what was forecast of `value` by the experts `f` and by the answers."""
+        self._scored += 1.0
+        share = 1.0 / self._scored
+        error, two, regret = self._error, self._two, self._weight
+        np.subtract(f, value, out=error)
+        np.abs(error, out=error)
+        np.subtract(error, self._erred, out=two)
+        np.multiply(self._mean_row, share, out=self._mean_row)
+        np.multiply(self._late_row, max(at.STEP_DISCOUNT, share), out=self._late_row)
+        np.add(self._erred, two, out=self._erred)
+        first, second = self._candidate[1], self._candidate[2]
+        self._mixed[0, 0], self._mixed[1, 0] = first, second
+        self._slope[0, 0] = first - value
+        self._slope[1, 0] = float(second > value) - float(second < value)
+        np.subtract(self._mixed, f, out=regret)
+        np.multiply(self._slope, regret, out=regret)
+        np.add(self._regret, regret, out=self._regret)
+        np.multiply(regret, regret, out=regret)
+        np.add(self._power, regret, out=self._power)
+        self._score_answers(value, share)
+
+    def _score_answers(self, value: float, share: float) -> None:
+        errors = [abs(candidate - value) for candidate in self._candidate]
+        mae, mse, total = self._mae, self._mse, self._final_error
+        for place, error in enumerate(errors):
+            mae[place] += share * (error - mae[place])
+            mse[place] += share * (error * error - mse[place])
+        first, second = self._chosen
+        total[0] += share * (errors[first] - total[0])
+        total[1] += share * (errors[second] * errors[second] - total[1])
+        self._track(value - self._candidate[second], share)
+
+    def _track(self, error: float, share: float) -> None:
+        scale, covered = self._scale, self._covered
+        rate = 2.0 * max(at.STEP_RATE, share)
+        for place, quantile in enumerate(self._quantile):
+            low, high = quantile
+            under, within = error < low * scale, error <= high * scale
+            if within and not under:
+                covered[place] += 1.0
+            if scale > 0:
+                tail = TAIL_SHARES[place]
+                low += rate * (tail - under)
+                high += rate * ((1.0 - tail) - within)
+                quantile[0] = min(0.0, low)
+                quantile[1] = max(0.0, high)
+        self._scale = scale + max(at.SCALE_GAIN, share) * (abs(error) - scale)
+
+    def answer(self, f: Array, variance: float) -> None:
+        """Fill in the candidates' forecasts, and choose."""
+        best, lately = self._erred.argmin(axis=1).tolist()
+        lowest = float(f[best])
+        floor, products = self._floor, self._products
+        floor[0, 0], floor[1, 0] = variance * variance + at.TINY, variance + at.TINY
+        np.add(self._power, floor, out=self._two)
+        np.maximum(self._regret, 0.0, out=self._weight)
+        np.divide(self._weight, self._two, out=products[0])
+        np.multiply(products[0], f, out=products[1])
+        totals, mixes = np.add.accumulate(products, axis=2)[:, :, -1].tolist()
+        mixed = [
+            mix / total if total > 0 else lowest for mix, total in zip(mixes, totals, strict=True)
+        ]
+        self._candidate = [lowest, *mixed, float(f[lately])]
+        first = self._mae.index(min(self._mae))
+        second = self._mse.index(min(self._mse[1:]), 1)
+        self._chosen = [first, second]
+        self.final = [self._candidate[first], self._candidate[second]]
+
+
+class SingleRunner:
+    """Steps one series with small arrays; `nws.bank.multi_horizon` says what a runner is."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+        self._battery = Battery()
+        self._first = FirstRung(series.step)
+        self._pair = Pair(series)
+        self._f = np.zeros(at.E)
+        self._age = 0
+        self._whole = 0
+        self._climber = Climber(series) if len(series.ladder) > 1 else None
+        self.resume(0)
+
+    def step(self, tick: int, value: float) -> None:
+        """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
+        battery, first, f = self._battery, self._first, self._f
+        known = value == value  # noqa: PLR0124 - NaN is what differs from itself
+        if not known:
+            value = first.final[0]
+            self._age += 1
+        elif battery.samples:
+            self._age += 1
+            first.score(f, value)
+            self._pair.learn(clipped((value - battery.mean) * inverse(battery.variance)))
+            f[:21] = battery.take(value)
+        else:
+            f[:21] = battery.begin(value)
+        mean, deviation, by = battery.mean, math.sqrt(battery.variance), inverse(battery.variance)
+        fits = self._pair.look_back(tick, value, self._age, mean, by)
+        low, high = battery.low, battery.high
+        f[21] = min(max(mean + deviation * clipped(fits[0]), low), high)
+        f[22] = min(max(mean + deviation * clipped(fits[1]), low), high)
+        first.answer(f, battery.variance)
+        self._series.valid[tick % at.LONGEST, 0] = known
+        self._whole = self._whole + 1 if known else 0
+        if self._climber is not None:
+            self._climb(tick, mean, deviation, by)
+
+    def _climb(self, tick: int, mean: float, deviation: float, by: float) -> None:
+        climber, battery, s = self._climber, self._battery, self._series
+        assert climber is not None  # noqa: S101 - for the type checker
+        if self._whole > min(self._age, at.LONGEST):
+            facts = Facts(mean, battery.variance, deviation, by, battery.low, battery.high)
+            facts.final = self._first.final
+            climber.climb(tick, self._age, self._pair.latest(at.LONGEST), self._f, facts)
+            return
+        climber.save()
+        s.mean[0], s.variance[0] = battery.mean, battery.variance
+        s.low[0], s.high[0], s.age[0] = battery.low, battery.high, self._age
+        s.expert[:, 0] = self._f
+        s.step.final[0, :, 0] = self._first.final
+        vectorised.climb(s, tick)
+        climber.resume()
+
+    def final(self, which: int) -> float:
+        """Return the answer of the first rung."""
+        return self._first.final[which]
+
+    def look_for_rhythm(self, tick: int) -> None:
+        """Give the auto-lag regression new lags."""
+        s, battery = self._series, self._battery
+        s.mean[0], s.variance[0], s.age[0] = battery.mean, battery.variance, self._age
+        s.low[0], s.high[0] = battery.low, battery.high
+        self._pair.save()
+        look_for_rhythm(s, 0, tick)
+        self._pair.resume(tick + 1)
+
+    def settle(self) -> None:
+        """Write what is kept here into the fields of the series."""
+        self._battery.save(self._series)
+        self._first.save()
+        self._pair.save()
+        if self._climber is not None:
+            self._climber.save()
+        self._series.age[0] = self._age
+        self._series.expert[:, 0] = self._f
+
+    def resume(self, tick: int) -> None:
+        """Take over the fields of the series, `tick` being the next."""
+        self._battery.load(self._series)
+        self._first.resume()
+        self._pair.resume(tick)
+        if self._climber is not None:
+            self._climber.resume()
+        self._age = int(self._series.age[0])
+        self._whole = self._unbroken(tick)
+        self._f[:] = self._series.expert[:, 0]
+
+    def _unbroken(self, tick: int) -> int:
+        """Return how many of the ticks before `tick`, at most the longest rung, had a value."""
+        backwards = (tick - 1 - np.arange(at.LONGEST)) % at.LONGEST
+        missing = np.flatnonzero(self._series.valid[backwards, 0] == 0)
+        return int(missing[0]) if len(missing) else at.LONGEST
+
+
+def clipped(value: float) -> float:
+    """Return `value` within plus and minus `CLIP`."""
+    return min(max(value, -at.CLIP), at.CLIP)
+
+
+def inverse(variance: float) -> float:
+    """Return one over the deviation, and 0 where that is 0."""
+    return 1.0 / math.sqrt(variance) if variance > 0 else 0.0

@@ -1,0 +1,528 @@
+"""One step of many series at once, with NumPy: what the default profile computes, in its order.
+
+A tick: what was forecast of the values meets them (`learn`), the experts take them (`take`), the
+history takes them or, where one is missing, the bank's own forecast (`remember`), the two
+autoregressions look back (`look_back`), the first rung answers, and the further rungs are scored
+on the means that are known by now and answer (`climb`).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.bank import layout as at
+from nws.forecasters.auto_lag_ar import dominant_lags
+
+Array = NDArray[Any]
+"""float64, or float32 where it is a view of the narrow block."""
+LEVELS = np.array(at.LEVELS)[:, None]
+TAILS = (1.0 - LEVELS) / 2.0
+
+
+class RungFields:
+    """The fields of a block of rungs, by the names of `nws.bank.layout`."""
+
+    scored: Array
+    erred: Array
+    regret: Array
+    power: Array
+    candidate: Array
+    candidate_error: Array
+    final: Array
+    chosen: Array
+    error: Array
+    scale: Array
+    quantile: Array
+    covered: Array
+    direct_w: Array
+
+
+class Rungs(RungFields):
+    """The fields of J rungs as views of a block: ``scored`` (J, N), ``erred`` (J, 2, E, N), ...
+
+    `nws.bank.layout` says what each one is.
+    """
+
+    def __init__(self, block: Array, fields: dict[str, at.Field]) -> None:
+        rungs, _, series = block.shape
+        for name, field in fields.items():
+            view = block[:, field.start : field.stop].reshape(rungs, *field.shape, series)
+            setattr(self, name, view)
+        self.row = np.arange(rungs)[:, None]
+        self.column = np.arange(series)
+
+    def part(self, which: slice) -> "Rungs":
+        """Return some of the rungs."""
+        some = object.__new__(Rungs)
+        for name, view in vars(self).items():
+            setattr(some, name, view[which])
+        some.row = np.arange(len(some.scored))[:, None]
+        some.column = self.column
+        return some
+
+
+def add(target: Array, change: Array, ok: Array | None) -> None:
+    """Add `change` to `target`, where it is `ok` (None: everywhere)."""
+    target += change if ok is None else np.where(ok, change, 0.0)
+
+
+def in_order(array: Array, axis: int) -> Array:
+    """Return the sum along `axis`, added up from the first to the last."""
+    total: Array = np.add.accumulate(array, axis=axis).take(-1, axis=axis)
+    return total
+
+
+def shares(rungs: Rungs) -> Array:
+    """Return what the newest scoring counts in a mean, 1 / count, (J, N)."""
+    return 1.0 / np.maximum(rungs.scored, 1.0).astype(np.float64)
+
+
+def score_experts(
+    rungs: Rungs, issued: Array, candidate: Array, actual: Array, gain: Array, ok: Array | None
+) -> None:
+    """Score the forecasts `issued` (J, E, N) by the experts against `actual` (J, N).
+
+    Keeps the mean and the discounted absolute error of each expert, and of the two mixtures the
+    regrets r of ML-Poly (Gaillard, Stoltz, van Erven 2014, "A second-order bound with excess
+    losses", algorithm ML-Poly) on the gradient of the loss: ``r = l'(m) (m - f)`` with the
+    mixture's forecast m, the expert's f, and l the squared or the absolute error.
+    """
+    ok = None if ok is None else ok[:, None, None]
+    share = shares(rungs)
+    error = np.abs(issued - actual[:, None])
+    weight = np.stack([share, np.maximum(gain, share)], axis=1)[:, :, None]
+    add(rungs.erred, weight * (error[:, None] - rungs.erred), ok)
+    mixed = candidate[:, 1:3]
+    slope = mixed - actual[:, None]
+    slope[:, 1] = np.sign(slope[:, 1])
+    regret = slope[:, :, None] * (mixed[:, :, None] - issued[:, None])
+    add(rungs.regret, regret, ok)
+    add(rungs.power, regret * regret, ok)
+
+
+def score_answers(
+    rungs: Rungs, candidate: Array, chosen: Array, actual: Array, ok: Array | None
+) -> Array:
+    """Score the candidates (J, C, N) and the two `chosen` ones; return the error of the second."""
+    share = shares(rungs)[:, None]
+    cost = np.empty(rungs.candidate_error.shape)
+    np.abs(candidate - actual[:, None], out=cost[:, 0])
+    np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
+    some = None if ok is None else ok[:, None]
+    more = None if ok is None else ok[:, None, None]
+    add(rungs.candidate_error, share[:, None] * (cost - rungs.candidate_error), more)
+    places = chosen.astype(np.intp)
+    second = places[:, 1]
+    spent = np.stack(
+        [
+            cost[rungs.row, 0, places[:, 0], rungs.column],
+            cost[rungs.row, 1, second, rungs.column],
+        ],
+        axis=1,
+    )
+    add(rungs.error, share * (spent - rungs.error), some)
+    error: Array = actual - candidate[rungs.row, second, rungs.column]
+    return error
+
+
+def track(
+    rungs: Rungs, error: Array, rate: Array, gain: Array, held: Array | None, ok: Array | None
+) -> None:
+    """Move the quantiles of the errors (J, N), in units of their scale, and count what was held.
+
+    Online quantile regression: a quantile moves by the gradient of the pinball loss, in units of
+    an exponentially weighted absolute error: q += eta (tau - 1[e < q s]).
+    `held` (J, N) tells whether intervals as they were issued, of the certified level, held.
+    """
+    some = None if ok is None else ok[:, None]
+    share = shares(rungs)
+    rates = (2.0 * np.maximum(rate, share))[:, None]
+    scale = rungs.scale[:, None]
+    lower, upper = rungs.quantile[:, :, 0] * scale, rungs.quantile[:, :, 1] * scale
+    off = error[:, None]
+    under, within = off < lower, off <= upper
+    inside = within > under
+    if held is not None:
+        inside[:, at.CERTIFIED] = held
+    add(rungs.covered, inside, some)
+    moving = scale > 0 if some is None else (scale > 0) & some
+    below = np.minimum(0.0, rungs.quantile[:, :, 0] + rates * (TAILS - under))
+    above = np.maximum(0.0, rungs.quantile[:, :, 1] + rates * ((1.0 - TAILS) - within))
+    np.copyto(rungs.quantile[:, :, 0], below, where=moving, casting="same_kind")
+    np.copyto(rungs.quantile[:, :, 1], above, where=moving, casting="same_kind")
+    add(rungs.scale, np.maximum(gain, share) * (np.abs(error) - rungs.scale), ok)
+
+
+def answer(rungs: Rungs, issued: Array, variance: Array) -> None:
+    """Fill in the candidates' forecasts from the experts' (J, E, N), and choose.
+
+    The candidates: the expert of the lowest mean absolute error, the mixtures with the weights of
+    ML-Poly, ``w ~ max(R, 0) / (c + sum r^2)`` with c the variance of the series (squared for
+    the squared error) in place of 1, so that units do not matter; the expert that erred least
+    lately. The answers: the candidate of the lowest mean absolute error, and the one of the second
+    to last of the lowest mean squared error.
+    """
+    best = rungs.erred.argmin(axis=2)
+    row, column = rungs.row, rungs.column
+    rungs.candidate[:, 0] = lowest = issued[row, best[:, 0], column]
+    rungs.candidate[:, 3] = issued[row, best[:, 1], column]
+    floor = np.stack([variance * variance, variance])[:, None] + at.TINY
+    weight = np.empty((2, *rungs.regret.shape))
+    np.divide(np.maximum(0.0, rungs.regret), rungs.power + floor, out=weight[0])
+    np.multiply(weight[0], issued[:, None], out=weight[1])
+    total, mix = np.add.accumulate(weight, axis=3)[:, :, :, -1]
+    mixed = np.empty(mix.shape)
+    mixed[...] = lowest[:, None]
+    rungs.candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
+    chosen = rungs.candidate_error.argmin(axis=2)
+    chosen[:, 1] = rungs.candidate_error[:, 1, 1:].argmin(axis=1) + 1
+    rungs.chosen[:] = chosen
+    rungs.final[:] = rungs.candidate[row[:, None], chosen, column]
+
+
+def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> None:
+    """Move the weights `w` (..., n, N) towards ``w.x = z``, by recursive least squares.
+
+    With forgetting lambda: ``g = P x / (lambda + x.P x)``, ``w += g (z - w.x)``,
+    ``P = (P - g x'P) / lambda`` (Haykin, Adaptive Filter Theory, "RLS algorithm"), and P shrunk
+    when its trace exceeds a cap: what does not vary must not wind up.
+    """
+    px = in_order(p * x[..., :, None, :], -3)
+    power = in_order(x * px, -2) + at.FORGETTING
+    error = z - in_order(w * x, -2)
+    gain = px / power[..., None, :]
+    add(w, gain * error[..., None, :], None if ok is None else ok[..., None, :])
+    moved = (p - gain[..., :, None, :] * px[..., None, :, :]) * at.RENEWAL
+    trace = in_order(np.einsum("...iin->...in", moved), -2)
+    if (trace > at.TRACE).any():
+        moved *= np.where(trace > at.TRACE, at.TRACE / trace, 1.0)[..., None, None, :]
+    if ok is None:
+        p[...] = moved
+    else:
+        np.copyto(p, moved, where=ok[..., None, None, :])
+
+
+SHORTEST = np.array([5.0, 21.0])[:, None]
+WIDEST = np.array([21.0, 51.0])[:, None]
+OFFSET = np.array([1.0, 5.0])[:, None]
+TRIM = 0.30
+
+
+def options(width: Array) -> Array:
+    """Return the present, the shorter and the longer of the adaptive widths (2, N): (2, 3, N)."""
+    shorter = np.maximum(SHORTEST, width - OFFSET)
+    longer = np.minimum(WIDEST, width + OFFSET)
+    return np.stack([width, shorter, longer], axis=1)
+
+
+def adapt(width: Array, medians: Array, value: Array) -> None:
+    """Take the width whose median (2, 3, N) was nearest to `value`; of equals the first."""
+    best = np.abs(medians - value).argmin(axis=1)[:, None]
+    width[:] = np.take_along_axis(options(width), best, axis=1)[:, 0]
+
+
+def ordered(latest: Array, count: Array) -> Array:
+    """Return the first `count` (N) of the rows of `latest` (W, N), sorted; infinity behind them."""
+    rows = np.arange(len(latest))
+    if (count < len(latest)).any():
+        latest = np.where(rows[:, None] < count, latest, np.inf)
+    return np.sort(latest.T, axis=1)
+
+
+def middle(columns: Array, count: Array) -> Array:
+    """Return the medians of sorted rows (N, W), of each the first `count`."""
+    whole = count.astype(np.intp)
+    places = np.stack([(whole - 1) // 2, whole // 2], axis=1)
+    two = np.take_along_axis(columns, places, axis=1)
+    median: Array = (two[:, 0] + two[:, 1]) / 2.0
+    return median
+
+
+def average(columns: Array, start: Array, stop: Array) -> Array:
+    """Return the means of ``columns[i, start:stop]``, added up from the least to the greatest."""
+    first, last = int(start.min()), int(stop.max())
+    part = columns[:, first:last]
+    if int(start.max()) != first or int(stop.min()) != last:
+        places = np.arange(first, last)
+        part = np.where((places >= start[:, None]) & (places < stop[:, None]), part, 0.0)
+    total: Array = np.add.accumulate(part, axis=1)[:, -1] / (stop - start)
+    return total
+
+
+def look_through(recent: Array, samples: Array, width: Array, medians: Array, f: Array) -> None:
+    """Fill in the experts (E, N) that look through windows, and the medians of adaptive ones."""
+    nothing = np.zeros_like(samples)
+    for size, of_all, of_middle in ((31, 12, 14), (5, 13, None), (51, None, 15)):
+        count = np.minimum(samples, float(size))
+        columns = ordered(recent[:size], count)
+        if of_all is not None:
+            f[of_all - 2] = middle(columns, count)
+            f[of_all] = average(columns, nothing, count)
+        if of_middle is not None:
+            cut = np.trunc(TRIM * count)
+            f[of_middle] = average(columns, cut, count - cut)
+    for kind, wanted in enumerate(options(width)):
+        for place, each in enumerate(wanted):
+            count = np.minimum(samples, each)
+            rows = int(count.max())
+            medians[kind, place] = middle(ordered(recent[:rows], count), count)
+        f[16 + kind] = medians[kind, 0]
+
+
+GAINS = np.array(at.GAINS)[:, None]
+AR_GAINS = np.array([0.02, 0.10])[:, None]
+FIRST_LAGS = np.arange(1, at.ORDER + 1)[:, None]
+DIRECT = list(at.DIRECT)
+DIRECT_PAST = [at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT]
+LADDER_EXPERTS = list(at.LADDER_EXPERTS)
+ALWAYS = np.array(1.0)
+
+
+class Series:
+    """The fields of N series as views of two blocks of shape (size, N); see `nws.bank.layout`."""
+
+    base: Array
+    unit: Array
+    least: Array
+    greatest: Array
+    samples: Array
+    age: Array
+    low: Array
+    high: Array
+    mean: Array
+    variance: Array
+    ar_mean: Array
+    ar_variance: Array
+    ar_covariance: Array
+    tuning: Array
+    width: Array
+    medians: Array
+    recent: Array
+    expert: Array
+    ar_x: Array
+    ar_w: Array
+    ar_p: Array
+    lag: Array
+    lag_x: Array
+    lag_w: Array
+    lag_p: Array
+    history: Array
+    valid: Array
+    past: Array
+
+    def __init__(self, wide: Array, narrow: Array, ladder: tuple[int, ...]) -> None:
+        count = wide.shape[1]
+        self.wide, self.narrow, self.ladder = wide, narrow, ladder
+        for block, fields in ((wide, at.WIDE), (narrow, at.NARROW)):
+            for name, field in fields.items():
+                view = block[field.start : field.stop].reshape(*field.shape, count)
+                setattr(self, name, view)
+        self.step = Rungs(wide[None], at.STEP)
+        more = len(ladder) - 1
+        self.direct_p = wide[at.MATRICES :].reshape(more, at.D, at.D, count)
+        rungs = narrow[at.RUNGS : at.RUNGS + more * at.RUNG_SIZE]
+        self.means = Rungs(rungs.reshape(more, at.RUNG_SIZE, count), at.MEAN)
+        self.rings = narrow[at.RUNGS + more * at.RUNG_SIZE :].reshape(-1, at.SLOT, count)
+        self.rungs = np.array(ladder[1:], dtype=np.intp)
+        self.every = np.array([at.stride(rung) for rung in ladder[1:]], dtype=np.intp)
+        self.places = np.array([at.slots(rung) for rung in ladder[1:]], dtype=np.intp)
+        self.starts = np.concatenate([[0], np.cumsum(self.places)])[:-1].astype(np.intp)
+
+
+def begin(s: Series, value: Array) -> None:
+    """Take in the first values."""
+    s.samples[:] = 1.0
+    for field in (s.expert, s.low, s.high, s.mean, s.ar_mean, s.tuning[0], s.medians):
+        field[...] = value
+    s.recent[0] = value
+
+
+def learn(s: Series, value: Array) -> None:
+    """Score what was forecast of `value`, and move the regressions towards it."""
+    step, actual = s.step, value[None]
+    step.scored += 1.0
+    score_experts(step, s.expert[None], step.candidate, actual, at.STEP_DISCOUNT * ALWAYS, None)
+    error = score_answers(step, step.candidate, step.chosen, actual, None)
+    track(step, error, at.STEP_RATE * ALWAYS, at.SCALE_GAIN * ALWAYS, None, None)
+    z = clipped((value - s.mean) * inverse(np.sqrt(s.variance)))
+    regress(s.ar_p, s.ar_w, s.ar_x, z)
+    regress(s.lag_p, s.lag_w, s.lag_x, z)
+
+
+def clipped(array: Array) -> Array:
+    """Return `array` within plus and minus `CLIP`."""
+    return np.minimum(np.maximum(array, -at.CLIP), at.CLIP)
+
+
+def inverse(deviation: Array) -> Array:
+    """Return 1 / deviation, and 0 where that is 0."""
+    return np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+
+
+def take(s: Series, value: Array) -> None:
+    """Give `value`, the second or a later one, to the experts."""
+    s.samples += 1.0
+    samples = s.samples
+    gain = np.maximum(0.02, 1.0 / samples)
+    away = value - s.mean
+    s.mean += gain * away
+    s.variance[:] = (1.0 - gain) * (s.variance + gain * away * away)
+    np.minimum(s.low, value, out=s.low)
+    np.maximum(s.high, value, out=s.high)
+    adapt(s.width, s.medians, value)
+    follow(s, value)
+    f = s.expert
+    f[0] = value
+    f[1] += (value - f[1]) / samples
+    f[2:10] += GAINS * (value - f[2:10])
+    s.recent[1:] = s.recent[:-1].copy()
+    s.recent[0] = value
+    look_through(s.recent, samples, s.width, s.medians, f)
+
+
+def follow(s: Series, value: Array) -> None:
+    """Move the two EW-AR(1) and the self-tuning smoothing.
+
+    EW-AR(1): ``m + phi (x - m)``, phi the exponentially weighted lag-one covariance over the
+    variance. Self-tuning: exponential smoothing whose gain g descends the squared error, with
+    the slope ``d = (1 - g) d + e`` of the level along g.
+    """
+    gain = np.maximum(AR_GAINS, 1.0 / s.samples)
+    before = s.expert[0] - s.ar_mean
+    s.ar_mean += gain * (value - s.ar_mean)
+    after = value - s.ar_mean
+    s.ar_covariance += gain * (before * after - s.ar_covariance)
+    s.ar_variance += gain * (before * before - s.ar_variance)
+    phi = np.zeros_like(after)
+    np.divide(s.ar_covariance, s.ar_variance, out=phi, where=s.ar_variance > 0)
+    s.expert[18:20] = s.ar_mean + np.minimum(np.maximum(phi, -0.999), 0.999) * after
+    level, gain, slope, power = s.tuning.copy()
+    error = value - level
+    s.tuning[0] = s.expert[20] = level + gain * error
+    push = np.zeros_like(error)
+    np.divide(error * slope, power, out=push, where=power > 0)
+    push = at.TUNING_RATE * np.minimum(np.maximum(push, -1.0), 1.0)
+    tuned = np.minimum(np.maximum(gain + push, 0.01), 0.99)
+    s.tuning[1] = np.where(power > 0, tuned, gain)
+    s.tuning[2] = (1.0 - gain) * slope + error
+    s.tuning[3] = power + np.maximum(0.02, 1.0 / s.samples) * (error * error - power)
+
+
+def look_back(s: Series, tick: int, x: Array, w: Array, lags: Array) -> Array:
+    """Fill in the regressors `x`, standardised past values, and return what `w` forecasts."""
+    deviation = np.sqrt(s.variance)
+    rows = (tick + 1 - lags) % at.HISTORY
+    past: Array = s.history[rows[:, 0]]
+    if rows.shape[1] > 1:
+        past = np.take_along_axis(s.history, rows, axis=0)
+    known = lags <= s.age + 1.0
+    past = np.where(known, past, s.mean)
+    x[:] = clipped((past - s.mean) * inverse(deviation))
+    total = np.add.accumulate(w * x, axis=0)[-1]
+    forecast: Array = s.mean + deviation * clipped(total)
+    return np.minimum(np.maximum(forecast, s.low), s.high)
+
+
+def finish(s: Series, tick: int, value: Array, known: Array) -> None:
+    """Do what a tick needs once the values, where `known`, are taken."""
+    s.history[tick % at.HISTORY] = np.where(known, value, s.step.final[0, 0])
+    s.valid[tick % at.LONGEST] = known
+    s.expert[21] = look_back(s, tick, s.ar_x, s.ar_w, FIRST_LAGS)
+    s.expert[22] = look_back(s, tick, s.lag_x, s.lag_w, s.lag.astype(np.intp))
+    answer(s.step, s.expert[None], s.variance)
+    if len(s.ladder) > 1:
+        climb(s, tick)
+
+
+def known_means(s: Series, tick: int, rungs: Array) -> tuple[Array, Array]:
+    """Return the means of the latest values, (J, N), and whether at least half are measured."""
+    back = np.arange(rungs[-1])
+    valid = s.valid[(tick - back) % at.LONGEST] > 0
+    latest = np.where(valid, s.history[(tick - back) % at.HISTORY], 0.0)
+    total = np.add.accumulate(latest, axis=0, dtype=np.float64)[rungs - 1]
+    count = np.add.accumulate(valid, axis=0, dtype=np.float64)[rungs - 1]
+    enough = 2.0 * count >= rungs[:, None]
+    return total / np.maximum(count, 1.0), enough & (s.age >= rungs[:, None])
+
+
+def climb(s: Series, tick: int) -> None:
+    """Score what is known by now of the further rungs that are due, and answer anew."""
+    due = int(np.count_nonzero(tick % s.every == 0))
+    rungs, every = s.rungs[:due], s.every[:due]
+    means = s.means.part(slice(0, due))
+    places = s.starts[:due] + (tick // every) % s.places[:due]
+    deviation = np.sqrt(s.variance)
+    by = inverse(deviation)
+    actual, ok = known_means(s, tick, rungs)
+    if ok.any():
+        whole = None if ok.all() else ok
+        slot = s.rings[places].astype(np.float64)
+        past = s.past[(tick - rungs) % at.LONGEST]
+        issued = np.concatenate([past, slot[:, at.C : at.C + 1]], axis=1)
+        score_rungs(means, issued, slot, actual, rungs, every, whole)
+        x = np.ones((due, at.D, len(s.mean)))
+        x[:, :-1] = clipped((issued[:, DIRECT_PAST] - s.mean) * by)
+        z = clipped((actual - s.mean) * by)
+        regress(s.direct_p[:due], means.direct_w, x, z, whole)
+    x = clipped((s.expert[DIRECT] - s.mean) * by)
+    z = np.add.accumulate(means.direct_w[:, :-1] * x, axis=1)[:, -1] + means.direct_w[:, -1]
+    direct = np.minimum(np.maximum(s.mean + deviation * clipped(z), s.low), s.high)
+    experts = np.broadcast_to(s.expert[LADDER_EXPERTS], (due, at.K, len(s.mean)))
+    answer(means, np.concatenate([experts, direct[:, None]], axis=1), s.variance)
+    keep(s, means, places, direct)
+    young = s.means.scored * s.every[:, None] < at.TRUSTED
+    np.copyto(s.means.final, s.step.final, where=young[:, None], casting="same_kind")
+    s.past[tick % at.LONGEST] = s.expert[LADDER_EXPERTS]
+
+
+def score_rungs(
+    means: Rungs,
+    issued: Array,
+    slot: Array,
+    actual: Array,
+    rungs: Array,
+    every: Array,
+    ok: Array | None,
+) -> None:
+    """Score the experts (J, K + 1, N) and the answers in `slot` (J, SLOT, N) of some rungs."""
+    means.scored += 1.0 if ok is None else ok
+    candidate = slot[:, : at.C]
+    chosen = np.stack(np.divmod(slot[:, at.C + 1], at.C), axis=1)
+    held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
+    share = np.sqrt(every / rungs)[:, None]
+    gain = (at.MEAN_DISCOUNT * every)[:, None]
+    score_experts(means, issued, candidate, actual, gain, ok)
+    error = score_answers(means, candidate, chosen, actual, ok)
+    track(means, error, at.MEAN_RATE * share, at.SCALE_GAIN * share, held, ok)
+
+
+def keep(s: Series, means: Rungs, places: Array, direct: Array) -> None:
+    """Keep what the rungs have answered until it can be scored."""
+    scale = means.scale[:, None]
+    centre = means.final[:, 1:]
+    slot = [
+        means.candidate,
+        direct[:, None].astype(np.float32),
+        means.chosen[:, :1] * np.float32(at.C) + means.chosen[:, 1:],
+        centre + means.quantile[:, at.CERTIFIED] * scale,
+    ]
+    s.rings[places] = np.concatenate(slot, axis=1)
+
+
+def look_for_rhythm(series: Series, column: int, tick: int) -> None:
+    """Give the auto-lag regression of a series the lags at which it resembles itself."""
+    size = int(min(series.age[column] + 1.0, at.HISTORY))
+    rows = np.arange(tick + 1 - size, tick + 1) % at.HISTORY
+    lags = np.array(dominant_lags(series.history[rows, column], at.LAGS), dtype=np.float64)
+    old = series.lag[:, column]
+    if np.array_equal(old, lags):
+        return
+    weights = dict(zip(old.tolist(), series.lag_w[:, column].tolist(), strict=True))
+    series.lag_w[:, column] = [weights.get(lag, 0.0) for lag in lags.tolist()]
+    series.lag_p[:, :, column] = np.eye(at.LAGS)
+    series.lag[:, column] = lags
+    part = Series(
+        series.wide[:, column : column + 1], series.narrow[:, column : column + 1], series.ladder
+    )
+    look_back(part, tick, part.lag_x, part.lag_w, part.lag.astype(np.intp))

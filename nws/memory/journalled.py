@@ -1,0 +1,324 @@
+"""A memory whose measurements survive: a log on the disk, rings in memory."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from nws.measurement import LARGEST, Measurement, SeriesName
+from nws.memory.column import Column
+from nws.memory.contract import Memory, RefusedError
+from nws.memory.journal import BusyError, LogError, Shard
+from nws.memory.journal_files import Files
+from nws.memory.journal_format import key_of
+from nws.memory.partition import Arrival, Listener, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a memory keeps and takes.
+
+    Attributes
+    ----------
+    capacity
+        Measurements per series.
+    age
+        Seconds after which a measurement is let go.
+    most_series
+        Series; one more is refused.
+    window
+        Seconds by which a measurement may come after a later one of its series.
+    skew
+        Seconds by which a sender's clock may be ahead of ours.
+    """
+
+    capacity: int = 2000
+    age: float = math.inf
+    most_series: int = 100_000
+    window: float = 3600.0
+    skew: float = 60.0
+
+
+@dataclass(slots=True)
+class Submission:
+    """A batch on its way to the disk.
+
+    Attributes
+    ----------
+    refused
+        (place in the batch, reason) of what will never be stored as it is.
+    duplicates
+        How many were stored before.
+    futures
+        Done when all else is on the disk; one that failed says why (`LogError`).
+    """
+
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    duplicates: int = 0
+    futures: "list[Future[int]]" = field(default_factory=list)
+    accepted: int = 0
+    new: list[int] = field(default_factory=list)
+
+    @property
+    def stored(self) -> int:
+        """How many are new; right once all futures are done."""
+        return sum(self.new)
+
+
+DEADLINE: Final = 30.0
+Row = tuple[str, float, float]
+
+
+class JournalMemory(Memory):
+    """Keeps the latest measurements of each series in memory and all of them in a log.
+
+    A normal return of `store`, or a done future of a `Submission`, means that the measurement is
+    on the disk and survives kill -9 and a power cut. A bad record in the log costs itself.
+
+    Parameters
+    ----------
+    directory
+        Where the shards are; made, readable by the owner only.
+    retention
+        What is kept and taken.
+    shards
+        How many logs there are; the first opening decides, later ones follow it.
+    listener
+        Who hears of what is stored and of what the log holds.
+    files, clock
+        What reads and writes; seconds since the epoch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ada = SeriesName("availableCpu", "ada")
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> memory = JournalMemory(directory)
+    >>> memory.store(Measurement(ada, 10.0, 0.5))
+    True
+    >>> memory.close()
+    >>> JournalMemory(directory).fetch(ada)[0].value
+    0.5
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        retention: Retention | None = None,
+        *,
+        shards: int = 2,
+        listener: Listener | None = None,
+        files: Files | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory = directory
+        self.retention = retention or Retention()
+        self._clock = clock
+        files = files or Files()
+        files.make_directory(directory)
+        existing = [int(n[6:]) for n in files.names(directory) if n[:6] == "shard-"]
+        count = max(existing, default=shards - 1) + 1
+        make = self._make_column
+        self.partitions = [
+            Partition(
+                Shard(directory / f"shard-{number}", number, files, clock=clock), make, listener
+            )
+            for number in range(count)
+        ]
+
+    def store(self, measurement: Measurement) -> bool:
+        """Keep one measurement; on the disk when this returns.
+
+        Raises
+        ------
+        RefusedError
+            As the contract says.
+        LogError, BusyError
+            Transient: the disk is full or failed, or too much waits for it. Nothing was stored.
+        """
+        row = (str(measurement.series), measurement.time, measurement.value)
+        submission = self.submit([row])
+        if submission.refused:
+            raise RefusedError(submission.refused[0][1])
+        wait(submission.futures, timeout=DEADLINE)
+        for future in submission.futures:
+            future.result(timeout=0)
+        return submission.stored == 1
+
+    def submit(self, rows: Sequence[Row]) -> Submission:
+        """Check (series, time, value) rows and send the good ones to the disk; do not wait.
+
+        Raises
+        ------
+        BusyError
+            Transient: too much waits for the disk already. Some rows may have been sent.
+        """
+        submission = Submission()
+        now = self._clock()
+        parts: list[list[Arrival]] = [[] for _ in self.partitions]
+        by_part: list[list[tuple[int, Row]]] = [[] for _ in self.partitions]
+        count = len(by_part)
+        for index, row in enumerate(rows):
+            by_part[key_of(row[0]) % count].append((index, row))
+        for partition, offered, part in zip(self.partitions, by_part, parts, strict=True):
+            with partition.lock:
+                self._check(partition, offered, now, submission, part)
+        for partition, part in zip(self.partitions, parts, strict=True):
+            if part:
+                submission.accepted += len(part)
+                future = partition.submit(part, submission.new.append)
+                future.add_done_callback(_Forget(partition, part))
+                submission.futures.append(future)
+        return submission
+
+    def series(self) -> tuple[SeriesName, ...]:
+        """Return the names, sorted."""
+        return tuple(column.series for column in sorted(self.columns(), key=_text))
+
+    def columns(self) -> list[Column]:
+        """Return every series' column that holds something."""
+        found: list[Column] = []
+        for partition in self.partitions:
+            with partition.lock:
+                found.extend(column for column in partition.columns.values() if len(column))
+        return found
+
+    def fetch(
+        self, series: SeriesName, after: float = float("-inf"), count: int | None = None
+    ) -> tuple[Measurement, ...]:
+        """Return a slice of the ring."""
+        if count is not None and count < 0:
+            raise ValueError(f"a count of {count} measurements")
+        samples = self.samples(str(series), after=after, count=count)
+        return tuple(Measurement(series, time, value) for time, value in samples)
+
+    def samples(
+        self,
+        text: str,
+        after: float = float("-inf"),
+        until: float = float("inf"),
+        count: int | None = None,
+    ) -> list[tuple[float, float]]:
+        """Return (time, value) of a series by its text, oldest first."""
+        partition = self._partition(text)
+        after = max(after, math.nextafter(self._clock() - self.retention.age, -math.inf))
+        with partition.lock:
+            column = partition.columns.get(text)
+            return [] if column is None else column.slice(after, until, count)
+
+    def column(self, text: str) -> Column | None:
+        """Return the column of a series, or None."""
+        partition = self._partition(text)
+        with partition.lock:
+            column = partition.columns.get(text)
+            return column if column is not None and len(column) else None
+
+    def forget_old(self) -> None:
+        """Let go of what is older than the retention's age."""
+        before = self._clock() - self.retention.age
+        for partition in self.partitions:
+            with partition.lock:
+                for column in partition.columns.values():
+                    column.forget(before)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong, one line each: shards that fail, damage, nameless records."""
+        lines = []
+        for partition in self.partitions:
+            shard = partition.shard
+            where = f"{shard.directory.name}"
+            if shard.problem is not None:
+                lines.append(str(shard.problem))
+            lines += [f"{where}/{n}: bytes {d.start}-{d.stop} are bad" for n, d in shard.damages]
+            if partition.unnamed:
+                lines.append(f"{where}: {partition.unnamed} records of series without a name")
+        return lines
+
+    def close(self) -> None:
+        """Write what waits and close the log. Nothing can be stored afterwards."""
+        for partition in self.partitions:
+            partition.writer.close()
+
+    def _check(
+        self,
+        partition: Partition,
+        offered: Iterable[tuple[int, Row]],
+        now: float,
+        submission: Submission,
+        part: list[Arrival],
+    ) -> None:
+        latest = min(now + self.retention.skew, LARGEST)
+        earliest = max(now - self.retention.age, -LARGEST)
+        window = self.retention.window
+        for index, (text, at, value) in offered:
+            column = partition.columns.get(text)
+            newest = -math.inf if column is None else column.newest
+            try:
+                if not (earliest <= at <= latest and at >= newest - window):
+                    raise RefusedError(self._why(text, at, newest, now))
+                if not (-LARGEST <= value <= LARGEST):
+                    raise RefusedError(f"{text}: {value!r} is not a measurement")
+                if column is None:
+                    column = self._new_column(partition, text)
+                if at > newest:
+                    part.append((column, at, value))
+                elif column.holds(at):
+                    submission.duplicates += 1
+                elif len(column) >= column.capacity and at < column.oldest:
+                    raise RefusedError(
+                        f"{text} at {at} is older than the {column.capacity} measurements kept"
+                    )
+                else:
+                    part.append((column, at, value))
+            except ValueError as error:
+                submission.refused.append((index, str(error)))
+
+    def _why(self, text: str, at: float, newest: float, now: float) -> str:
+        if not math.isfinite(at) or abs(at) > LARGEST:
+            return f"{text}: the time {at!r} is not a number"
+        if at > now + self.retention.skew:
+            return (
+                f"{text} at {at} lies {at - now:.0f} s in the future, more than the "
+                f"{self.retention.skew:.0f} s that clocks may differ"
+            )
+        if at < now - self.retention.age:
+            return f"{text} at {at} is older than the {self.retention.age:.0f} s that are kept"
+        return (
+            f"{text} at {at} comes {newest - at:.0f} s after a later one, more than the "
+            f"{self.retention.window:.0f} s that senders may be late"
+        )
+
+    def _new_column(self, partition: Partition, text: str) -> Column:
+        if sum(len(p.columns) for p in self.partitions) >= self.retention.most_series:
+            raise RefusedError(
+                f"{text} would be one more than {self.retention.most_series} series"
+            )
+        return partition.column(text)
+
+    def _make_column(self, series: SeriesName) -> Column:
+        return Column(series, self.retention.capacity)
+
+    def _partition(self, text: str) -> Partition:
+        return self.partitions[key_of(text) % len(self.partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forget:
+    """Forgets new series of a batch that did not reach the disk."""
+
+    partition: Partition
+    rows: Sequence[Arrival]
+
+    def __call__(self, done: "Future[Any]") -> None:
+        if done.exception() is not None:
+            self.partition.drop_empty([row[0].text for row in self.rows])
+
+
+def _text(column: Column) -> str:
+    return column.text
+
+
+__all__ = ["BusyError", "JournalMemory", "LogError", "Retention", "Submission"]

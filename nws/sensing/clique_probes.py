@@ -1,0 +1,223 @@
+"""Gives a member of a clique sockets, clocks and probes."""
+
+import contextlib
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from nws.clique.grants import Timing
+from nws.clique.member import Effect, Probe, Send
+from nws.clique.member import Member as CliqueMember
+from nws.clique.messages import Message, encode
+from nws.measurement import Measurement
+from nws.sensing.budget import Budget
+from nws.sensor import SensorError
+from nws.sensors.link_protocol import TELL, probing
+from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
+
+CONFIRMED_FOR: Final = 60.0
+"""Seconds that a list holds without the service saying so again."""
+FETCH_EVERY: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member and where its endpoint listens."""
+
+    name: str
+    address: tuple[str, int]
+
+
+class Roster:
+    """The members of one clique, as this process may believe them.
+
+    Examples
+    --------
+    >>> roster = Roster()
+    >>> ada, bob = Member("ada", ("10.0.0.1", 9)), Member("bob", ("10.0.0.2", 9))
+    >>> roster.told((ada, bob), turn=10.0, now=0.0)
+    >>> roster.members(now=69.0), len(roster.members(now=71.0) or ())
+    (None, 0)
+    >>> for now in (20.0, 40.0, 60.0, 80.0):
+    ...     roster.told((ada, bob), turn=10.0, now=now)
+    >>> [member.name for member in roster.members(now=90.0)]
+    ['ada', 'bob']
+    """
+
+    def __init__(self) -> None:
+        self._members: tuple[Member, ...] = ()
+        self._valid_from = float("inf")
+        self._confirmed = float("-inf")
+
+    def told(self, members: tuple[Member, ...], turn: float, now: float) -> None:
+        """Take in what the service says now; `turn` is the longest a probe may still go on."""
+        stale = now - self._confirmed > CONFIRMED_FOR
+        if members != self._members or stale:
+            self._members = members
+            self._valid_from = now + CONFIRMED_FOR + turn
+        self._confirmed = now
+
+    def members(self, now: float) -> tuple[Member, ...] | None:
+        """Return the members that may be gone by now; None if there is no such list."""
+        fresh = now - self._confirmed <= CONFIRMED_FOR
+        return self._members if fresh and now >= self._valid_from else None
+
+
+SEND_SECONDS: Final = 2.0
+MOST_WAITING: Final = 1000
+
+
+class Party:
+    """This host's part in one clique.
+
+    Messages go out, and probes run, in threads of their own; what they bring comes back through
+    `inbox`, so that the member itself is touched by one thread only.
+
+    Parameters
+    ----------
+    clique, name
+        Which clique, and who we are in it.
+    period, secret
+        As the service says.
+    budget
+        What bandwidth probes may cost.
+    inbox
+        Called, from any thread, with what is to be done in the main one.
+    take
+        Where measurements go; called in the main thread.
+    """
+
+    def __init__(
+        self,
+        clique: str,
+        name: str,
+        period: float,
+        secret: str,
+        budget: Budget,
+        inbox: Callable[[Callable[[], object]], object],
+        take: Callable[[list[Measurement]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clique = clique
+        self.name = name
+        self.period = period
+        self.roster = Roster()
+        self._secret = secret
+        self._budget = budget
+        self._inbox = inbox
+        self._take = take
+        self._clock = clock
+        self._member: CliqueMember | None = None
+        self._going_by: tuple[Member, ...] | None = None
+        self._outbox: queue.Queue[Send | None] = queue.Queue(MOST_WAITING)
+        self._sender = threading.Thread(target=self._send_all, daemon=True)
+        self._sender.start()
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is due."""
+        return float("inf") if self._member is None else self._member.wake_at
+
+    def told(self, members: tuple[Member, ...], now: float) -> None:
+        """Take in the members as the service has them now."""
+        self.roster.told(members, Timing(self.period, max(1, len(members))).turn, now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due; leave off, or begin anew, when the list of members changed."""
+        members = self.roster.members(now)
+        if members != self._going_by:
+            self._going_by = members
+            self._member = None
+            if members is not None and self.name in {member.name for member in members}:
+                names = [member.name for member in members]
+                life = secrets.token_hex(8)
+                self._member = CliqueMember(self.name, names, self.period, life, now)
+        if self._member is not None:
+            self._carry_out(self._member.tick(now))
+
+    def receive(self, message: Message, now: float) -> None:
+        """Take in what another member says."""
+        if self._member is not None and self.roster.members(now) is not None:
+            self._carry_out(self._member.receive(message, now))
+
+    def close(self) -> None:
+        """Stop sending."""
+        self._member = None
+        with contextlib.suppress(queue.Full):
+            self._outbox.put_nowait(None)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                with contextlib.suppress(queue.Full):  # the network may lose messages, so may we
+                    self._outbox.put_nowait(effect)
+            else:
+                prober = threading.Thread(target=self._probe, args=(effect,), daemon=True)
+                prober.start()
+
+    def _send_all(self) -> None:
+        while (effect := self._outbox.get()) is not None:
+            address = self._address(effect.to)
+            if address is None:
+                continue
+            data = encode(self.clique, effect.message)
+            with (
+                contextlib.suppress(SensorError),
+                probing(address, self._secret, TELL, SEND_SECONDS) as channel,
+            ):
+                channel.send(len(data).to_bytes(8) + data)
+                channel.receive(8)
+
+    def _address(self, name: str) -> tuple[str, int] | None:
+        going_by = self._going_by or ()
+        return next((member.address for member in going_by if member.name == name), None)
+
+    def _probe(self, probe: Probe) -> None:
+        """Measure the links to the peers, one after the other, until the time is up."""
+        found: list[Measurement] = []
+        for peer in probe.peers:
+            address = self._address(peer)
+            if address is not None:
+                found += self._measure(peer, address, probe.until)
+        member = self._member
+
+        def done() -> None:
+            self._take(found)
+            if member is not None and self._member is member:
+                self._carry_out(member.probed(self._clock()))
+
+        self._inbox(done)
+
+    def _measure(self, peer: str, address: tuple[str, int], until: float) -> list[Measurement]:
+        found: list[Measurement] = []
+        for kind in (ConnectTimeSensor, LatencySensor, BandwidthSensor):
+            now = self._clock()
+            left = until - now
+            if left < 0.1 or (kind is BandwidthSensor and not self._may_send(now)):
+                break
+            with contextlib.suppress(SensorError):
+                if kind is ConnectTimeSensor:
+                    sensor = ConnectTimeSensor(self.name, peer, address, deadline=left)
+                    found += sensor.measure()
+                elif kind is LatencySensor:
+                    link = LatencySensor(self.name, peer, address, self._secret, deadline=left)
+                    found += link.measure()
+                else:
+                    found += self._bandwidth(peer, address, left, now)
+        return found
+
+    def _may_send(self, now: float) -> bool:
+        return self._budget.may_send(now) and self._budget.is_time(time.time())
+
+    def _bandwidth(
+        self, peer: str, address: tuple[str, int], left: float, now: float
+    ) -> tuple[Measurement, ...]:
+        wide = BandwidthSensor(self.name, peer, address, self._secret, deadline=left)
+        try:
+            return wide.measure()
+        finally:
+            self._budget.sent(wide.sent, now)

@@ -1,0 +1,103 @@
+"""Brings measurements to the service, and keeps them while it does not answer."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol, TextIO
+
+from nws.client import ServiceError
+from nws.measurement import Measurement, line
+
+MOST_KEPT: Final = 20_000
+AT_ONCE: Final = 2000
+
+
+class Store(Protocol):
+    """What takes measurements, such as `nws.client.Client`."""
+
+    def store(self, measurements: Sequence[Measurement]) -> dict[str, Any]:
+        """Store, or raise `ServiceError`."""
+
+
+class Courier:
+    """A bounded queue to the service. When it is full the oldest are lost, and counted.
+
+    Sending again is safe, since storing is idempotent: nothing leaves the queue before the service
+    has said that it is on its disk.
+
+    Parameters
+    ----------
+    store
+        Who takes them.
+    most
+        How many are kept.
+
+    Attributes
+    ----------
+    lost
+        How many had to go.
+    refused
+        The last reason for which the service would not have one.
+    """
+
+    def __init__(self, store: Store, most: int = MOST_KEPT) -> None:
+        self._store = store
+        self._waiting: deque[Measurement] = deque()
+        self._most = most
+        self.lost = 0
+        self.refused: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, measurements: Iterable[Measurement]) -> None:
+        """Queue measurements."""
+        self._waiting.extend(measurements)
+        while len(self._waiting) > self._most:
+            self._waiting.popleft()
+            self.lost += 1
+
+    def deliver(self) -> None:
+        """Send what waits; ServiceError if the service does not take it, and it goes on waiting.
+
+        What the service will never take as it is (a refusal that is not transient) is dropped.
+        """
+        while self._waiting:
+            piece = [self._waiting[place] for place in range(min(AT_ONCE, len(self._waiting)))]
+            try:
+                receipt = self._store.store(piece)
+            except ServiceError as error:
+                if error.transient or error.status in {401, 403, 421}:
+                    raise
+                self.refused = str(error)
+            else:
+                if receipt["refused"]:
+                    self.refused = receipt["refused"][0]["reason"]
+            for _ in piece:
+                self._waiting.popleft()
+
+
+class Printer:
+    """Writes each round as one line (`nws.measurement`); there is nobody to register with.
+
+    Parameters
+    ----------
+    stream
+        Where to.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from nws.measurement import SeriesName
+    >>> ada = Measurement(SeriesName("availableCpu", "ada"), 10.0, 0.5)
+    >>> receipt = Printer(sys.stdout).store([ada])
+    {"schema":"nws.measurements/1","measurements":[{"series":"availableCpu/ada","time":10.0,"value":0.5}]}
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def store(self, measurements: Iterable[Measurement]) -> dict[str, Any]:
+        """Write a line at once; BrokenPipeError when nobody reads any more."""
+        self._stream.write(line(measurements))
+        self._stream.flush()
+        return {"refused": []}

@@ -1,0 +1,45 @@
+"""Runs the spinning program and brings back what it got."""
+
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from nws.sensor import SensorError
+from nws.sensors import spin
+
+
+def spin_command(cpus: Collection[int], seconds: float) -> list[str]:
+    """Return the command that spins on `cpus` for `seconds`.
+
+    A child with its own interpreter: a thread of ours would measure the interpreter lock, a fork
+    of ours may inherit held locks, and neither must change the affinity of the caller.
+    """
+    pinned = ",".join(str(cpu) for cpu in sorted(cpus))
+    return [sys.executable, "-I", "-S", str(Path(spin.__file__)), str(seconds), pinned]
+
+
+def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 10.0) -> float:
+    """Return the share of one CPU, 0..1, that a new process on `cpus` really gets now.
+
+    Costs at most `seconds` of one CPU and the start of an interpreter (about 10 ms).
+
+    Raises
+    ------
+    SensorError
+        Transient: it was not done after `deadline` seconds. Permanent: it could not run, for
+        example because a CPU is not allowed to us.
+    """
+    command = spin_command(cpus, seconds)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadline, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SensorError(f"a probe was not done in {deadline} s", transient=True) from error
+    except OSError as error:
+        raise SensorError(f"a probe did not start: {error}", transient=True) from error
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]
+        raise SensorError(f"a probe on CPUs {sorted(cpus)} failed: {reason}", transient=False)
+    return float(done.stdout)

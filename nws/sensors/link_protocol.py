@@ -1,0 +1,373 @@
+"""A connection on which all waiting together has one deadline."""
+
+import contextlib
+import hmac
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from threading import Lock, Thread, current_thread
+from typing import Final, Self
+
+from nws.sensor import SensorError
+
+LONGEST_LINE: Final = 256
+PIECE: Final = 1 << 18
+
+
+class Channel:
+    """Sends and receives whole pieces over a connected socket, until its time is up.
+
+    Every method raises TimeoutError when the time is up and ConnectionError when the other side
+    has gone.
+
+    Parameters
+    ----------
+    connection
+        A connected stream socket. It stays the caller's to close.
+    seconds
+        How long everything together may take, from now.
+    clock
+        Seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._deadline = clock() + seconds
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of `data`."""
+        self._ready().sendall(data)
+
+    def receive(self, count: int) -> bytes:
+        """Return exactly `count` bytes."""
+        data = bytearray()
+        while len(data) < count:
+            data += _some(self._ready().recv(count - len(data)))
+        return bytes(data)
+
+    def receive_line(self) -> str:
+        """Return the next line without its end; ConnectionError if it is longer than 256 bytes.
+
+        Byte by byte, so that nothing of what follows the line is taken.
+        """
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            if len(line) == LONGEST_LINE:
+                raise ConnectionError(f"a line is longer than {LONGEST_LINE} bytes")
+            line += self.receive(1)
+        return line[:-1].decode("ascii", errors="replace")
+
+    def discard(self, count: int) -> None:
+        """Receive `count` bytes and forget them."""
+        buffer = memoryview(bytearray(min(count, PIECE)))
+        while count:
+            received = self._ready().recv_into(buffer, min(count, PIECE))
+            if not received:
+                raise ConnectionError("the other side has closed the connection")
+            count -= received
+
+    def _ready(self) -> socket.socket:
+        """Return the socket, set to wait no longer than what is left of the time."""
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise TimeoutError("the time for this connection is up")
+        self._connection.settimeout(left)
+        return self._connection
+
+
+def _some(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionError("the other side has closed the connection")
+    return data
+
+
+PROTOCOL: Final = "nws.endpoint/1"
+ECHO: Final = "echo"
+SINK: Final = "sink"
+TELL: Final = "tell"
+
+
+class Answer(Enum):
+    """What a prober hears."""
+
+    OK = "ok"
+    BUSY = "busy"
+    NO = "no"
+
+
+class StrangerError(Exception):
+    """The other side did not prove that it knows the secret. Permanent."""
+
+
+def prove(secret: str, side: str, verb: str, challenges: tuple[str, str]) -> str:
+    """Return what only someone who knows `secret` can answer to the two challenges."""
+    text = " ".join((PROTOCOL, side, verb, *challenges))
+    return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()
+
+
+class Guest:
+    """The endpoint's view of one prober: `hear` first, then `admit` it or `turn_away`."""
+
+    def __init__(self, channel: Channel, secret: str) -> None:
+        self._channel = channel
+        self._secret = secret
+        self._proof = ""
+
+    def hear(self) -> str:
+        """Return the verb that the prober asks for; tell a stranger no.
+
+        Raises
+        ------
+        StrangerError
+            It does not know the secret, or asks for something else than echo, sink or tell.
+        """
+        ours = secrets.token_hex(16)
+        self._channel.send(f"{PROTOCOL} {ours}\n".encode())
+        words = self._channel.receive_line().split(" ")
+        proof, theirs, verb = words if len(words) == 3 else ("", "", "")
+        if verb not in {ECHO, SINK, TELL} or not _same(
+            proof, prove(self._secret, "prober", verb, (ours, theirs))
+        ):
+            self._channel.send(f"{Answer.NO.value}\n".encode())
+            raise StrangerError("a greeting is not one of ours")
+        self._proof = prove(self._secret, "endpoint", verb, (ours, theirs))
+        return verb
+
+    def admit(self) -> None:
+        """Say yes, and prove who we are."""
+        self._channel.send(f"{Answer.OK.value} {self._proof}\n".encode())
+
+    def turn_away(self) -> None:
+        """Say that another is being served."""
+        self._channel.send(f"{Answer.BUSY.value}\n".encode())
+
+
+def greet(channel: Channel, secret: str, verb: str) -> Answer:
+    """Ask the endpoint for `verb` and return its answer.
+
+    Raises
+    ------
+    StrangerError
+        The other side is no endpoint, or does not know the secret, or thinks that of us.
+    ConnectionError, TimeoutError
+        Transient.
+    """
+    protocol, _, theirs = channel.receive_line().partition(" ")
+    if protocol != PROTOCOL:
+        raise StrangerError(f"it speaks {protocol!r}, not {PROTOCOL!r}")
+    ours = secrets.token_hex(16)
+    proof = prove(secret, "prober", verb, (theirs, ours))
+    channel.send(f"{proof} {ours} {verb}\n".encode())
+    answer, _, proof = channel.receive_line().partition(" ")
+    if answer == Answer.BUSY.value:
+        return Answer.BUSY
+    if answer == Answer.NO.value:
+        raise StrangerError("it does not take our secret")
+    if not _same(proof, prove(secret, "endpoint", verb, (theirs, ours))):
+        raise StrangerError("it does not know our secret")
+    return Answer.OK
+
+
+def _same(proof: str, wanted: str) -> bool:
+    return hmac.compare_digest(proof.encode(), wanted.encode())
+
+
+MESSAGE: Final = 4
+"""Bytes of a message that is echoed (NWS 2.x uses as many for its latency)."""
+LENGTH: Final = 8
+"""Bytes of a number on the wire, most significant first."""
+LONGEST_MESSAGE: Final = 1 << 16
+SHORTEST_SECRET: Final = 16
+GREETING_SECONDS: Final = 5.0
+"""How long a stranger may keep a place."""
+
+
+class Endpoint:
+    """Listens for probers that know the secret, from construction until `close`.
+
+    * echo: every message of 4 bytes comes back.
+    * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
+    * tell: a length of 8 bytes, at most 65536, and a message for `told`; then the length comes
+      back. An endpoint that nobody listens to forgets it.
+
+    Only one sink is served at a time, for two would measure each other; a second is told so. A
+    connection beyond `most_connections` is closed unheard.
+
+    Parameters
+    ----------
+    secret
+        What probers must know; at least 16 characters (``secrets.token_hex()`` makes one).
+    address
+        Where to listen: host and port; port 0 lets the system choose one (see `address`).
+    most_bytes, seconds
+        The limits of one connection.
+    most_connections
+        How many are served at once.
+    told
+        Called with each message, in the thread of its connection.
+
+    Attributes
+    ----------
+    address
+        Host and port that it listens on.
+
+    Raises
+    ------
+    ValueError
+        The secret is too short.
+    OSError
+        The address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        secret: str,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        *,
+        most_bytes: int = 1 << 28,
+        seconds: float = 30.0,
+        most_connections: int = 8,
+        told: Callable[[bytes], object] | None = None,
+    ) -> None:
+        if len(secret) < SHORTEST_SECRET:
+            raise ValueError(f"a secret has at least {SHORTEST_SECRET} characters")
+        self._secret = secret
+        self._most_bytes = most_bytes
+        self._seconds = seconds
+        self._most_connections = most_connections
+        self._told = told or bytes
+        self._sinking = Lock()
+        self._guard = Lock()
+        self._serving: dict[Thread, socket.socket] = {}
+        self._closed = False
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._listener = socket.create_server(address, family=family)
+        self._listener.setblocking(False)  # a caller may have gone before we accept
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._awake, self._wake = socket.socketpair()
+        self._acceptor = Thread(target=self._accept, name="nws endpoint", daemon=True)
+        self._acceptor.start()
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Stop listening, cut all connections, wait up to `seconds` for their threads to end."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline = time.monotonic() + seconds
+        self._wake.close()
+        self._acceptor.join(seconds)
+        with self._guard:
+            serving = dict(self._serving)
+        for thread, connection in serving.items():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        with self._listener, self._awake, selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._awake, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select()]
+                if self._awake in ready:
+                    return
+                with contextlib.suppress(OSError):
+                    self._start(self._listener.accept()[0])
+
+    def _start(self, connection: socket.socket) -> None:
+        with self._guard:
+            if len(self._serving) >= self._most_connections:
+                connection.close()
+                return
+            thread = Thread(target=self._serve, args=(connection,), daemon=True)
+            self._serving[thread] = connection
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, StrangerError), connection:
+            self._host(connection)
+        with self._guard:
+            del self._serving[current_thread()]
+
+    def _host(self, connection: socket.socket) -> None:
+        """Hear what the prober wants and serve it until it goes or its bounds are reached."""
+        guest = Guest(Channel(connection, min(GREETING_SECONDS, self._seconds)), self._secret)
+        verb = guest.hear()
+        channel = Channel(connection, self._seconds)
+        if verb == TELL:
+            guest.admit()
+            self._hear(channel)
+        elif verb == ECHO:
+            guest.admit()
+            self._echo(channel)
+        elif self._sinking.acquire(blocking=False):
+            try:
+                guest.admit()
+                self._sink(channel)
+            finally:
+                self._sinking.release()
+        else:
+            guest.turn_away()
+
+    def _echo(self, channel: Channel) -> None:
+        for _ in range(self._most_bytes // MESSAGE):
+            channel.send(channel.receive(MESSAGE))
+
+    def _hear(self, channel: Channel) -> None:
+        length = int.from_bytes(channel.receive(LENGTH))
+        if length <= LONGEST_MESSAGE:
+            self._told(channel.receive(length))
+            channel.send(length.to_bytes(LENGTH))
+
+    def _sink(self, channel: Channel) -> None:
+        left = self._most_bytes
+        while True:
+            length = int.from_bytes(channel.receive(LENGTH))
+            left -= length
+            if left < 0:
+                return
+            channel.discard(length)
+            channel.send(length.to_bytes(LENGTH))
+
+
+@contextmanager
+def probing(address: tuple[str, int], secret: str, verb: str, seconds: float) -> Iterator[Channel]:
+    """Connect to the endpoint at `address`, greet it, and give the channel to the body.
+
+    Raises
+    ------
+    SensorError
+        Permanent: endpoint and prober do not know the same secret. Transient: nobody answers,
+        the connection breaks, another prober is being served, or all this together with the body
+        was not done after `seconds`.
+    """
+    place = f"the endpoint at {address[0]}:{address[1]}"
+    try:
+        with socket.create_connection(address, timeout=seconds) as connection:
+            channel = Channel(connection, seconds)
+            if greet(channel, secret, verb) is Answer.BUSY:
+                raise SensorError(f"{place} serves another prober", transient=True)
+            yield channel
+    except StrangerError as error:
+        raise SensorError(f"{place} is a stranger: {error}", transient=False) from error
+    except TimeoutError as error:
+        raise SensorError(f"{place} was not done in {seconds} s", transient=True) from error
+    except OSError as error:
+        raise SensorError(f"{place} cannot be probed: {error}", transient=True) from error

@@ -1,0 +1,222 @@
+"""Hosts that a Prometheus server watches with node_exporter: their series without sensors of ours.
+
+Everything is asked for as raw samples over a range, with the timestamps that they were scraped at.
+The instant queries of Prometheus are not used, for they mislead about age: an instant vector hides
+a stale series only where a stale marker was written, ``rate(x[10s])`` answers for 10 s after the
+last scrape and ``last_over_time`` for its whole range, and ``timestamp(last_over_time(x[5m]))`` is
+the time of the question, not of the sample. A stale marker itself is a NaN and is passed over.
+
+Shares of the CPU come from the run queue (node_procs_running; the exporter, counted while it is
+scraped, stands for the new process), never from idle time: see `nws.sensors.cpu`.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import requests
+
+from nws.measurement import (
+    AVAILABLE_CPU,
+    COMPETITORS,
+    CURRENT_CPU,
+    FREE_DISK,
+    FREE_MEMORY,
+    Measurement,
+    SeriesName,
+    checked_name,
+)
+from nws.sensor import SensorError
+from nws.sensors.cpu_share import available_share, current_share
+
+RUNNING: Final = "node_procs_running"
+CPUS: Final = 'node_cpu_seconds_total{mode="idle"}'
+MEMORY: Final = "node_memory_MemAvailable_bytes"
+DISK: Final = 'node_filesystem_avail_bytes{mountpoint="/"}'
+MOST_BYTES: Final = 64 << 20
+LONGEST_LOOK_BACK: Final = 3600.0
+
+Samples = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawSeries:
+    """A series of Prometheus: its labels and its samples as they were scraped."""
+
+    labels: Mapping[str, str]
+    samples: Samples
+
+
+@dataclass(slots=True)
+class _Host:
+    running: Samples = field(default_factory=list)
+    cpus: set[str] = field(default_factory=set)
+    memory: Samples = field(default_factory=list)
+    disk: Samples = field(default_factory=list)
+
+
+class PrometheusReader:
+    """Reads what came since it last read; each sample once.
+
+    Parameters
+    ----------
+    url
+        Of the server; from the operator's configuration only, never from a request.
+    names
+        The name of the host behind an ``instance`` label; others are named by the label without
+        its port.
+    token
+        A bearer token of the server, if it wants one.
+    deadline
+        Seconds to wait for it.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        names: Mapping[str, str] | None = None,
+        *,
+        token: str | None = None,
+        deadline: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._names = dict(names or {})
+        self._deadline = deadline
+        self._clock = clock
+        self._session = requests.Session()
+        self._session.trust_env = False
+        if token is not None:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+        self._read_until: dict[SeriesName, float] = {}
+
+    def read(self, look_back: float = 300.0) -> list[Measurement]:
+        """Return the measurements of the last `look_back` seconds that were not returned yet.
+
+        Raises
+        ------
+        SensorError
+            Transient: the server does not answer. Permanent: what it says is no answer.
+        """
+        hosts: dict[str, _Host] = {}
+        seconds = math.ceil(min(look_back, LONGEST_LOOK_BACK))
+        for query in (RUNNING, CPUS, MEMORY, DISK):
+            for series in self._ask(f"{query}[{seconds}s]"):
+                host = hosts.setdefault(self._host(series.labels), _Host())
+                _sort_in(host, query, series)
+        found = []
+        for name, host in sorted(hosts.items()):
+            found += self._new(name, host)
+        return found
+
+    def _new(self, name: str, host: _Host) -> list[Measurement]:
+        """Return a host's measurements, each time of each series once."""
+        measurements = [
+            Measurement(SeriesName(resource, name), at, value)
+            for resource, samples in _measured(host).items()
+            for at, value in samples
+        ]
+        fresh = []
+        for measurement in measurements:
+            if measurement.time > self._read_until.get(measurement.series, -math.inf):
+                self._read_until[measurement.series] = measurement.time
+                fresh.append(measurement)
+        return fresh
+
+    def _host(self, labels: Mapping[str, str]) -> str:
+        instance = labels.get("instance", "")
+        name = self._names.get(instance) or instance.rpartition(":")[0] or instance
+        safe = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
+        return name if _is_name(name) else safe.strip("-") or "unnamed"
+
+    def _ask(self, query: str) -> list[RawSeries]:
+        where = f"{self.url}/api/v1/query"
+        parameters: dict[str, str | float] = {"query": query, "time": self._clock()}
+        try:
+            answer = self._session.get(
+                where,
+                params=parameters,
+                timeout=self._deadline,
+                allow_redirects=False,
+                stream=True,
+            )
+            with answer:
+                text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+        except requests.RequestException as error:
+            raise SensorError(f"{self.url} does not answer: {error}", transient=True) from error
+        if answer.status_code != 200 or len(text) > MOST_BYTES:
+            reason = f"{self.url}: status {answer.status_code}, {len(text)} bytes"
+            raise SensorError(reason, transient=answer.status_code >= 500)
+        return parse_matrix(text)
+
+
+def parse_matrix(text: bytes | str) -> list[RawSeries]:
+    """Return the series in the answer to a range selector; stale markers are left out.
+
+    Raises
+    ------
+    SensorError
+        Permanent: it is no such answer.
+
+    Examples
+    --------
+    >>> parse_matrix('{"status": "success", "data": {"resultType": "matrix", "result": '
+    ...     '[{"metric": {"instance": "a:9100"}, "values": [[10.5, "3"], [20.5, "NaN"]]}]}}')
+    [RawSeries(labels={'instance': 'a:9100'}, samples=[(10.5, 3.0)])]
+    """
+    try:
+        data = json.loads(text)["data"]
+        if data["resultType"] != "matrix":
+            raise SensorError(f"a {data['resultType']} is no range", transient=False)
+        return [
+            RawSeries(
+                {str(key): str(value) for key, value in each["metric"].items()},
+                [sample for sample in map(_sample, each["values"]) if math.isfinite(sample[1])],
+            )
+            for each in data["result"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SensorError(f"this is no answer of Prometheus: {error}", transient=False) from error
+
+
+def _sample(pair: Sequence[Any]) -> tuple[float, float]:
+    at, value = pair
+    return float(at), float(value)
+
+
+def _sort_in(host: _Host, query: str, series: RawSeries) -> None:
+    if query == CPUS:
+        host.cpus.add(series.labels.get("cpu", ""))
+    elif query == RUNNING:
+        host.running = series.samples
+    elif query == MEMORY:
+        host.memory = series.samples
+    else:
+        host.disk = series.samples
+
+
+def _measured(host: _Host) -> dict[str, Samples]:
+    """Return the series of a host in our resources and units."""
+    cpus = len(host.cpus)
+    # One of those that run is the exporter, at the moment it is scraped.
+    others = [(at, max(0.0, running - 1)) for at, running in host.running] if cpus else []
+    return {
+        AVAILABLE_CPU: [(at, available_share(m, cpus)) for at, m in others],
+        CURRENT_CPU: [(at, current_share(m, cpus)) for at, m in others],
+        COMPETITORS: others,
+        FREE_MEMORY: host.memory,
+        FREE_DISK: host.disk,
+    }
+
+
+def _is_name(name: str) -> bool:
+    try:
+        checked_name("host", name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,233 @@
+"""The service as an ASGI application: the gate, the routes, and what goes on beside them."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from nws.forecaster import OneCriterionError
+from nws.memory.journal import BusyError, LogError
+from nws.service.authorisation import ACCESS, Gate, Limits, RefusedRequestError, methods_of
+from nws.service.events import TooManyError
+from nws.service.messages import Batch, Refusal, Sample
+from nws.service.registry import LeaseError
+from nws.service.routes import add_naming_routes, add_routes
+from nws.service.shared import Desk
+from nws.service.store import OverloadError
+from nws.service.tokens import TokenFile
+
+SLICE_SECONDS: Final = 0.002
+PAUSE_SECONDS: Final = 0.002
+BUSY_PAUSE_SECONDS: Final = 0.01
+IDLE_SECONDS: Final = 0.05
+SAVE_SECONDS: Final = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+def upkeep(desk: Desk) -> list[Coroutine[Any, Any, None]]:
+    """Return what is to run as long as the service does."""
+    return [_catch_up(desk), _save_and_tidy(desk)]
+
+
+async def _catch_up(desk: Desk) -> None:
+    """Let the forecasters take in what waits, in slices that no request notices.
+
+    While measurements come in they get a sixth of the time, else half.
+    """
+    before = -1
+    while True:
+        more = desk.station.forecasting.catch_up(SLICE_SECONDS)
+        storing, before = desk.asked_to_store != before, desk.asked_to_store
+        pause = BUSY_PAUSE_SECONDS if storing else PAUSE_SECONDS
+        await asyncio.sleep(pause if more else IDLE_SECONDS)
+
+
+async def _save_and_tidy(desk: Desk) -> None:
+    while True:
+        await asyncio.sleep(SAVE_SECONDS)
+        try:
+            await save(desk)
+            await asyncio.to_thread(desk.station.tidy)
+        except (OSError, LogError, BusyError, TimeoutError) as error:
+            _log.warning("states are not saved: %s", error)
+
+
+async def save(desk: Desk) -> None:
+    """Save the states of all forecasters, a few at a time, so that requests go on."""
+    states = []
+    stop = time.perf_counter() + SLICE_SECONDS
+    for entry in desk.station.forecasting.states():
+        states.append(entry)
+        if time.perf_counter() > stop:
+            await asyncio.sleep(PAUSE_SECONDS)
+            stop = time.perf_counter() + SLICE_SECONDS
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.to_thread(desk.station.write_states, states)
+
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": Refusal, "description": why}
+    for status, why in {
+        401: "No token, or one that is wrong, expired or revoked.",
+        403: "The token has not the scope.",
+        408: "The body was too slow.",
+        413: "The body is too large.",
+        415: "The body is compressed.",
+        421: "The Host is not ours.",
+        422: "The request is not as it should be.",
+        431: "The head is too large.",
+        429: "Too much at once; transient.",
+        503: "The disk failed, or the tokens cannot be trusted; transient.",
+        507: "The disk is full; transient.",
+    }.items()
+}
+
+
+def create_app(
+    desk: Desk,
+    tokens: TokenFile,
+    hosts: Collection[str] = LOOPBACK,
+    limits: Limits | None = None,
+) -> Gate:
+    """Return the application, its gate around it.
+
+    Raises
+    ------
+    LookupError
+        A route is not in the table of scopes (`nws.service.authorisation`): it would be closed to all.
+    """
+    app = FastAPI(
+        title="Network Weather Service",
+        summary="Forecasts of what hosts and links will give next.",
+        docs_url=None,
+        redoc_url=None,
+        responses=REFUSALS,
+        lifespan=_lifespan(desk),
+    )
+    add_routes(app, desk)
+    add_naming_routes(app, desk)
+
+    @app.get("/healthz", response_class=PlainTextResponse, tags=["service"])
+    async def healthz() -> str:
+        """Say that the process answers; no token is needed."""
+        return "ok\n"
+
+    _handle_errors(app)
+    _check_table(app)
+    _document_batch(app)
+    return Gate(app, tokens, hosts, limits)
+
+
+def paths_of(app: FastAPI) -> set[tuple[str, str]]:
+    """Return (method, path) of every route there is."""
+    found = set()
+    for route in app.routes:
+        methods = getattr(route, "methods", None) or {"ANY"}
+        path = getattr(route, "path", repr(route))
+        found |= {(method, path) for method in methods - {"HEAD"}}
+    return found
+
+
+def _check_table(app: FastAPI) -> None:
+    missing = paths_of(app) ^ set(ACCESS)
+    if missing:
+        raise LookupError(f"routes and scopes differ: {sorted(missing)}")
+
+
+def _lifespan(desk: Desk) -> Callable[[FastAPI], Any]:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        desk.loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            for work in upkeep(desk):
+                task = asyncio.create_task(work)
+                stack.push_async_callback(_end, task)
+            yield
+        desk.loop = None
+
+    return lifespan
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _handle_errors(app: FastAPI) -> None:
+    statuses: dict[type[Exception], int] = {
+        RequestValidationError: 422,
+        ValidationError: 422,
+        OneCriterionError: 422,
+        LeaseError: 409,
+        BusyError: 429,
+        OverloadError: 429,
+        TooManyError: 429,
+        LogError: 503,
+    }
+
+    async def refuse(_: Request, error: Exception) -> JSONResponse:
+        status = statuses[type(error)]
+        if isinstance(error, LogError) and error.full:
+            status = 507
+        return _refusal(status, _reason(error), transient=status in {429, 503, 507})
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        status = getattr(error, "status_code", 500)
+        allowed = {"Allow": ", ".join(methods_of(request.url.path))} if status == 405 else None
+        status = 422 if status == 400 else status  # a body that is no JSON
+        return _refusal(status, str(getattr(error, "detail", error)), allowed)
+
+    async def stopped(_: Request, error: Exception) -> JSONResponse:
+        status = error.status if isinstance(error, RefusedRequestError) else 500
+        return _refusal(status, str(error), {"Connection": "close"}, transient=status == 408)
+
+    app.add_exception_handler(RefusedRequestError, stopped)
+    for kind in statuses:
+        app.add_exception_handler(kind, refuse)
+    app.add_exception_handler(StarletteHTTPException, http)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _refusal(
+    status: int, reason: str, headers: dict[str, str] | None = None, *, transient: bool = False
+) -> JSONResponse:
+    body = Refusal(reason=reason, transient=transient).model_dump()
+    if transient:
+        headers = {**(headers or {}), "Retry-After": "1"}
+    return JSONResponse(body, status, headers)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first problems, without what was sent: it may be long, or hostile."""
+    if not isinstance(error, RequestValidationError | ValidationError):
+        return str(error)
+    problems = error.errors()
+    told = [f"{'.'.join(map(str, p['loc']))[:80]}: {p['msg'][:120]}" for p in problems[:5]]
+    return "; ".join(told)
+
+
+def _document_batch(app: FastAPI) -> None:
+    """Put the message that is parsed by hand, for speed, into the OpenAPI document."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = made()
+        schema = Batch.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas = document["components"]["schemas"]
+        schemas[Sample.__name__] = schema.pop("$defs")[Sample.__name__]
+        schemas[Batch.__name__] = schema
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,311 @@
+"""Forecasts of many series that follow a log, at leisure or when asked, always to the same bits."""
+
+import inspect
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.forecast import Forecast
+from nws.measurement import Measurement, SeriesName
+from nws.memory.column import Column
+from nws.memory.journal_files import Files, replace_file
+from nws.memory.partition import Listener
+from nws.service.frozen_state import StateError, freeze, thaw
+
+SCHEMA: Final = b"nws.snapshot/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The state of one series' forecaster after the record at `position`."""
+
+    position: int
+    state: bytes
+
+
+class SnapshotFile:
+    """Writes and reads the file.
+
+    Parameters
+    ----------
+    path
+        Where it is.
+    profile
+        Which forecasters the states are of; those of others are not read.
+    files
+        What reads and writes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = SnapshotFile(Path(tempfile.mkdtemp(), "states"), "classic")
+    >>> file.write([("availableCpu/ada", Saved(64, b"{}"))])
+    >>> file.read()
+    {'availableCpu/ada': Saved(position=64, state=b'{}')}
+    """
+
+    def __init__(self, path: Path, profile: str, files: Files | None = None) -> None:
+        self.path = path
+        self.problems: list[str] = []
+        self._profile = profile.encode()
+        self._files = files or Files()
+
+    def write(self, entries: Iterable[tuple[str, Saved]]) -> None:
+        """Put a new file in the place of the old; OSError leaves the old one."""
+        lines = [_line(SCHEMA + b" " + self._profile)]
+        lines += [
+            _line(b"%d %s %s" % (saved.position, text.encode(), saved.state))
+            for text, saved in entries
+        ]
+        replace_file(self._files, self.path, b"".join(lines))
+
+    def read(self) -> dict[str, Saved]:
+        """Return what can be read; never fails."""
+        try:
+            lines = self._files.read(self.path).split(b"\n")
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self.problems.append(f"{self.path.name}: {error.strerror}")
+            return {}
+        if _sound(lines[0]) != SCHEMA + b" " + self._profile:
+            self.problems.append(f"{self.path.name}: not states of profile {self._profile!r}")
+            return {}
+        found = {}
+        for number, line in enumerate(lines[1:-1], start=2):
+            parts = (_sound(line) or b"").split(b" ", 2)
+            if len(parts) == 3 and parts[0].isdigit():
+                found[parts[1].decode(errors="replace")] = Saved(int(parts[0]), parts[2])
+            else:
+                self.problems.append(f"{self.path.name}:{number}: a bad line")
+        return found
+
+
+def _line(content: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(content), content)
+
+
+def _sound(line: bytes) -> bytes | None:
+    """Return the content of a line whose checksum is right."""
+    content = line[9:]
+    return content if line[:9] == b"%08x " % zlib.crc32(content) else None
+
+
+SLICE = 4
+"""Measurements taken in before the time is looked at again."""
+
+
+class Follower(Protocol):
+    """What follows one series: `nws.forecasters.scored.ScoredForecaster`, or another of its face."""
+
+    @property
+    def time(self) -> float:
+        """When the last measurement was taken; minus infinity before the first."""
+
+    def update(self, measurement: Measurement) -> None:
+        """Take in a later measurement."""
+
+    def forecast(self) -> Forecast:
+        """Return what to expect."""
+
+
+Make = Callable[[SeriesName], Follower]
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A series, its forecaster once it is wanted, and what that has not yet taken in."""
+
+    column: Column
+    position: int = -1
+    saved: Saved | None = None
+    follower: Follower | None = None
+    positions: "array[int]" = field(default_factory=lambda: array("q"))
+    times: "array[float]" = field(default_factory=lambda: array("d"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+    done: int = 0
+
+    @property
+    def backlog(self) -> int:
+        return len(self.times) - self.done
+
+    def advance(self, follower: Follower, count: int) -> int:
+        """Take in at most `count` of what waits; late ones are passed over. Return how many."""
+        stop = min(len(self.times), self.done + count)
+        series = self.column.series
+        for place in range(self.done, stop):
+            at = self.times[place]
+            if at > follower.time:
+                follower.update(Measurement(series, at, self.values[place]))
+        taken = stop - self.done
+        if taken:
+            self.position = self.positions[stop - 1]
+        self.done = stop
+        if self.done == len(self.times) or self.done > 4096:
+            for waiting in (self.positions, self.times, self.values):
+                del waiting[: self.done]
+            self.done = 0
+        return taken
+
+    def state(self) -> Saved:
+        """Return the state of the forecaster; an untouched one as it was saved."""
+        if self.follower is not None:
+            self.saved = None
+            return Saved(self.position, freeze(self.follower).encode())
+        return self.saved or Saved(-1, b"")
+
+
+class Forecasting(Listener):
+    """Follows every series of a `nws.memory.JournalMemory`.
+
+    A forecaster takes in the measurements of its series in the order of the log, passing over
+    those that are not later than its last. So its state depends on nothing but the log: not on
+    when it was asked, and not on restarts.
+
+    Parameters
+    ----------
+    make
+        Makes what follows a series.
+    saved
+        States of an earlier life (`nws.service.forecasting`). Each is read when its series is first asked
+        for or goes on, so that a start takes no longer the more a state holds.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        saved: Mapping[str, Saved] | None = None,
+    ) -> None:
+        self.problems: list[str] = []
+        self._make = make
+        self._saved = dict(saved or {})
+        self._followed: dict[str, _Followed] = {}
+        self._behind: dict[str, None] = {}
+        self._lock = Lock()
+        self.backlog = 0
+
+    def arrived(self, arrivals: Sequence[tuple[Column, int, float, float]]) -> None:
+        """Queue what was stored."""
+        with self._lock:
+            for column, position, at, value in arrivals:
+                followed = self._followed.get(column.text) or self._follow(column)
+                followed.positions.append(position)
+                followed.times.append(at)
+                followed.values.append(value)
+                self._behind[column.text] = None
+            self.backlog += len(arrivals)
+
+    def replayed(
+        self,
+        column: Column,
+        positions: NDArray[np.int64],
+        times: NDArray[np.float64],
+        values: NDArray[np.float64],
+    ) -> None:
+        """Queue what the saved state has not seen."""
+        with self._lock:
+            followed = self._followed.get(column.text) or self._follow(column)
+            fresh = positions > followed.position
+            followed.positions.frombytes(positions[fresh].astype("<i8").tobytes())
+            followed.times.frombytes(times[fresh].tobytes())
+            followed.values.frombytes(values[fresh].tobytes())
+            self.backlog += int(fresh.sum())
+            if followed.backlog:
+                self._behind[column.text] = None
+
+    def forecast(self, text: str, **question: Any) -> Forecast:
+        """Return what to expect next of a series, all that was stored of it taken in.
+
+        Of `question` (``over=300.0``, ``level=0.9``, ..) the forecaster is asked what it knows to
+        answer; what the forecast is for stands in the forecast.
+
+        Raises
+        ------
+        LookupError
+            Transient: nothing was measured of it yet.
+        """
+        with self._lock:
+            followed = self._followed.get(text)
+            if followed is None:
+                raise LookupError(f"nothing was measured of {text} yet")
+            self._advance(followed, followed.backlog)
+            ask = self._follower(followed).forecast
+            return ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
+
+    def catch_up(self, seconds: float, timer: Callable[[], float] = time.perf_counter) -> bool:
+        """Take in what waits, for about `seconds`; return whether more waits."""
+        stop = timer() + seconds
+        while self.backlog and timer() < stop:
+            with self._lock:
+                text = next(iter(self._behind), None)
+                if text is None:
+                    break
+                self._advance(self._followed[text], SLICE)
+        return self.backlog > 0
+
+    def states(self) -> Iterator[tuple[str, Saved]]:
+        """Yield every series with the state of its forecaster, each right by itself."""
+        for text in list(self._followed):
+            with self._lock:
+                state = self._followed[text].state()
+            if state.position >= 0:
+                yield text, state
+
+    def position(self, text: str) -> int:
+        """Return how much of the log the forecaster of a series has taken in."""
+        followed = self._followed.get(text)
+        return -1 if followed is None else followed.position
+
+    def _advance(self, followed: _Followed, count: int) -> None:
+        if followed.backlog:
+            self.backlog -= followed.advance(self._follower(followed), count)
+        if not followed.backlog:
+            self._behind.pop(followed.column.text, None)
+
+    def _follow(self, column: Column) -> _Followed:
+        saved = self._saved.pop(column.text, None)
+        followed = _Followed(column, -1 if saved is None else saved.position, saved)
+        self._followed[column.text] = followed
+        return followed
+
+    def _follower(self, followed: _Followed) -> Follower:
+        """Return what follows the series, read from its saved state if it was not yet wanted."""
+        if followed.follower is None:
+            series = followed.column.series
+            followed.follower = self._make(series)
+            if followed.saved is not None:
+                try:
+                    thaw(followed.follower, followed.saved.state)
+                except StateError as error:
+                    self.problems.append(f"the state of {series} is of no use: {error}")
+                    followed.follower = self._begun_again(followed)
+                followed.saved = None
+        return followed.follower
+
+    def _begun_again(self, followed: _Followed) -> Follower:
+        """Return what follows the series from what is kept of it in memory."""
+        follower = self._make(followed.column.series)
+        first = followed.times[followed.done] if followed.backlog else float("inf")
+        for at, value in followed.column.slice():
+            if at < first:
+                follower.update(Measurement(followed.column.series, at, value))
+        return follower
+
+
+def _answerable(ask: Callable[..., Forecast]) -> set[str]:
+    """Return the questions that a forecaster takes; those of a kind are looked at once."""
+    function = getattr(ask, "__func__", ask)
+    if function not in _QUESTIONS:
+        _QUESTIONS[function] = set(inspect.signature(function).parameters) - {"self"}
+    return _QUESTIONS[function]
+
+
+_QUESTIONS: dict[Any, set[str]] = {}

@@ -1,0 +1,214 @@
+"""The messages of the service, strict: unknown fields, NaN and wrong types are refused."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from nws.forecaster import Criterion
+from nws.measurement import MOST, SCHEMA
+
+MOST_ASKED: Final = 2_000
+MOST_RANGE: Final = 10_000
+MOST_REASONS: Final = 100
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+SERIES: Final = rf"^{_PART}/{_PART}(/{_PART})?$"
+NAME: Final = rf"^{_PART}$"
+
+SeriesText = Annotated[str, Field(pattern=SERIES, max_length=400, examples=["availableCpu/ada"])]
+Name = Annotated[str, Field(pattern=NAME, max_length=128)]
+Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
+Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Level = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+State = Literal["current", "stale", "unknown"]
+STRICT: Final = ConfigDict(extra="forbid", strict=True)
+
+
+@with_config(STRICT)
+class Sample(TypedDict):
+    """One measurement: which series, when (seconds since the epoch), how much."""
+
+    series: SeriesText
+    time: Finite
+    value: Finite
+
+
+class Batch(BaseModel):
+    """Measurements to store, as `nws.measurement` writes them. Sending one again changes nothing."""
+
+    model_config = STRICT
+    form: Annotated[Literal["nws.measurements/1"], Field(alias="schema")] = SCHEMA
+    measurements: Annotated[list[Sample], Field(max_length=MOST)]
+
+
+class RefusedSample(BaseModel):
+    """A measurement that will never be stored as it is."""
+
+    index: int
+    reason: str
+
+
+class Receipt(BaseModel):
+    """What became of a batch: all but the refused ones are on the disk."""
+
+    stored: int
+    duplicates: int
+    refused: list[RefusedSample]
+    refused_total: int
+
+
+class Question(BaseModel):
+    """Which series to forecast, all at one instant, and for what.
+
+    ``over``: the mean of the next so many seconds; else the next value. ``level``: of the interval.
+    ``criterion``: the error that the forecast makes least.
+    """
+
+    model_config = STRICT
+    series: Annotated[list[SeriesText], Field(max_length=MOST_ASKED)]
+    over: Seconds | None = None
+    level: Level | None = None
+    criterion: Criterion | None = None
+
+
+class NetworkForecast(BaseModel):
+    """A forecast, how wrong such forecasts were, and how fresh what it is made of is.
+
+    ``value`` is null where nothing is known yet; never an old value as if it were new.
+    """
+
+    series: str
+    state: State
+    age: float | None = Field(description="Seconds since the last measurement.")
+    period: float | None = Field(description="The usual seconds between two.")
+    value: float | None = None
+    error: float | None = Field(None, description="Mean absolute error of such forecasts so far.")
+    method: str | None = None
+    samples: int = 0
+    time: float | None = Field(None, description="When the last measurement was taken.")
+    rmse: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    level: float | None = None
+    coverage: float | None = Field(None, description="The interval's, as it really was.")
+    horizon: int | None = Field(None, description="The mean of so many samples to come.")
+    over: float | None = Field(None, description="The same in seconds.")
+
+
+class Forecasts(BaseModel):
+    """Forecasts of many series at one instant, in the order they were asked for."""
+
+    asof: float
+    forecasts: list[NetworkForecast]
+
+
+class Range(BaseModel):
+    """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps."""
+
+    series: str
+    state: State
+    age: float | None
+    times: list[float]
+    values: list[float | None]
+
+
+class SeriesEntry(BaseModel):
+    """A series and what is kept of it."""
+
+    series: str
+    state: State
+    age: float | None
+    period: float | None
+    count: int
+    oldest: float
+    newest: float
+    latest: float
+
+
+class SeriesList(BaseModel):
+    """The series that match, sorted; at most ``limit`` of ``total``."""
+
+    total: int
+    series: list[SeriesEntry]
+
+
+class Registering(BaseModel):
+    """What a process says of itself. Say it again before the lease runs out."""
+
+    model_config = STRICT
+    kind: Name = "sensor"
+    host: Name
+    site: Name = "local"
+    address: Annotated[
+        str, Field(max_length=262, pattern=r"^([0-9A-Za-z.:\[\]-]+:[0-9]{1,5})?$")
+    ] = ""
+    resources: Annotated[list[Name], Field(max_length=64)] = []
+    seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
+
+
+class LeaseAnswer(BaseModel):
+    """A registration that holds for ``expires_in`` seconds more."""
+
+    name: str
+    kind: str
+    host: str
+    site: str
+    address: str
+    resources: list[str]
+    expires_in: float
+    alive_for: float
+
+
+class LeaseList(BaseModel):
+    """Everyone who is there."""
+
+    registrations: list[LeaseAnswer]
+
+
+class CliqueAnswer(BaseModel):
+    """A clique: who may probe whom, one at a time."""
+
+    name: str
+    period: float
+    members: list[LeaseAnswer]
+
+
+class ProbingAnswer(BaseModel):
+    """What the endpoints of probing hosts ask of each other: only the scope ``probe`` gets it."""
+
+    secret: str
+
+
+class CliqueList(BaseModel):
+    """The cliques there are: one for each site with two hosts or more, one between the sites."""
+
+    cliques: list[str]
+
+
+class Status(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok", "impaired"]
+    version: str
+    profile: str
+    uptime: float
+    series: int
+    measurements: int
+    stored_total: int
+    refused_total: int
+    backlog: int
+    subscribers: int
+    retention: dict[str, float | None]
+    problems: list[str]
+    problems_total: int
+
+
+class Refusal(BaseModel):
+    """Why not. ``transient``: the same request may succeed later."""
+
+    reason: str
+    transient: bool = False
+
+
+BATCH: Final = TypeAdapter(Batch)

@@ -1,0 +1,333 @@
+"""The routes of measurements and forecasts."""
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, HTTPException, Path, Query, Request
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+
+from nws.forecaster import Criterion
+from nws.measurement import SeriesName
+from nws.memory.column import Column
+from nws.service.events import Subscriber
+from nws.service.messages import (
+    BATCH,
+    MOST_RANGE,
+    NAME,
+    Batch,
+    CliqueAnswer,
+    CliqueList,
+    Finite,
+    Forecasts,
+    LeaseAnswer,
+    LeaseList,
+    Level,
+    ProbingAnswer,
+    Question,
+    Range,
+    Receipt,
+    Refusal,
+    Registering,
+    Seconds,
+    SeriesEntry,
+    SeriesList,
+    SeriesText,
+    Status,
+)
+from nws.service.metrics import KIND, exposition
+from nws.service.registry import Registration
+from nws.service.shared import Desk
+from nws.service.store import CURRENT
+from nws.service.tokens import Token
+from nws.weather import Weather
+
+MOST_SLOTS: Final = 100_000
+
+
+def on_grid(
+    samples: Sequence[tuple[float, float]], step: float, start: float, stop: float
+) -> list[tuple[float, float | None]]:
+    """Return a value, or None for a gap, at `start`, `start` + `step`, .. up to `stop`.
+
+    A slot takes the mean of the measurements that are nearer to it than to any other; no value
+    is ever carried over a gap.
+
+    Parameters
+    ----------
+    samples
+        (time, value) pairs in the order of time.
+    step
+        Seconds from slot to slot, > 0.
+
+    Raises
+    ------
+    ValueError
+        A step that is not positive, or more than 100,000 slots.
+
+    Examples
+    --------
+    >>> on_grid([(0.0, 1.0), (10.4, 2.0), (30.0, 4.0)], step=10.0, start=0.0, stop=30.0)
+    [(0.0, 1.0), (10.0, 2.0), (20.0, None), (30.0, 4.0)]
+    """
+    if not (step > 0 and math.isfinite(step) and math.isfinite(stop - start)):
+        raise ValueError(f"a grid from {start} to {stop} by {step}")
+    slots = math.floor((stop - start) / step) + 1 if stop >= start else 0
+    if slots > MOST_SLOTS:
+        raise ValueError(f"a grid of {slots} slots is more than {MOST_SLOTS}")
+    found: dict[int, list[float]] = {}
+    for time, value in samples:
+        slot = round((time - start) / step)
+        if 0 <= slot < slots:
+            found.setdefault(slot, []).append(value)
+    return [(start + slot * step, _mean(found.get(slot))) for slot in range(slots)]
+
+
+def _mean(values: list[float] | None) -> float | None:
+    return math.fsum(value / len(values) for value in values) if values else None
+
+
+Match = Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9._/*?-]*$")]
+
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Batch"}}},
+    }
+}
+
+
+class ForecastQuery(BaseModel):
+    """Which series, and for what."""
+
+    model_config = {"extra": "forbid"}
+    series: SeriesText
+    over: Seconds | None = None
+    level: Level | None = None
+    criterion: Criterion | None = None
+
+
+class WeatherQuery(BaseModel):
+    """For what."""
+
+    model_config = {"extra": "forbid"}
+    over: Seconds | None = None
+    level: Level | None = None
+
+
+class RangeQuery(BaseModel):
+    """Which measurements: later than `start`, until `stop`, the latest `count` of them."""
+
+    model_config = {"extra": "forbid"}
+    series: SeriesText
+    start: Finite | None = None
+    stop: Finite | None = None
+    count: Annotated[int, Field(ge=1, le=MOST_RANGE)] = 1000
+    step: Seconds | None = None
+
+
+class SeriesQuery(BaseModel):
+    """Which series: ``*`` stands for anything, ``?`` for one character."""
+
+    model_config = {"extra": "forbid"}
+    match: Match = "*"
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+
+class EventsQuery(BaseModel):
+    """Of which series."""
+
+    model_config = {"extra": "forbid"}
+    match: Match = "*"
+
+
+def add_routes(router: FastAPI, desk: Desk) -> None:
+    """Add the routes, bound to one service."""
+
+    @router.post("/v1/measurements", response_model=Receipt, openapi_extra=BODY, tags=["memory"])
+    async def store(request: Request) -> Receipt:
+        """Store a batch. The answer comes when all but the refused ones are on the disk."""
+        batch: Batch = BATCH.validate_json(await request.body())
+        return await desk.store([(m["series"], m["time"], m["value"]) for m in batch.measurements])
+
+    @router.get("/v1/forecast", tags=["forecasts"])
+    async def forecast(query: Annotated[ForecastQuery, Query()]) -> Forecasts:
+        """Forecast one series."""
+        found = desk.forecasts(
+            [query.series], over=query.over, level=query.level, criterion=query.criterion
+        )
+        return Forecasts(asof=desk.clock(), forecasts=found)
+
+    @router.post("/v1/forecasts", tags=["forecasts"])
+    async def forecasts(question: Question) -> Forecasts:
+        """Forecast many series at one instant, in the order asked."""
+        found = desk.forecasts(
+            question.series,
+            over=question.over,
+            level=question.level,
+            criterion=question.criterion,
+        )
+        return Forecasts(asof=desk.clock(), forecasts=found)
+
+    @router.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
+    async def weather(query: Annotated[WeatherQuery, Query()]) -> Response:
+        """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
+        return Response(_weather(desk, query), media_type="application/json")
+
+    @router.get("/v1/range", tags=["memory"])
+    async def samples(query: Annotated[RangeQuery, Query()]) -> Range:
+        """Return measurements of a series, or with ``step`` a regular grid with null for gaps."""
+        return _range(desk, query)
+
+    @router.get("/v1/series", tags=["memory"])
+    async def series(query: Annotated[SeriesQuery, Query()]) -> SeriesList:
+        """Search the series and see what is kept of each."""
+        found = [c for c in desk.station.columns() if fnmatchcase(c.text, query.match)]
+        entries = [_entry(desk, column) for column in found[: query.limit]]
+        return SeriesList(total=len(found), series=entries)
+
+    @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
+    async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
+        """Push what is stored, as server-sent events, from now on."""
+        subscriber = desk.broker.subscribe(query.match)
+        return StreamingResponse(_stream(desk, subscriber), media_type="text/event-stream")
+
+    @router.get("/v1/status", tags=["service"])
+    async def status() -> Status:
+        """Return how the service is, and what is wrong."""
+        return desk.status()
+
+    @router.get("/metrics", tags=["service"], response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Return all current forecasts and our own health for a Prometheus server."""
+        names = [column.text for column in desk.station.columns()]
+        page = exposition(desk.forecasts(names), desk.status())
+        return PlainTextResponse(page, media_type=KIND)
+
+
+WEATHER: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"type": "object"}}}}
+}
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    429: {"model": Refusal},
+}
+
+
+def _weather(desk: Desk, query: WeatherQuery) -> str:
+    """Return the weather of what is current: what is stale is not known."""
+    question = query.model_dump(exclude_none=True)
+    found = {}
+    for column in desk.station.columns():
+        forecast, fresh = desk.station.forecast(column.text, **question)
+        if forecast is not None and fresh.state == CURRENT and forecast.value >= 0:
+            found[SeriesName.parse(column.text)] = forecast
+    return Weather.of(found, desk.clock()).to_json()
+
+
+def _range(desk: Desk, query: RangeQuery) -> Range:
+    start = float("-inf") if query.start is None else query.start
+    stop = float("inf") if query.stop is None else query.stop
+    samples = desk.station.memory.samples(query.series, start, stop, query.count)
+    grid: list[tuple[float, float | None]] = list(samples)
+    if query.step is not None and samples:
+        grid = on_grid(samples, query.step, samples[0][0], samples[-1][0])
+    fresh = desk.station.freshness(query.series)
+    return Range(
+        series=query.series,
+        state=fresh.state,
+        age=fresh.age,
+        times=[time for time, _ in grid],
+        values=[value for _, value in grid],
+    )
+
+
+def _entry(desk: Desk, column: Column) -> SeriesEntry:
+    fresh = desk.station.freshness(column.text)
+    return SeriesEntry(
+        series=column.text,
+        state=fresh.state,
+        age=fresh.age,
+        period=fresh.period,
+        count=len(column),
+        oldest=column.oldest,
+        newest=column.newest,
+        latest=column.latest or 0.0,
+    )
+
+
+async def _stream(desk: Desk, subscriber: Subscriber) -> AsyncIterator[bytes]:
+    try:
+        async for lines in subscriber.lines():
+            yield lines
+    finally:
+        desk.broker.leave(subscriber)
+
+
+ABSENT: dict[int | str, dict[str, Any]] = {404: {"model": Refusal}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Refusal}}
+PathName = Annotated[str, Path(pattern=NAME, max_length=128)]
+
+
+def add_naming_routes(router: FastAPI, desk: Desk) -> None:
+    """Add the routes, bound to one service."""
+
+    @router.put("/v1/sensors/{name}", tags=["names"], responses=TAKEN)
+    async def register(name: PathName, body: Registering, request: Request) -> LeaseAnswer:
+        """Register, or renew: do it again before the lease runs out."""
+        token: Token = request.state.token
+        registration = Registration(
+            name,
+            body.kind,
+            body.host,
+            body.site,
+            body.address,
+            tuple(body.resources),
+            owner=token.name,
+        )
+        now = desk.monotonic()
+        return desk.registered(desk.leases.renew(registration, body.seconds, now), now)
+
+    @router.delete(
+        "/v1/sensors/{name}",
+        tags=["names"],
+        responses={404: {"model": Refusal}, 409: {"model": Refusal}},
+    )
+    async def leave(name: PathName, request: Request) -> LeaseList:
+        """End a lease before it runs out; the answer is who is left."""
+        token: Token = request.state.token
+        now = desk.monotonic()
+        if not desk.leases.end(name, token.name, now):
+            raise HTTPException(404, f"{name} is not registered")
+        return _everyone(desk)
+
+    @router.get("/v1/sensors", tags=["names"])
+    async def sensors() -> LeaseList:
+        """Return everyone who is there."""
+        return _everyone(desk)
+
+    @router.get("/v1/cliques", tags=["names"])
+    async def cliques() -> CliqueList:
+        """Return the names of the cliques."""
+        return CliqueList(cliques=sorted(desk.cliques()))
+
+    @router.get("/v1/cliques/{name}", tags=["names"], responses=ABSENT)
+    async def clique(name: PathName) -> CliqueAnswer:
+        """Return a clique and its members."""
+        found = desk.cliques().get(name)
+        if found is None:
+            raise HTTPException(404, f"there is no clique {name}")
+        return found
+
+    @router.get("/v1/probing", tags=["names"])
+    async def probing() -> ProbingAnswer:
+        """Return the secret that a host needs to probe and to be probed."""
+        return ProbingAnswer(secret=desk.secret)
+
+
+def _everyone(desk: Desk) -> LeaseList:
+    now = desk.monotonic()
+    alive = desk.leases.alive(now)
+    return LeaseList(registrations=[desk.registered(alive[name], now) for name in sorted(alive)])

@@ -1,0 +1,289 @@
+"""Where the service may listen, and the server that does."""
+
+import contextlib
+import ipaddress
+import logging
+import secrets
+import signal
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import uvicorn
+
+from nws.service.app import LOOPBACK, create_app
+from nws.service.authorisation import MOST_HEAD, Limits
+from nws.service.shared import CLIQUE_PERIOD, Desk
+from nws.service.store import Arrivals, Station, warm
+from nws.service.tokens import SCOPES, TokenFile, write_secret
+
+_log = logging.getLogger(__name__)
+
+OPERATOR: Final = "operator"
+MOST_CONNECTIONS: Final = 512
+REQUEST_SECONDS: Final = 10.0
+"""How long a new connection may be open without a whole request head."""
+SWEEP_TICKS: Final = 10
+"""After how many tenths of a second connections are looked through."""
+KEPT_SECONDS: Final = 30
+NEXT_SECONDS: Final = 60.0
+"""The same for a next request; one that sends nothing at all is closed in peace after 30 s."""
+
+
+class ListenRefusedError(ValueError):
+    """The service will not listen there. Permanent: the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen and under which names.
+
+    Attributes
+    ----------
+    host, port
+        The address; port 0 lets the system choose.
+    certificate, key
+        Files of a TLS certificate and its key; both or none.
+    names
+        Further names that the Host header may say.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8123
+    certificate: Path | None = None
+    key: Path | None = None
+    names: tuple[str, ...] = ()
+
+
+def check_exposure(listen: Listen, tokens: TokenFile) -> None:
+    """Refuse to listen beyond loopback without TLS and without a token; there is no way around.
+
+    Raises
+    ------
+    ListenRefusedError
+        It would be open to a network that can read along or walk in.
+    """
+    if (listen.certificate is None) != (listen.key is None):
+        raise ListenRefusedError("a certificate and its key go together")
+    if _is_loopback(listen.host):
+        return
+    if listen.certificate is None:
+        raise ListenRefusedError(
+            f"{listen.host} is not loopback: tokens would cross the network in clear text; "
+            "give --certificate and --key, or listen on 127.0.0.1 behind a proxy with TLS"
+        )
+    if not tokens.tokens():
+        raise ListenRefusedError(f"{listen.host} is not loopback and {tokens.path} has no token")
+
+
+class Serving:
+    """A running service, from construction (in a thread of its own) until `close`.
+
+    Parameters
+    ----------
+    directory
+        Where everything is kept: log, states, tokens, the operator's own token.
+    listen
+        Where to listen.
+    period
+        Of the cliques, in seconds.
+    limits
+        Of one request.
+    station
+        Further arguments of the `nws.service.store.Station`. What its engine has to compile is compiled
+        before it listens.
+
+    Attributes
+    ----------
+    token
+        The operator's.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        listen: Listen | None = None,
+        *,
+        period: float = CLIQUE_PERIOD,
+        limits: Limits | None = None,
+        station: dict[str, Any] | None = None,
+    ) -> None:
+        listen = listen or Listen()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.tokens = TokenFile(directory / "tokens.json")
+        self.token = _operator(directory, self.tokens)
+        check_exposure(listen, self.tokens)
+
+        def told(arrivals: Arrivals) -> None:
+            self.desk.told(arrivals)
+
+        station = station or {}
+        warm(**{key: station[key] for key in ("profile", "engine") if key in station})
+        self.station = Station(directory, told=told, **station)
+        self.desk = Desk(self.station, _secret(directory), period)
+        names = (*LOOPBACK, listen.host.lower(), *listen.names)
+        app = create_app(self.desk, self.tokens, names, limits)
+        self._server = _Server(_config(app, listen))
+        self._thread: threading.Thread | None = None
+        self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
+
+    @property
+    def url(self) -> str:
+        """Where it answers, under the name it was given; to be asked once it has started."""
+        host, port = self._host, self._server.servers[0].sockets[0].getsockname()[1]
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run(self, started: Callable[[], None] | None = None) -> None:
+        """Serve until a signal asks to stop; then write what waits and the states.
+
+        `started` is called when it answers.
+        """
+        self._server.started_well = started
+        try:
+            self._server.run()
+        finally:
+            self._put_away()
+
+    def start(self, seconds: float = 30.0) -> Self:
+        """Serve in a thread and return when it answers; TimeoutError if it does not."""
+        self._thread = threading.Thread(target=self._server.run, name="nws serve", daemon=True)
+        self._thread.start()
+        self.wait(seconds)
+        return self
+
+    def wait(self, seconds: float) -> None:
+        """Return when it answers."""
+        deadline = time.monotonic() + seconds
+        while not self._server.started:
+            if time.monotonic() > deadline or (self._thread and not self._thread.is_alive()):
+                raise TimeoutError(f"the service did not start within {seconds} s")
+            self._server.changed.wait(0.05)
+
+    def close(self, seconds: float = 30.0) -> None:
+        """Stop, and write what waits and the states."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(seconds)
+        self._put_away()
+
+    def _put_away(self) -> None:
+        """Close the station; without room for the states the log alone gives the same forecasts."""
+        try:
+            self.station.close()
+        except OSError as error:
+            _log.warning("states are not saved: %s", error)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(uvicorn.Server):
+    """Ends connections that never finish the head of a request."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.changed = threading.Event()
+        self.started_well: Callable[[], None] | None = None
+        self._silent: dict[int, tuple[object, float]] = {}
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGTERM and SIGINT, but not by them: what waits is still to be written."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ends = (signal.SIGTERM, signal.SIGINT)
+        before = {each: signal.signal(each, self.handle_exit) for each in ends}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.changed.set()
+        if self.started and self.started_well is not None:
+            self.started_well()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            self._sweep(time.monotonic())
+        return await super().on_tick(counter)
+
+    def _sweep(self, now: float) -> None:
+        silent: dict[int, tuple[object, float]] = {}
+        for connection in list(self.server_state.connections):
+            cycle = getattr(connection, "cycle", None)
+            if cycle is not None and not cycle.response_complete:
+                continue
+            known = self._silent.get(id(connection))
+            since = known[1] if known is not None and known[0] is cycle else now
+            if now - since > (REQUEST_SECONDS if cycle is None else NEXT_SECONDS):
+                transport = getattr(connection, "transport", None)
+                if transport is not None:
+                    transport.abort()
+            else:
+                silent[id(connection)] = cycle, since
+        self._silent = silent
+
+
+def _config(app: Any, listen: Listen) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        host=listen.host,
+        port=listen.port,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEPT_SECONDS,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=MOST_HEAD,
+        ssl_certfile=listen.certificate,
+        ssl_keyfile=listen.key,
+    )
+    if listen.certificate is not None:
+        config.load()
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    return config
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _operator(directory: Path, tokens: TokenFile) -> str:
+    """Return the operator's own token, made at the first start, in a file only the user reads."""
+    path = directory / "token"
+    if path.exists():
+        secret = path.read_text().strip()
+        if tokens.find(secret) is not None:
+            return secret
+    secret = tokens.issue(OPERATOR, SCOPES)
+    write_secret(path, secret + "\n")
+    return secret
+
+
+def _secret(directory: Path) -> str:
+    """Return what the endpoints of probing hosts ask of each other."""
+    path = directory / "probing"
+    if not path.exists():
+        write_secret(path, secrets.token_hex(32) + "\n")
+    return path.read_text().strip()

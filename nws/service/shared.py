@@ -1,0 +1,175 @@
+"""What the routes share: the station, who is there, who listens, and the answers made of them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+from typing import Any, Final
+
+from nws.clique.sites import cliques_of
+from nws.forecast import Forecast, Interval
+from nws.memory.journal import LogError
+from nws.service.events import Broker
+from nws.service.messages import (
+    MOST_REASONS,
+    CliqueAnswer,
+    LeaseAnswer,
+    NetworkForecast,
+    Receipt,
+    Status,
+)
+from nws.service.registry import Lease, Leases
+from nws.service.store import Arrivals, Station
+
+CLIQUE_PERIOD: Final = 120.0
+"""Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
+DISK_SECONDS: Final = 20.0
+"""How long a batch waits for the disk before its sender is told to come again."""
+MOST_PROBLEMS: Final = 50
+
+
+@dataclass
+class Desk:
+    """One running service.
+
+    Attributes
+    ----------
+    station
+        Memory and forecasters.
+    secret
+        What the endpoints of probing hosts ask of each other.
+    period
+        Of the cliques, in seconds.
+    monotonic, clock
+        Seconds that only go forward, for leases; seconds since the epoch.
+    """
+
+    station: Station
+    secret: str
+    period: float = CLIQUE_PERIOD
+    monotonic: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.time
+    leases: Leases = field(default_factory=Leases)
+    broker: Broker = field(default_factory=Broker)
+    asked_to_store: int = 0
+    stored_total: int = 0
+    refused_total: int = 0
+    started: float = field(default_factory=time.monotonic)
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def told(self, arrivals: Arrivals) -> None:
+        """Push what was stored to those who listen; called in the threads of the log."""
+        if self.loop is not None and self.broker.subscribers:
+            events = [(column.text, at, value) for column, _, at, value in arrivals]
+            self.loop.call_soon_threadsafe(self.broker.publish, events)
+
+    async def store(self, rows: Sequence[tuple[str, float, float]]) -> Receipt:
+        """Store rows and return when they are on the disk."""
+        self.asked_to_store += 1
+        submission = self.station.submit(rows)
+        waiting = [asyncio.wrap_future(future) for future in submission.futures]
+        if waiting:
+            done, pending = await asyncio.wait(waiting, timeout=DISK_SECONDS)
+            for late in pending:
+                late.add_done_callback(asyncio.Future.exception)  # heard, whatever it will be
+            failed = [error for each in waiting if each in done and (error := each.exception())]
+            if failed:
+                raise failed[0]
+            if pending:
+                raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
+        self.stored_total += submission.stored
+        self.refused_total += len(submission.refused)
+        known = len(rows) - len(submission.refused) - submission.stored
+        refused = sorted(submission.refused)
+        return Receipt(
+            stored=submission.stored,
+            duplicates=known,
+            refused=[{"index": i, "reason": why[:300]} for i, why in refused[:MOST_REASONS]],
+            refused_total=len(refused),
+        )
+
+    def forecasts(self, names: Iterable[str], **question: Any) -> list[NetworkForecast]:
+        """Return the forecasts of series, known or not, all at this instant."""
+        asked = {key: value for key, value in question.items() if value is not None}
+        return [self._forecast(name, asked) for name in names]
+
+    def registered(self, lease: Lease, now: float) -> LeaseAnswer:
+        """Return what is told of a registration."""
+        known = lease.registration
+        return LeaseAnswer(
+            name=known.name,
+            kind=known.kind,
+            host=known.host,
+            site=known.site,
+            address=known.address,
+            resources=list(known.resources),
+            expires_in=lease.expires - now,
+            alive_for=now - lease.since,
+        )
+
+    def cliques(self) -> dict[str, CliqueAnswer]:
+        """Return the cliques of those that are there and can be probed."""
+        now = self.monotonic()
+        reachable = {
+            name: self.registered(lease, now)
+            for name, lease in self.leases.alive(now).items()
+            if lease.registration.address
+        }
+        return {
+            name: CliqueAnswer(
+                name=name,
+                period=self.period,
+                members=[reachable[member] for member in members],
+            )
+            for name, members in cliques_of({n: a.site for n, a in reachable.items()}).items()
+        }
+
+    def status(self) -> Status:
+        """Return how the service is."""
+        columns = self.station.columns()
+        problems = self.station.problems()
+        retention = self.station.memory.retention
+        limits = {each.name: getattr(retention, each.name) for each in fields(retention)}
+        return Status(
+            status="impaired" if problems else "ok",
+            version=metadata.version("apples"),
+            profile=self.station.profile,
+            uptime=time.monotonic() - self.started,
+            series=len(columns),
+            measurements=sum(map(len, columns)),
+            stored_total=self.stored_total,
+            refused_total=self.refused_total,
+            backlog=self.station.forecasting.backlog,
+            subscribers=len(self.broker.subscribers),
+            retention={
+                key: None if value == float("inf") else value for key, value in limits.items()
+            },
+            problems=problems[:MOST_PROBLEMS],
+            problems_total=len(problems),
+        )
+
+    def _forecast(self, name: str, question: dict[str, Any]) -> NetworkForecast:
+        forecast, fresh = self.station.forecast(name, **question)
+        answer = NetworkForecast(
+            series=name,
+            state=fresh.state,
+            age=fresh.age,
+            period=fresh.period,
+        )
+        return answer if forecast is None else answer.model_copy(update=told_of(forecast))
+
+
+TOLD: Final = {
+    kind: tuple(each.name for each in fields(kind) if each.name in NetworkForecast.model_fields)
+    for kind in (Forecast, Interval)
+}
+"""Those fields of a forecast, and of its interval, that are told."""
+
+
+def told_of(forecast: Forecast) -> dict[str, Any]:
+    """Return those fields of a forecast, and of its interval if it has one, that are told."""
+    told = {name: getattr(forecast, name) for name in TOLD[Forecast]}
+    if forecast.interval is not None:
+        told |= {name: getattr(forecast.interval, name) for name in TOLD[Interval]}
+    return told

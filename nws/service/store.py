@@ -1,0 +1,283 @@
+"""Memory, forecasters and their saved states as one thing that can be stopped at any instant."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.bank.bank import Engine
+from nws.forecast import Forecast
+from nws.forecasters.profiles import PROFILES, default
+from nws.forecasters.scored import ScoredForecaster
+from nws.measurement import Measurement, SeriesName, bounds_of
+from nws.memory.column import Column
+from nws.memory.journal_files import Files
+from nws.memory.journalled import JournalMemory, Retention, Row, Submission
+from nws.memory.partition import Listener
+from nws.service.forecasting import Follower, Forecasting, Make, Saved, SnapshotFile
+
+CURRENT: Final = "current"
+STALE: Final = "stale"
+UNKNOWN: Final = "unknown"
+PERIODS: Final = 3.0
+"""Periods of silence after which a series is stale (NWS 2.x: the time-out of a measurement)."""
+FIRST_PERIOD: Final = 60.0
+"""The period assumed until a series has shown its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old the last measurement is and what that means.
+
+    Attributes
+    ----------
+    state
+        ``current``, ``stale`` or ``unknown`` (nothing was ever measured).
+    age
+        Seconds since the last measurement; None if unknown.
+    period
+        The usual seconds between two; None until that is known.
+    """
+
+    state: str
+    age: float | None
+    period: float | None
+
+
+def freshness(newest: float | None, period: float | None, now: float) -> Freshness:
+    """Judge a series by the time of its newest measurement.
+
+    Examples
+    --------
+    >>> freshness(100.0, 10.0, 125.0).state, freshness(100.0, 10.0, 131.0).state
+    ('current', 'stale')
+    >>> freshness(None, None, 0.0)
+    Freshness(state='unknown', age=None, period=None)
+    """
+    if newest is None:
+        return Freshness(UNKNOWN, None, period)
+    age = max(0.0, now - newest)
+    limit = PERIODS * (FIRST_PERIOD if period is None else period)
+    return Freshness(CURRENT if age <= limit else STALE, age, period)
+
+
+MOST_BACKLOG: Final = 2_000_000
+"""Measurements that may wait for the forecasters; more are refused until they have caught up."""
+LOG_SLACK: Final = 1 << 26
+"""Bytes that the log may be longer than what is kept of it before it is compacted."""
+RECORD: Final = 32
+
+
+Arrivals = Sequence[tuple[Column, int, float, float]]
+Told = Callable[[Arrivals], object]
+
+
+class OverloadError(Exception):
+    """The forecasters are too far behind. Transient."""
+
+
+class TakenError(OSError):
+    """Another process keeps this directory. Transient: it may end."""
+
+
+class Station:
+    """What ``nws serve`` keeps: opened from a directory, the same after any end of its process.
+
+    Parameters
+    ----------
+    directory
+        Where log and states are; locked while this lives.
+    retention
+        What is kept and taken.
+    profile, engine
+        Which forecasters follow each series (`nws.forecasters.profiles.PROFILES`), and what the default one
+        computes with: ``"numpy"``, ``"numba"``, or ``"auto"``, numba where it is installed. The
+        states of one engine are read back by the other, those of another profile are not.
+    make
+        Makes what follows a series, if not `profile`; that is then only its name.
+    told
+        Called with what was stored, in the thread of its shard.
+    files, clock
+        What reads and writes; seconds since the epoch.
+
+    Raises
+    ------
+    TakenError
+        Another process keeps this directory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        retention: Retention | None = None,
+        *,
+        profile: str = "default",
+        engine: Engine = "numpy",
+        make: Make | None = None,
+        told: Told | None = None,
+        files: Files | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self.profile = profile
+        files = files or Files()
+        files.make_directory(directory)
+        self._lock = _locked(directory / "lock")
+        self._snapshots = SnapshotFile(directory / "states", profile, files)
+        saved = self._snapshots.read()
+        self._covered = {text: state.position for text, state in saved.items()}
+        self.forecasting = Forecasting(make or makes(profile, engine), saved)
+        self.memory = JournalMemory(
+            directory,
+            retention,
+            listener=_Tell(self.forecasting, told or _nobody),
+            files=files,
+            clock=clock,
+        )
+
+    def submit(self, rows: Sequence[Row]) -> Submission:
+        """Check rows and send the good ones to the disk (`JournalMemory.submit`).
+
+        Raises
+        ------
+        OverloadError, BusyError
+            Transient: forecasters or disk are too far behind.
+        """
+        if self.forecasting.backlog > MOST_BACKLOG:
+            raise OverloadError(
+                f"{self.forecasting.backlog} measurements wait to be forecast from"
+            )
+        return self.memory.submit(rows)
+
+    def store(self, measurement: Measurement) -> bool:
+        """Store one measurement and wait for the disk (`JournalMemory.store`)."""
+        return self.memory.store(measurement)
+
+    def forecast(self, text: str, **question: Any) -> tuple[Forecast | None, Freshness]:
+        """Return the forecast of a series, None if there is none yet, and how fresh it is."""
+        fresh = self.freshness(text)
+        try:
+            return self.forecasting.forecast(text, **question), fresh
+        except LookupError:
+            return None, fresh
+
+    def freshness(self, text: str) -> Freshness:
+        """Return how fresh what is known of a series is."""
+        column = self.memory.column(text)
+        if column is None:
+            return freshness(None, None, self._clock())
+        return freshness(column.newest, column.spacing(), self._clock())
+
+    def columns(self) -> list[Column]:
+        """Return all series that hold something, in the order of their text."""
+        return sorted(self.memory.columns(), key=lambda column: column.text)
+
+    def series(self) -> tuple[SeriesName, ...]:
+        """Return the names of all series."""
+        return self.memory.series()
+
+    def save(self) -> int:
+        """Write the states of all forecasters; return how many. OSError leaves the old ones."""
+        states = list(self.forecasting.states())
+        self.write_states(states)
+        return len(states)
+
+    def write_states(self, states: Sequence[tuple[str, Saved]]) -> None:
+        """Write states that were taken one by one; each is right by itself."""
+        self._snapshots.write(states)
+        self._covered = {text: saved.position for text, saved in states}
+
+    def tidy(self) -> int:
+        """Let go of what is too old and compact what is too long; return the segments removed."""
+        self.memory.forget_old()
+        removed = 0
+        for partition in self.memory.partitions:
+            live = sum(len(column) for column in partition.columns.values()) * RECORD
+            while _bytes(partition.shard.directory) > 2 * live + LOG_SLACK:
+                done = partition.writer.call(lambda p=partition: p.compact(self._covering))  # type: ignore[misc]
+                if not done.result(timeout=60):
+                    break
+                removed += 1
+        return removed
+
+    def problems(self) -> list[str]:
+        """Return what is wrong, one line each."""
+        return [*self.memory.problems(), *self._snapshots.problems, *self.forecasting.problems]
+
+    def close(self, *, save: bool = True) -> None:
+        """Write what waits and the states, and give the directory back."""
+        self.memory.close()
+        try:
+            if save:
+                self.save()
+        finally:
+            os.close(self._lock)
+
+    def _covering(self, text: str) -> int:
+        return self._covered.get(text, -1)
+
+
+def makes(profile: str, engine: Engine = "numpy") -> Make:
+    """Return what makes the forecaster of a series by a profile; ValueError if there is none."""
+    if profile not in PROFILES:
+        raise ValueError(f"there is no profile {profile!r}: {', '.join(PROFILES)} are")
+
+    def make(series: SeriesName) -> Follower:
+        fresh = default(engine=engine) if profile == "default" else PROFILES[profile]()
+        return ScoredForecaster(fresh, bounds_of(series.resource))
+
+    return make
+
+
+def warm(profile: str = "default", engine: Engine = "numpy") -> None:
+    """Load, and compile if need be, what forecasts by a profile: once on a machine 15 s for numba."""
+    follower = makes(profile, engine)(SeriesName("warm", "up"))
+    follower.update(Measurement(SeriesName("warm", "up"), 0.0, 0.5))
+
+
+class _Tell(Listener):
+    """Tells forecasters first, then whoever else listens."""
+
+    def __init__(self, forecasting: Forecasting, told: Told) -> None:
+        self._told = told
+        self._forecasting = forecasting
+
+    def arrived(self, arrivals: Arrivals) -> None:
+        self._forecasting.arrived(arrivals)
+        self._told(arrivals)
+
+    def replayed(
+        self,
+        column: Column,
+        positions: NDArray[np.int64],
+        times: NDArray[np.float64],
+        values: NDArray[np.float64],
+    ) -> None:
+        self._forecasting.replayed(column, positions, times, values)
+
+
+def _nobody(_: Arrivals) -> None:
+    """Hear nothing."""
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise TakenError(f"{path.parent} is kept by another process") from error
+    return descriptor
+
+
+def _bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+__all__ = ["OverloadError", "Saved", "Station", "TakenError", "makes", "warm"]

@@ -1,0 +1,159 @@
+"""Who may do what: bearer tokens, kept as hashes in a file that only its owner reads."""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+READ: Final = "read"
+WRITE: Final = "write"
+PROBE: Final = "probe"
+SCOPES: Final = (READ, WRITE, PROBE)
+PREFIX: Final = "nws_"
+MOST_TOKENS: Final = 1000
+SCHEMA: Final = "nws.service.tokens/1"
+
+
+class TokenFileError(Exception):
+    """The file of tokens cannot be trusted: readable by others, or damaged. Permanent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is kept of a token: never the token itself.
+
+    Attributes
+    ----------
+    name
+        Whose it is.
+    hash
+        SHA-256 of the token, 256 random bits of which need no salt.
+    scopes
+        What it is good for.
+    expires
+        Seconds since the epoch; None for never.
+    """
+
+    name: str
+    hash: str
+    scopes: tuple[str, ...]
+    expires: float | None = None
+    revoked: bool = False
+
+
+class TokenFile:
+    """The tokens of one service. The file is read again whenever it has changed.
+
+    Parameters
+    ----------
+    path
+        Where they are; made on the first `issue`.
+    clock
+        Seconds since the epoch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> tokens = TokenFile(Path(tempfile.mkdtemp(), "tokens.json"))
+    >>> secret = tokens.issue("ada", ["read"])
+    >>> tokens.find(secret).name, tokens.find("nws_wrong")
+    ('ada', None)
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: tuple[Token, ...] = ()
+
+    def issue(self, name: str, scopes: Collection[str], seconds: float | None = None) -> str:
+        """Return a new token, told this once and never again."""
+        wrong = set(scopes) - set(SCOPES)
+        if wrong or not scopes:
+            raise ValueError(f"scopes are {', '.join(SCOPES)}, not {sorted(wrong)}")
+        tokens = self.tokens()
+        if len(tokens) >= MOST_TOKENS:
+            raise ValueError(f"there are {MOST_TOKENS} tokens already")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        expires = None if seconds is None else self._clock() + seconds
+        ordered = tuple(scope for scope in SCOPES if scope in scopes)
+        self._write((*tokens, Token(name, digest(secret), ordered, expires)))
+        return secret
+
+    def revoke(self, name: str) -> int:
+        """Make all tokens of `name` worthless; return how many there were."""
+        tokens = self.tokens()
+        kept = tuple(replace(t, revoked=True) if t.name == name else t for t in tokens)
+        self._write(kept)
+        return sum(token.name == name and not token.revoked for token in tokens)
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token that `secret` is, if it is good now; all are compared, always."""
+        wanted, found = digest(secret), None
+        for token in self.tokens():
+            if hmac.compare_digest(token.hash, wanted):
+                found = token
+        if found is None or found.revoked:
+            return None
+        expired = found.expires is not None and found.expires <= self._clock()
+        return None if expired else found
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Return all tokens, as the file has them now.
+
+        Raises
+        ------
+        TokenFileError
+            Permanent: others may read or write the file, or it is damaged.
+        """
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            self._seen, self._tokens = None, ()
+            return ()
+        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if mark != self._seen:
+            if found.st_mode & 0o077:
+                raise TokenFileError(f"{self.path} can be read by others: chmod 600 it")
+            self._tokens, self._seen = _read(self.path), mark
+        return self._tokens
+
+    def _write(self, tokens: Collection[Token]) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        document = {"schema": SCHEMA, "tokens": [asdict(token) for token in tokens]}
+        write_secret(self.path, json.dumps(document, indent=1))
+
+
+def digest(secret: str) -> str:
+    """Return what is kept of a token."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that nobody else can read, not even for a moment, replacing what was there."""
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> tuple[Token, ...]:
+    try:
+        document = json.loads(path.read_text())
+        entries = document["tokens"] if document["schema"] == SCHEMA else document[SCHEMA]
+        return tuple(Token(**{**t, "scopes": tuple(t["scopes"])}) for t in entries)
+    except (ValueError, KeyError, TypeError) as error:
+        raise TokenFileError(f"{path} is no file of tokens: {error}") from error
