@@ -17,7 +17,7 @@ PROBE: Final = "probe"
 SCOPES: Final = (READ, WRITE, PROBE)
 PREFIX: Final = "nws_"
 MOST_TOKENS: Final = 1000
-SCHEMA: Final = "nws.service.tokens/1"
+SCHEMA: Final = "nws.tokens/1"
 
 
 class TokenFileError(Exception):

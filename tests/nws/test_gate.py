@@ -213,7 +213,7 @@ def test_a_token_revoked_elsewhere_is_worthless_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "[]", '{"schema": "nws.service.tokens/1", "tokens": [1]}', "nul\0"]
+    "damage", ["", "[]", '{"schema": "nws.tokens/1", "tokens": [1]}', "nul\0"]
 )
 def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, damage):
     path = tmp_path / "t"
