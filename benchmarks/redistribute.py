@@ -23,7 +23,8 @@ from apples import Coordinator, MalleableActuator, load_information
 from apples.agent.information import at_a_glance
 from apples.agent.information.sky import LiveSky
 from apples.agent.planners import balanced
-from apples.cli.run import carry_out
+from apples.agent.session.results import PlanResult
+from apples.agent.session.running import PreparedRun
 from apples.launch.calibrate import calibrate
 from apples.testing.contention import contention
 from blueprints import minimum_execution_time, redistribute
@@ -115,13 +116,18 @@ def run(folder, iterations, blueprint, cpu, after, policy=None):
         starter.deliberation.policy = policy
     with arriving(cpu, after) as begin:
 
-        def watch(coordinator, execution, _name):
+        def follow(_, progress):
             begin()
-            for _ in coordinator.monitor(execution):
+            for _one in progress:
                 pass
-            return execution.outcome()
 
-        return carry_out({}, starter, verify=False, learn=False, watch=watch)
+        return prepared(starter).execute(follow=follow).document()
+
+
+def prepared(starter):
+    """Return the run of what a coordinator has on record."""
+    plan = PlanResult("redistribute", starter.deliberation, starter.information)
+    return PreparedRun(plan, starter, verify=False, learn=False)
 
 
 def shown(name, document):
@@ -177,7 +183,7 @@ def constant(folder, runs, seconds):
             chooser.execute(redistribute)
             starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=at_a_glance)
             starter.deliberation = chooser.deliberation
-            document = carry_out({}, starter, verify=False, learn=False, watch=silently)
+            document = prepared(starter).execute().document()
             taken = document["execution"]["redistributions"]
             moves += sum(one["moved"] for one in taken)
             took = document["execution"]["measured_seconds"]
@@ -187,12 +193,6 @@ def constant(folder, runs, seconds):
                 if one["moved"]:
                     print(f"    {one['explanation']}")
     return moves == 0
-
-
-def silently(coordinator, execution, _name):
-    for _ in coordinator.monitor(execution):
-        pass
-    return execution.outcome()
 
 
 def main():

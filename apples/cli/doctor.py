@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from apples.agent.doctor import examine, examine_hosts, examine_program
-from apples.cli import deciding
+from apples.cli import options
 from apples.cli.program import show, show_json
 from apples.errors import UsageError
 from apples.resources import read_host_list
@@ -23,11 +23,11 @@ def doctor(
         Path | None,
         typer.Option("--program", help="Template whose program is run small and checked."),
     ] = None,
-    settings: deciding.Settings = None,
+    settings: options.Settings = None,
     hosts: Annotated[
         Path | None, typer.Option("--hosts", help="Host list whose other machines are checked.")
     ] = None,
-    json: deciding.Json = False,
+    json: options.Json = False,
 ) -> int:
     """Check this machine, or with --program that a program keeps the protocol, or the hosts of a list.
 
@@ -38,7 +38,7 @@ def doctor(
     if hosts is not None:
         return _hosts(hosts, json)
     if program is not None:
-        return _program(program, deciding.settings_of(settings), json)
+        return _program(program, options.settings_of(settings), json)
     findings = list(examine())
     if json:
         entries: list[Any] = [

@@ -10,7 +10,7 @@ import typer
 
 import hat
 from apples.cli.checking import check_files
-from apples.cli.deciding import Json
+from apples.cli.options import Json
 from apples.cli.program import Entry, run, show, show_json
 from apples.errors import UsageError
 

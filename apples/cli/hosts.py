@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from apples.cli.checking import check_files
-from apples.cli.deciding import Json
+from apples.cli.options import Json
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
 from apples.launch.slurm import client

@@ -1,30 +1,21 @@
-"""``apples jobs | resize | migrate | rebalance | wait | cancel``: the verbs for detached jobs."""
+"""``apples jobs | resize | migrate | rebalance | wait | cancel``: the verbs for jobs."""
 
 from __future__ import annotations
 
-import json as formats
-import os
-import select
-import signal
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Annotated, Any
+import math
+from typing import Annotated
 
 import typer
 
-from apples.cli.job_face import conversation, face
+from apples import jobs as service
+from apples.cli.options import Json
 from apples.cli.program import say, show, show_json
-from apples.cli.unmodified import result_line
-from apples.errors import DeadlineError, LaunchError
-from apples.jobs import store
-from apples.launch import leftovers
-from apples.units import duration
+from apples.errors import UsageError
+from apples.views.job import job_line, job_text, program_text, resize_text
 from apples.views.run_text import run_text
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
-END_SECONDS = 10.0
 
 
 def jobs(
@@ -36,19 +27,20 @@ def jobs(
     Example: apples jobs 1f2e3d4c --json
     """
     if job is not None:
-        document = face(store.job(job))
+        status = service.status(job)
         if json:
-            show_json(document)
+            show_json(status.document())
         else:
-            show(_lines(document))
+            show(job_text(status))
         return 0
-    documents = [face(one, ask=False) for one in store.jobs()]
+    found = service.list_jobs()
     if json:
+        documents = [one.document() for one in found]
         show_json({"schema": "apples.jobs/1", "jobs": documents})
         return 0
-    for document in documents:
-        show(_line(document))
-    if not documents:
+    for one in found:
+        show(job_line(one))
+    if not found:
         say("no jobs; start one: apples run --detach ..")
     return 0
 
@@ -62,7 +54,7 @@ def resize(
 
     Example: apples resize 1f2e3d4c --hosts ada,bob=0.5
     """
-    return _move(store.job(job), "map", (hosts,), json)
+    return _show(service.resize(job, weights_of(hosts)), json)
 
 
 def migrate(
@@ -75,7 +67,7 @@ def migrate(
 
     Example: apples migrate 1f2e3d4c --from ada --to bob
     """
-    return _move(store.job(job), "swapped", (source, target), json)
+    return _show(service.migrate(job, source, target), json)
 
 
 def rebalance(job: JobName, json: Json = False) -> int:
@@ -83,7 +75,7 @@ def rebalance(job: JobName, json: Json = False) -> int:
 
     Example: apples rebalance 1f2e3d4c
     """
-    return _move(store.job(job), "same", (), json)
+    return _show(service.rebalance(job), json)
 
 
 def wait(job: JobName, timeout: Seconds = None, json: Json = False) -> int:
@@ -91,26 +83,19 @@ def wait(job: JobName, timeout: Seconds = None, json: Json = False) -> int:
 
     Example: apples wait 1f2e3d4c --json
     """
-    found = store.job(job)
-    if not found.until_over(timeout):
-        raise DeadlineError(f"job {found.id} still runs after {timeout:g} s")
-    record = found.record()
-    if record["state"] == "cancelled":
-        say(f"apples: job {found.id} was cancelled")
-    elif record.get("reason"):
-        say(f"apples: {record['reason']}")
-    if not found.result.exists():
-        if json:
-            show_json(face(found))
-        return 5 if record["state"] == "cancelled" else int(record.get("exit_code") or 4)
-    document = formats.loads(found.result.read_text("utf-8"))
+    record = service.wait(job, timeout)
+    if record.state == "cancelled":
+        say(f"apples: job {record.id} was cancelled")
+    elif record.reason:
+        say(f"apples: {record.reason}")
+    document = record.document
     if json:
-        show_json(document)
-    elif document.get("program"):
-        show(result_line(document))
-    else:
-        show(run_text(document, f"apples jobs {found.id}"))
-    return int(record.get("exit_code") or 0)
+        show_json(document or service.status(job).document())
+    elif document is not None and document.get("program"):
+        show(program_text(document))
+    elif document is not None:
+        show(run_text(document, f"apples jobs {record.id}"))
+    return record.exit_code
 
 
 def cancel(job: JobName, json: Json = False) -> int:
@@ -118,76 +103,42 @@ def cancel(job: JobName, json: Json = False) -> int:
 
     Example: apples cancel 1f2e3d4c
     """
-    found = store.job(job)
-    ended = found.record()["state"] in store.OVER and not found.supervised()
-    if not ended:
-        _end(found)
-    if not leftovers.clear(found.id, END_SECONDS):
-        raise LaunchError(f"processes that cannot be killed: {leftovers.leftovers(found.id)}")
-    record = found.record()
-    if not ended and record["state"] != "cancelled" and record.get("reason") == store.LOST:
-        record.update(state="cancelled", reason="")
-        found.write(record)
-    document = face(found)
+    status = service.cancel(job)
     if json:
-        show_json(document)
+        show_json(status.document())
     else:
-        show(f"{found.id} is {document['state']}")
+        show(f"{status.id} is {status.state}")
     return 0
 
 
-def _end(job: store.StoredJob) -> None:
-    """Have the supervisor end the job, and end the supervisor if it does not."""
-    handle = job.supervisor()
-    if handle < 0:
-        return
-    try:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(OSError):
-                signal.pidfd_send_signal(handle, signal.SIGCONT)
-                signal.pidfd_send_signal(handle, number)
-            if select.select([handle], [], [], END_SECONDS)[0]:
-                return
-    finally:
-        os.close(handle)
-    raise LaunchError(f"job {job.id}: its supervisor cannot be ended")
-
-
-def _move(job: store.StoredJob, verb: str, words: tuple[str, ...], json: bool) -> int:
-    """Carry a move out and show where the job is then."""
-    talking = conversation(job)
-    from apples.cli.moving import moved  # noqa: PLC0415 - loads all that planning needs
-
-    done = moved(job, talking, verb, words)
-    document = face(job)
+def _show(done: service.ResizeResult, json: bool) -> int:
     if json:
-        show_json(document)
+        show_json(done.status.document())
     else:
-        phases = ", ".join(f"{name} {duration(s)}" for name, s in done.phases.items())
-        show(f"{job.id} is on {_where(document)} in {duration(done.seconds)} ({phases})")
-        show(f"see: apples jobs {job.id}")
+        show(resize_text(done))
     return 0
 
 
-def _line(document: Mapping[str, Any]) -> str:
-    at = f"{document['iteration']}/{document['iterations']}" if document["iterations"] else ""
-    return f"{document['id']}  {document['state']:9}  {document['name']}  {at}  {_where(document)}"
+def weights_of(text: str) -> dict[str, float]:
+    """Return the hosts of ``a,b=0.5,..`` with their weights.
 
-
-def _lines(document: Mapping[str, Any]) -> str:
-    lines = [_line(document)]
-    if document["reason"]:
-        lines.append(f"  {document['reason']}")
-    last = document["last_resize"]
-    if last:
-        phases = ", ".join(f"{name} {duration(s)}" for name, s in last["phases"].items())
-        lines.append(f"  epoch {document['epoch']}: {duration(last['seconds'])} ({phases})")
-    lines += [f"  {one['explanation']}" for one in document["redistributions"] or ()]
-    next_ = "resize" if document["state"] == "running" else "wait"
-    more = " --hosts a,b" if next_ == "resize" else ""
-    return "\n".join([*lines, f"next: apples {next_} {document['id']}{more}"])
-
-
-def _where(document: Mapping[str, Any]) -> str:
-    pairs = zip(document["hosts"], document["rows"], strict=False)
-    return ", ".join(f"{host} {rows}" for host, rows in pairs) or "no host"
+    Examples
+    --------
+    >>> weights_of("ada,bob=0.5")
+    {'ada': 1.0, 'bob': 0.5}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, separator, number = part.strip().partition("=")
+        try:
+            weight = float(number) if separator else 1.0
+        except ValueError:
+            weight = math.nan
+        if not name or not 0 < weight < math.inf:
+            raise UsageError(
+                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0"
+            )
+        if name in weights:
+            raise UsageError(f"--hosts {name}: is named twice")
+        weights[name] = weight
+    return weights

@@ -5,44 +5,27 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from apples.agent.coordinator import Coordinator
-from apples.agent.information import InformationPool, at_a_glance
-from apples.agent.launching import launch_plan
-from apples.agent.learning import check, remember
-from apples.agent.rescheduling import Tended
-from apples.agent.verification import Reference, sequential
-from apples.cli import deciding, unmodified
-from apples.cli.actuating import (
-    ActuatorName,
-    SlurmSettings,
-    actuator_name,
-    actuator_of,
-    malleable_of,
-    others_of,
-    remembering,
-    weather_of,
-)
-from apples.cli.choosing import Choice, choose
-from apples.cli.detaching import detach, order_of
-from apples.cli.job_face import face
+from apples import jobs
+from apples.agent.session.results import dry_document
+from apples.agent.session.running import prepare
+from apples.agent.session.spec import RunSpec
+from apples.cli import options, progress
 from apples.cli.program import say, show, show_json
-from apples.cli.watching import watch
-from apples.errors import ApplicationError, UsageError, VerificationError
-from apples.launch.actuator import Execution, Outcome
+from apples.errors import UsageError, VerificationError
+from apples.jobs.programs import program_spec
 from apples.malleable.job_file import ENGINES
+from apples.views.job import program_text, submitted_text
 from apples.views.made_by import made_by
-from apples.views.run_document import dry_document, run_document
 from apples.views.run_page import run_page
 from apples.views.run_text import dry_text, run_text
 
-Watch = Callable[[Coordinator, Execution, str], Outcome | None]
+SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
 NoTemplate = Annotated[
     Path | None, typer.Option("--template", help="Application template (TOML).")
 ]
@@ -50,17 +33,17 @@ NoUser = Annotated[Path | None, typer.Option("--user", help="User specifications
 
 
 def run(
-    hosts: deciding.Hosts,
+    hosts: options.Hosts,
     template: NoTemplate = None,
     user: NoUser = None,
-    settings: deciding.Settings = None,
-    blueprint: deciding.BlueprintName = None,
-    weather: deciding.WeatherName = "live",
-    planner: deciding.PlannerName = None,
-    distance: deciding.DistanceName = None,
-    model: deciding.ModelName = None,
-    actuator: ActuatorName = None,
-    slurm: SlurmSettings = None,
+    settings: options.Settings = None,
+    blueprint: options.BlueprintName = None,
+    weather: options.WeatherName = "live",
+    planner: options.PlannerName = None,
+    distance: options.DistanceName = None,
+    model: options.ModelName = None,
+    actuator: options.ActuatorName = None,
+    slurm: options.SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
@@ -84,78 +67,77 @@ def run(
         typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
     ] = False,
     on: Annotated[str, typer.Option("--on", help="With --program: the host to begin on.")] = "",
-    signal: Annotated[str, typer.Option("--signal", help=unmodified.SIGNAL_HELP)] = "USR1",
+    signal: Annotated[str, typer.Option("--signal", help=SIGNAL_HELP)] = "USR1",
     signal_seconds: Annotated[
         float, typer.Option("--signal-seconds", min=0.0, help="How long it may take to be ready.")
     ] = 1.0,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- CMD..]", help="With --program: what to run.")
     ] = None,
-    json: deciding.Json = False,
+    json: options.Json = False,
 ) -> int:
     """Plan, run the application, verify its result, and check the prediction.
 
     Example: apples run --hosts hosts.toml --template template.toml --user user.toml
     """
     if program:
-        order = unmodified.order_of_program(
-            hosts, words or [], on=on, signal=signal, signal_seconds=signal_seconds,
+        job = program_spec(
+            words or [], hosts, on=on, signal=signal, signal_seconds=signal_seconds,
             weather=weather, output=output,
         )  # fmt: skip
-        return unmodified.run_program(order, detached=detach, json=json)
+        return _detach(job, json) if detach else _run_program(job, json)
     template, user = _demand(words, template, user, engine)
-    elastic = {"warm": _listed(warm), "commit_seconds": commit, "engine": engine}
-    through = actuator_name(actuator, hosts)
-    if detach:
-        actuator_of(through, output, slurm)
-        return _detached(
-            order_of(
-                hosts, template, user, output, settings=settings, blueprint=blueprint,
-                weather=weather, planner=planner, distance=distance, model=model,
-                verify=not no_verify, actuator=through, slurm=slurm or [], **elastic,
-            ),
-            json,
-        )  # fmt: skip
-    others, sky = partial(others_of, through), weather_of(through, weather)
-    information = deciding.information_of(hosts, template, user, settings, sky, model, others)
-    information = information if sky == weather else remembering(information)
-    name, method = deciding.blueprint_of(blueprint, information)
-    moving = partial(malleable_of, through, output, information, f"--blueprint {name}", **elastic)
-    choice = choose(
-        name, method, information, actuator_of(through, output, slurm), moving,
-        planner=planner, distance=distance, looks=not dry_run,
+    spec = RunSpec(
+        hosts, template, user, options.settings_of(settings), blueprint, weather, planner, distance,
+        model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
+        warm=_listed(warm), commit_seconds=commit, engine=engine,
     )  # fmt: skip
+    if detach:
+        return _detach(jobs.JobSpec(spec), json)
+    prepared = prepare(spec, look=not dry_run, talk=say)
+    if prepared.plan.refusal is not None:
+        raise prepared.plan.refusal
     if report is not None:
         make_folder(report)
-    fresh = partial(at_a_glance, others=others) if sky == "live" else same
-    started = starting(choice, fresh)
     if dry_run:
-        return _show_dry_run(choice.plan, started, json)
-    document = carry_out(choice.plan, started, verify=not no_verify, learn=weather != "static")
+        document = dry_document(prepared.plan.document(), prepared.command())
+        _print(document, dry_text(document["command"]), json)
+        return 0
+    name = prepared.coordinator.information.template.name
+    result = prepared.execute(talk=say, follow=progress.on_stderr(name))
     command = shlex.join(["apples", *sys.argv[1:]])
-    document["made_by"] = made_by(command)
+    document = {**result.document(), "made_by": made_by(command)}
     if report is not None:
         write_page(report, run_page(document))
-    if json:
-        show_json(document)
-    else:
-        show(run_text(document, command))
-    if document["verified"] is False:
+    _print(document, run_text(document, command), json)
+    if result.verified is False:
         raise VerificationError("the result differs from the sequential run's")
     return 0
 
 
-def _detached(order: deciding.Document, json: bool) -> int:
+def _detach(spec: jobs.JobSpec | jobs.ProgramSpec, json: bool) -> int:
     """Start a job that outlives this command, and show it."""
-    job = detach(order, "")
-    document = face(job)
+    job = jobs.submit(spec, talk=say)
+    words = f"wait {job.id}"
+    if isinstance(spec, jobs.ProgramSpec):
+        words = f"migrate {job.id} --from {spec.on} --to HOST"
+    _print(job.document(), submitted_text(job, words), json)
+    return 0
+
+
+def _run_program(spec: jobs.ProgramSpec, json: bool) -> int:
+    """Run a program to its end; it is a job with an id that can be migrated all the same."""
+    record = jobs.run_program(spec, talk=say)
+    if record.document is not None:
+        _print(record.document, program_text(record.document), json)
+    return record.exit_code
+
+
+def _print(document: Mapping[str, Any], text: str, json: bool) -> None:
     if json:
         show_json(document)
     else:
-        runs = "runs on" if document["state"] == "running" else "waits for Slurm to give it"
-        show(f"{job.id} {runs} {', '.join(document['hosts'])}")
-        show(f"next: apples wait {job.id}")
-    return 0
+        show(text)
 
 
 def _demand(
@@ -169,8 +151,8 @@ def _demand(
     return template, user
 
 
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+def _listed(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def write_page(path: Path, page: str) -> None:
@@ -190,80 +172,3 @@ def make_folder(path: Path) -> None:
         raise UsageError(f"--report {path}: {error.strerror}") from None
     if path.is_dir():
         raise UsageError(f"--report {path}: is a directory, not a file")
-
-
-def same(information: InformationPool) -> InformationPool:
-    """Return the pool as it is: who plans under a given sky has no other."""
-    return information
-
-
-def starting(choice: Choice, fresh: Callable[[InformationPool], InformationPool]) -> Coordinator:
-    """Return the coordinator that starts what was chosen; `fresh` gives a pool this moment's weather."""
-    before = choice.coordinator
-    started = Coordinator(
-        before.present,
-        choice.starter,
-        selector=before.selector,
-        planner=before.planner,
-        fresh=fresh,
-    )
-    started.deliberation = before.deliberation
-    return started
-
-
-def carry_out(
-    plan: deciding.Document,
-    coordinator: Coordinator,
-    *,
-    verify: bool,
-    learn: bool,
-    reference: Reference | None = None,
-    watch: Watch = watch,
-) -> deciding.Document:
-    """Run what was chosen, verify it if asked, let the models learn, and return the run document."""
-    record = coordinator.deliberation
-    if record.chosen is None or record.information is None:
-        raise ApplicationError("nothing was chosen to run")
-    execution = coordinator.actuate(record.chosen)
-    if record.policy is not None:
-        coordinator.tell = lambda decision: say(decision.explanation)
-        execution = coordinator.tend(execution, record.policy)
-    outcome = watch(coordinator, execution, record.information.template.name)
-    if outcome is None:
-        raise ApplicationError("the actuator started nothing")
-    verified = None
-    if verify:
-        reference = reference or sequential(coordinator.information)
-        verified = reference.check(outcome.iterations, outcome.sha256)
-        if verified is None:
-            say("warning: not verified: the program's result has no sha256")
-    result = check(record.chosen, outcome)
-    if (
-        learn
-        and record.information.learned is coordinator.information.learned
-        and not execution.moved
-    ):  # static plans use no model of ours
-        try:
-            remember(result, record.information)
-        except OSError as error:
-            say(f"warning: {error.filename}: {error.strerror}; nothing was learned from this run")
-    document = run_document(plan, record.chosen, outcome, result, verified)
-    decisions = execution.decisions if isinstance(execution, Tended) else []
-    document["execution"]["moved"] = execution.moved
-    document["execution"]["redistributions"] = [one.document() for one in decisions]
-    return document
-
-
-def _show_dry_run(plan: deciding.Document, coordinator: Coordinator, json: bool) -> int:
-    record = coordinator.deliberation
-    if record.chosen is None or record.information is None:
-        raise ApplicationError("nothing was chosen to run")
-    command = coordinator.actuator.command(
-        launch_plan(record.chosen.schedule, coordinator.information)
-    )
-    document = dry_document(plan, command)
-    if json:
-        show_json(document)
-    else:
-        show(dry_text(document["command"]))
-    return 0

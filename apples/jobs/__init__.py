@@ -1,1 +1,45 @@
-"""Jobs: runs that outlive the command that started them, and their records."""
+"""Jobs: runs that outlive the command that submitted them, and can be resized while they run.
+
+Read `spec` (what a job is to do), `service` (the verbs), `records` (what is known of a job), `store` (its folder),
+then `resizing`,
+`supervisor` (the process that owns one job) and `programs` (jobs of programs that know nothing of us).
+
+    from apples import RunSpec, jobs
+
+    job = jobs.submit(RunSpec("hosts.toml", "template.toml", "user.toml"))
+    jobs.resize(job.id, {"ada": 1, "bob": 0.5})
+    print(jobs.wait(job.id).measured_seconds)
+"""
+
+from apples.jobs.records import JobStatus, ResizeResult, RunRecord
+from apples.jobs.service import (
+    cancel,
+    list_jobs,
+    log,
+    migrate,
+    rebalance,
+    resize,
+    run_program,
+    status,
+    submit,
+    wait,
+)
+from apples.jobs.spec import JobSpec, ProgramSpec
+
+__all__ = [
+    "JobSpec",
+    "JobStatus",
+    "ProgramSpec",
+    "ResizeResult",
+    "RunRecord",
+    "cancel",
+    "list_jobs",
+    "log",
+    "migrate",
+    "rebalance",
+    "resize",
+    "run_program",
+    "status",
+    "submit",
+    "wait",
+]

@@ -10,9 +10,9 @@ from commands import EXAMPLE, command, files
 from apples import Coordinator, RecordingActuator
 from apples.agent.information import load_information
 from apples.agent.launching import launch_plan
+from apples.agent.session.planning import decide
+from apples.agent.session.running import PreparedRun
 from apples.agent.verification import Reference, sequential
-from apples.cli.plan import decide
-from apples.cli.run import carry_out
 from apples.launch.actuator import Execution, Outcome
 from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
@@ -131,8 +131,8 @@ def prepared(blueprint, late=1.0):
     )
     sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
     coordinator = Coordinator(information.under(sky), Instant(late))
-    plan, refusal = decide("x", blueprint, coordinator)
-    assert refusal is None
+    plan = decide("x", blueprint, coordinator)
+    assert plan.refusal is None
     return plan, coordinator
 
 
@@ -142,34 +142,35 @@ def learned():
 
 def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
     reference = Reference(20, "a" * 64)
-    carry_out(*prepared(minimum_execution_time), verify=True, learn=False, reference=reference)
+    PreparedRun(*prepared(minimum_execution_time), learn=False).execute(reference=reference)
     assert learned() == []
-    carry_out(*prepared(compile_time), verify=True, learn=True, reference=reference)
+    PreparedRun(*prepared(compile_time)).execute(reference=reference)
     assert len(learned()) == 1
 
 
 def test_a_compile_time_plan_is_started_under_this_moments_weather():
     plan, coordinator = prepared(compile_time)
-    carry_out(plan, coordinator, verify=False, learn=False)
+    PreparedRun(plan, coordinator, verify=False, learn=False).execute()
     schedule = coordinator.deliberation.chosen.schedule
     assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
     assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
 
 
-def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, monkeypatch, capsys):
+def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     plan, coordinator = prepared(minimum_execution_time)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    document = carry_out(plan, coordinator, verify=False, learn=True)
-    assert document["execution"]["iterations"] == 20
-    assert "nothing was learned from this run" in capsys.readouterr().err
+    said = []
+    result = PreparedRun(plan, coordinator, verify=False).execute(talk=said.append)
+    assert result.outcome.iterations == 20
+    assert "nothing was learned from this run" in said[0]
 
 
 def test_a_different_digest_is_not_verified():
     plan, coordinator = prepared(minimum_execution_time)
     other = Reference(20, "b" * 64)
-    document = carry_out(plan, coordinator, verify=True, learn=False, reference=other)
-    assert document["verified"] is False
+    result = PreparedRun(plan, coordinator, learn=False).execute(reference=other)
+    assert result.verified is False
 
 
 @pytest.fixture

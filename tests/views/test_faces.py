@@ -15,13 +15,12 @@ from apples.agent.explanation import remedy, thresholds
 from apples.agent.learning import check
 from apples.agent.models import Learned
 from apples.agent.overlap import Overlap
-from apples.cli.plan import equal
+from apples.agent.session.planning import equal_strips_of
+from apples.agent.session.results import explained, plan_document, refused_document, run_document
 from apples.launch.actuator import HostTimes, Outcome
 from apples.views.demo_document import METHODS, demo_document
 from apples.views.demo_text import demo_text
-from apples.views.plan_document import explained, plan_document
 from apples.views.plan_text import explained_text, plan_text
-from apples.views.run_document import refused_document, run_document
 from apples.views.run_text import run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
@@ -120,7 +119,9 @@ def test_every_number_of_the_plans_long_face_is_in_the_json():
         if document["chosen"] is None:
             continue
         changes = thresholds(coordinator, minimum_execution_time)
-        document = explained(document, coordinator.deliberation, changes, equal(coordinator))
+        document = explained(
+            document, coordinator.deliberation, changes, equal_strips_of(coordinator)
+        )
         assert missing(explained_text(document, ""), document) == []
 
 
@@ -215,5 +216,5 @@ def test_four_hosts_are_explained_on_40_lines():
     links = symmetric({("local", "local"): Link(1e-5, 1e9), ("local", "s"): Link(0.02, 1e7)})
     coordinator, document = decided(pool(hosts, links))
     changes = thresholds(coordinator, minimum_execution_time)
-    document = explained(document, coordinator.deliberation, changes, equal(coordinator))
+    document = explained(document, coordinator.deliberation, changes, equal_strips_of(coordinator))
     assert len(explained_text(document, "apples run").splitlines()) <= 40

@@ -1,6 +1,6 @@
-"""The supervisor of one detached job: plans, starts, listens, verifies, and keeps the job's record.
+"""The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
 
-Started by ``apples run --detach`` as ``python -m apples.cli.supervise FOLDER FD`` in a session of its own. Over
+Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD`` in a session of its own. Over
 the descriptor it says one JSON line, when the job runs or why it does not; then it owns the job until its
 end. If it is killed, the run's watchdog ends every process, and the record says so to whoever reads it next.
 """
@@ -14,29 +14,20 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apples.agent.coordinator import Coordinator
-from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.monitoring import Watched
 from apples.agent.rescheduling import Tended
-from apples.cli import deciding, unmodified
-from apples.cli.actuating import (
-    actuator_of,
-    malleable_of,
-    others_of,
-    remembering,
-    weather_of,
-)
-from apples.cli.choosing import choose
-from apples.cli.job_face import placed
-from apples.cli.program import say
-from apples.cli.run import carry_out, same, starting
+from apples.agent.session.running import prepare
+from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError
+from apples.jobs import programs
+from apples.jobs.records import position_record
+from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob
-from apples.launch.actuator import Actuator, Execution, Outcome, Progress
+from apples.launch.actuator import Execution, Progress
+from apples.launch.talk import to_stderr
 
 WRITE_SECONDS = 0.2
 """How often, at most, the record is written while the job runs."""
@@ -78,80 +69,43 @@ class Supervisor:
         return self._over("finished", "", 0)
 
     def _carried_out(self) -> Record:
-        order = self.job.order()
-        os.chdir(order["directory"])
-        if "program" in order:
-            return self._program(order)
-        through = order["actuator"]
-        others, sky = partial(others_of, through), weather_of(through, order["weather"])
-        information = deciding.information_of(
-            Path(order["hosts"]), Path(order["template"]), Path(order["user"]),
-            order["settings"], sky, order["model"], others,
-        )  # fmt: skip
-        information = information if sky == order["weather"] else remembering(information)
-        name, method = deciding.blueprint_of(order["blueprint"], information)
-        moving = partial(
-            malleable_of, through, self._output(order), information, f"--blueprint {name}"
-        )
-        choice = choose(
-            name, method, information, self._actuator(order, information), moving,
-            planner=order["planner"], distance=order["distance"],
-        )  # fmt: skip
-        chosen = choice.plan["chosen"]
-        self._note(
-            hosts=chosen["hosts"], rows=chosen["rows"], name=information.template.name,
-            iterations=information.application.iterations, malleable=information.template.malleable,
-        )  # fmt: skip
-        fresh = partial(at_a_glance, others=others) if sky == "live" else same
-        if choice.starter.queues:
-            self._told({})  # it may be in the queue for days
-        return carry_out(
-            choice.plan,
-            starting(choice, fresh),
-            verify=order["verify"],
-            learn=order["weather"] != "static",
-            watch=self._watch,
-        )
+        """Run what the job's specification asks for; return the ``apples.run/1`` document."""
+        spec = read(self.job.order())
+        os.chdir(spec.directory)
+        return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
-    def _program(self, order: Record) -> Record:
+    def _application(self, spec: JobSpec) -> Record:
+        job = JobFiles(self.job.id, self.job.folder, self.job.commits)
+        prepared = prepare(spec.run, job=job, talk=to_stderr)
+        plan, template = prepared.plan, prepared.coordinator.information.template
+        rows = plan.rows  # raises where there is no plan
+        self._note(
+            hosts=list(rows), rows=list(rows.values()), name=template.name,
+            iterations=plan.information.application.iterations, malleable=template.malleable,
+        )  # fmt: skip
+        if prepared.coordinator.actuator.queues:
+            self._told({})  # it may be in the queue for days
+        return prepared.execute(talk=to_stderr, follow=self._follow).document()
+
+    def _program(self, spec: ProgramSpec) -> Record:
         """Run a program that knows nothing of us; what it writes it writes to files of its own."""
-        name = Path(order["program"][0]).name
-        self._note(hosts=[order["on"]], rows=[0], name=name, iterations=1, malleable=True)
-        execution = unmodified.started(order, self.job)
-        outcome = self._follow(execution, execution.monitor())
+        name = Path(spec.program[0]).name
+        self._note(hosts=[spec.on], rows=[0], name=name, iterations=1, malleable=True)
+        execution = programs.start(spec, self.job, to_stderr)
+        try:
+            self._follow(execution, execution.monitor())
+            outcome = execution.outcome()
+        except BaseException:
+            execution.cancel()
+            raise
         if outcome is None:
             raise ApplicationError("the program said nothing of its end")
         self.record["hosts"] = [times.host for times in outcome.hosts]
-        return unmodified.result_of(order, outcome)
-
-    def _actuator(self, order: Record, information: InformationPool) -> Actuator:
-        output, through = self._output(order), order["actuator"]
-        rigid = actuator_of(through, output, order["slurm"])
-        if rigid.queues or not information.template.malleable:
-            return rigid
-        return malleable_of(
-            through,
-            output,
-            information,
-            "--detach",
-            talk=say,
-            folder=self.job.folder,
-            job=self.job.id,
-            commits=self.job.commits,
-            commit_seconds=order["commit_seconds"],
-            warm=order["warm"],
-            engine=order["engine"],
-        )
-
-    def _output(self, order: Record) -> Path | None:
-        return Path(order["output"]) if order["output"] else None
+        return programs.program_document(spec, outcome)
 
     # ------------------------------------------------------------------------ watching
-    def _watch(self, coordinator: Coordinator, execution: Execution, _name: str) -> Outcome | None:
-        return self._follow(execution, coordinator.monitor(execution))
-
-    def _follow(self, execution: Execution, progressing: Iterable[Progress]) -> Outcome | None:
-        """Keep the record while the job runs; end it when asked to."""
+    def _follow(self, execution: Execution, progressing: Iterable[Progress]) -> None:
+        """Keep the record while the job runs, to its end."""
         try:
             self._note(state="running")
             self._told({})
@@ -160,12 +114,10 @@ class Supervisor:
             outcome = execution.outcome()
             if outcome is not None:
                 self.record["iteration"] = outcome.iterations
-        except BaseException:
-            for number in ENDING:  # once is enough
+        except BaseException:  # whoever called ends the run: one request to end is enough
+            for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
-            execution.cancel()
             raise
-        return outcome
 
     def _progress(self, execution: Execution, progress: Progress) -> None:
         now = time.monotonic()
@@ -183,7 +135,7 @@ class Supervisor:
         if not (execution.movable and self.job.announce.exists()):
             return
         with suppress(ApplesError):
-            news = placed(execution.position(ANSWER_SECONDS))
+            news = position_record(execution.position(ANSWER_SECONDS))
             if news["epoch"] != self.record["epoch"]:
                 self._watched.moved()
             self.record.update(news)
@@ -207,7 +159,7 @@ class Supervisor:
     def _over(self, state: str, reason: str, code: int) -> int:
         self._note(state=state, reason=reason, exit_code=code, ended=time.time())
         if reason:
-            say(f"apples: {reason}")
+            to_stderr(f"apples: {reason}")
         self._told({"error": reason or state, "code": code} if code else {})
         return code
 

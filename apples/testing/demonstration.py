@@ -1,29 +1,108 @@
-"""The demo's world: four unequal hosts made of this machine, written down as a user would.
+"""The paper's comparison on this machine: several methods run back to back on four unequal hosts.
 
-Unequal in three ways, without root: the CPUs are shared by two hosts where there are few, a competing
-load sits on some of them, and two hosts only have the plain numpy implementation.
+The hosts are this machine, written down as a user would. They are unequal in three ways, without root: the CPUs
+are shared by two hosts where there are few, a competing load sits on some of them, and two hosts only have the
+plain numpy implementation. Only public verbs are used (calibrate, plan, run), on files like a user's own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 import psutil
 
 import hat
-from apples.agent.information import InformationPool, load_information
+from apples.agent.calibration import calibrate_hosts, calibration_rows
+from apples.agent.information import InformationPool, load_information, under_live_weather
 from apples.agent.model import SpeedFunction
+from apples.agent.session.results import PlanResult, RunResult
+from apples.agent.session.running import prepare
+from apples.agent.session.spec import RunSpec
+from apples.agent.verification import Reference, sequential
+from apples.launch.actuators.local import LocalActuator
 from apples.launch.sample import example_folder
+from apples.testing.contention import contention
+from apples.units import duration
 
+Talk = Callable[[str], None]
+
+LOOP_SECONDS = 1.1
+"""Every measured loop lasts at least about so long."""
+LESSON_ITERATIONS = 30
+QUICKEST = 0.65
+"""What the quickest method takes of the time of all hosts together, on two CPUs; less on more."""
 HOSTS = ("ada", "bob", "eve", "fay")
 PLAIN = {"bob": "numpy", "fay": "numpy"}
 LARGEST_GRID, SMALLEST_GRID = 5000, 1000
 MEMORY_SHARE = 0.25
 """The grid's two arrays take no more than this share of the free memory."""
+
+
+def compare(
+    methods: Sequence[str], repeat: int, grid: int, talk: Talk
+) -> list[RunResult | PlanResult]:
+    """Run each method `repeat` times, interleaved, so that all see the same conditions on average.
+
+    Returns
+    -------
+    The runs; of a method that found no plan, the plan with its refusal.
+    """
+    with tempfile.TemporaryDirectory(prefix="apples-demo-") as folder, own_state(folder):
+        world = DemoWorld.on_this_machine(Path(folder), grid)
+        talk(f"four hosts on this machine: {world.summary()}")
+        talk("calibrating the kernels")
+        information = world.load(1)
+        found = calibrate_hosts(information, calibration_rows(information), talk)
+        world = world.calibrated(found)
+        with contention(world.loads):
+            return _runs(world, methods, repeat, talk)
+
+
+def _runs(
+    world: DemoWorld, methods: Sequence[str], repeat: int, talk: Talk
+) -> list[RunResult | PlanResult]:
+    talk("one run to learn from, not counted")
+    lesson = _run(world.load(LESSON_ITERATIONS), "all_resources", None)
+    seconds = LOOP_SECONDS / 10
+    if isinstance(lesson, RunResult):
+        seconds = lesson.outcome.iteration_seconds
+    iterations = max(10, ceil(LOOP_SECONDS / (QUICKEST * seconds)))
+    talk(f"jacobi2d: {world.grid} x {world.grid}, {iterations} iterations a run")
+    information = world.load(iterations)
+    reference = sequential(information)
+    runs = []
+    for k in range(repeat):
+        for method in methods:
+            run = _run(information, method, reference)
+            runs.append(run)
+            talk(f"  {k + 1}/{repeat} {method:24} {_line(run)}")
+    return runs
+
+
+def _run(
+    information: InformationPool, method: str, reference: Reference | None
+) -> RunResult | PlanResult:
+    """Run a method under this moment's weather."""
+    spec = RunSpec(blueprint=method, verify=reference is not None)
+    prepared = prepare(spec, under_live_weather(information), actuator=LocalActuator(), look=False)
+    if prepared.plan.refusal is not None:
+        return prepared.plan
+    return prepared.execute(reference=reference)
+
+
+def _line(run: RunResult | PlanResult) -> str:
+    if isinstance(run, PlanResult):
+        rejections = run.decisions.rejections
+        return f"no plan: {rejections[0].reason if rejections else ''}"
+    predicted = duration(run.plan.estimate.iteration_seconds)
+    measured = duration(run.outcome.iteration_seconds)
+    return f"{measured} an iteration, predicted {predicted} ({run.check.off:+.0%})"
 
 
 @dataclass(frozen=True)
@@ -66,7 +145,7 @@ class DemoWorld:
         files = (self.folder / name for name in ("hosts.toml", "template.toml", "user.toml"))
         return load_information(*files, settings={"grid": self.grid, "iterations": iterations})
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return the hosts in one line."""
         parts = []
         for name, cpu in zip(HOSTS, self.cpus, strict=True):

@@ -1,0 +1,84 @@
+"""Calibration: the application's own kernel measured at several strip sizes on each host, and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from apples.agent.information import InformationPool, elsewhere, needs_of
+from apples.agent.launching import calibration_plan
+from apples.agent.model import SpeedFunction
+from apples.agent.models import store_speeds
+from apples.errors import ApplesError
+from apples.launch.calibrate import calibrate as measure
+from apples.launch.remote.preflight import preflight
+from apples.launch.seating import seat_alone
+from apples.launch.ssh import Seat
+from apples.resources import Host
+
+SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
+"""Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
+
+Speeds = dict[str, SpeedFunction]
+Talk = Callable[[str], None]
+
+
+def looked_at(information: InformationPool) -> InformationPool:
+    """Return what is known after looking at the other machines of the list."""
+    others = elsewhere(information.hosts)
+    if not others:
+        return information
+    return information.knowing(preflight(others, information.hosts, needs_of(information)))
+
+
+def calibrate_hosts(
+    information: InformationPool, rows: Sequence[int], talk: Talk = lambda _: None
+) -> dict[str, Speeds]:
+    """Measure every other machine, and this one for each set of CPUs; store and return the speed functions."""
+    template = information.template
+    measured: dict[str | tuple[int, ...], Speeds] = {}
+    found: dict[str, Speeds] = {}
+    for host in information.hosts:
+        if reason := information.unfit(host):
+            talk(f"warning: {host.name} cannot be used: {reason}")
+            continue
+        which = host.name if host.name in information.looked_at else host.cpus
+        if which not in measured:
+            measured[which] = _speeds(host, information, rows, talk)
+        found[host.name] = measured[which]
+        store_speeds(template.name, template.version, host.identity, found[host.name])
+    return found
+
+
+def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk: Talk) -> Speeds:
+    speeds: Speeds = {}
+    for one in information.template.implementations:
+        if not (one.runs_on(host.platform) and information.offers(host.name, one)):
+            continue
+        try:
+            program = information.program(one.name)
+            parameters = information.application.parameters
+            seat = _seat(host, one.name, information)
+            points = measure(host, program, one.name, parameters, rows, seat=seat)
+        except ApplesError as error:
+            talk(f"warning: {one.name} on {host.name}: {error}")
+            continue
+        speeds[one.name] = SpeedFunction.measured(
+            [(p.rows, p.seconds_per_point, p.error) for p in points],
+            information.application.columns,
+        )
+    return speeds
+
+
+def _seat(host: Host, implementation: str, information: InformationPool) -> Seat | None:
+    """Return where one process on another machine runs; None where the host is this machine."""
+    if host.name not in information.looked_at:
+        return None
+    plan = calibration_plan(replace(host, slots=1), implementation, information)
+    return seat_alone(plan)
+
+
+def calibration_rows(information: InformationPool) -> list[int]:
+    """Return the strip sizes to measure when nobody names any."""
+    total = information.application.rows
+    return sorted({max(1, round(total * share)) for share in SHARES})

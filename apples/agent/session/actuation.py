@@ -1,0 +1,86 @@
+"""Which actuator starts a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from apples.agent.conditions import listed
+from apples.agent.information import InformationPool, elsewhere
+from apples.agent.models import recall
+from apples.errors import UsageError
+from apples.launch.actuator import Actuator
+from apples.launch.actuators import actuator_class
+from apples.launch.actuators.local import LocalActuator
+from apples.launch.actuators.malleable import MalleableActuator
+from apples.resources import read_host_list
+
+
+def actuator_name(asked: str | None, hosts: str | Path) -> str:
+    """Return the actuator to use: the one asked for, or local where that is all it can be.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or hosts are other machines and none was asked for.
+    """
+    if asked is not None:
+        actuator_class(asked)
+        return asked
+    others = elsewhere(read_host_list(hosts))
+    if others:
+        names = listed(host.name for host in others)
+        raise UsageError(
+            f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
+            "say --actuator ssh or slurm (or --actuator local to play them on this one)"
+        )
+    return LocalActuator.name
+
+
+def actuator_of(
+    name: str, output: Path | None, options: Mapping[str, str] | None = None
+) -> Actuator:
+    """Return the actuator of that name."""
+    kind = actuator_class(name)
+    if options and not kind.takes_options:
+        first = next(f"{option}={value}" for option, value in options.items())
+        raise UsageError(f"--slurm {first}: is for --actuator slurm")
+    if output is not None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror}") from None
+    return kind.create(output, save=output is not None, options=options or {})
+
+
+def malleable_of(
+    through: Actuator, output: Path | None, information: InformationPool, option: str, **job: Any
+) -> MalleableActuator:
+    """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches.
+
+    Parameters
+    ----------
+    option
+        What makes it move, for messages.
+    job
+        As `MalleableActuator` takes it.
+
+    Raises
+    ------
+    UsageError
+        The template is of no malleable program, or that actuator cannot move a job.
+    """
+    if not information.template.malleable:
+        raise UsageError(
+            f"{option}: moves the application while it runs, and the template of "
+            f"{information.template.name} does not say 'malleable = true'"
+        )
+    return MalleableActuator(output, save=output is not None, through=through, **job)
+
+
+def with_learned(information: InformationPool) -> InformationPool:
+    """Return the pool with the calibrations and what past runs taught."""
+    template = information.template
+    return replace(information, learned=recall(template.name, template.version))

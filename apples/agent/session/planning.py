@@ -1,0 +1,141 @@
+"""`plan`: from a `PlanSpec`, or a pool that is loaded already, to a decision; nothing is started.
+
+Light on purpose: a plan from static values loads no sensors and no launcher.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+
+from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.explanation import remedy, thresholds
+from apples.agent.information import InformationPool, elsewhere, load_information
+from apples.agent.planners import PLANNERS, equal_strips
+from apples.agent.selector import DISTANCES, ResourceSelector
+from apples.agent.session.results import Explanation, PlanResult
+from apples.agent.session.spec import PlanSpec
+from apples.errors import UsageError
+from apples.launch.actuator import Actuator
+from apples.plugins import resolve
+from apples.resources import Host, HostList
+from apples.schedule import Estimate, NoFeasiblePlanError
+
+DEFAULT_BLUEPRINT = "minimum_execution_time"
+
+Talk = Callable[[str], None]
+Others = Callable[[HostList], Sequence[Host]]
+
+
+def unheard(_: str) -> None:
+    """Take a line of talk that nobody wants to hear."""
+
+
+def plan(
+    spec: PlanSpec,
+    information: InformationPool | None = None,
+    *,
+    explain: bool = False,
+    talk: Talk = unheard,
+) -> PlanResult:
+    """Return what the blueprint decides; nothing is started.
+
+    Parameters
+    ----------
+    information
+        The loaded pool, in place of the specification's files, settings, weather and model.
+    explain
+        Whether the result carries the whole argument: when the answer changes, and what equal strips would take.
+
+    Raises
+    ------
+    hat.DocumentError
+        What is wrong in the files, with file, line and field.
+    UsageError
+        An unknown name. That there is no plan is no error: the result's `refusal` says why.
+    """
+    information = information or load(spec, talk=talk)
+    name, blueprint = blueprint_of(spec, information)
+    coordinator = coordinator_of(spec, information, None)
+    return decide(name, blueprint, coordinator, explain=explain)
+
+
+def load(
+    spec: PlanSpec, weather: str = "", others: Others = elsewhere, talk: Talk = unheard
+) -> InformationPool:
+    """Return the information pool of a specification's files, under its weather or the one given."""
+    return load_information(
+        spec.hosts,
+        spec.template,
+        spec.user,
+        settings=spec.settings,
+        weather=weather or spec.weather,
+        model=spec.model,
+        others=others,
+        talk=talk,
+    )
+
+
+def blueprint_of(spec: PlanSpec, information: InformationPool) -> tuple[str, Blueprint]:
+    """Return the blueprint asked for, else the user's preference, else the default; with its name."""
+    if callable(spec.blueprint):
+        return getattr(spec.blueprint, "__name__", "blueprint"), spec.blueprint
+    chosen = spec.blueprint or information.specifications.preferences.blueprint
+    chosen = chosen or DEFAULT_BLUEPRINT
+    package = importlib.import_module("blueprints")
+    known: Mapping[str, Blueprint] = {each: getattr(package, each) for each in package.__all__}
+    return chosen, resolve(chosen, known, "blueprint")
+
+
+def coordinator_of(
+    spec: PlanSpec,
+    information: InformationPool,
+    actuator: Actuator | None,
+    fresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+) -> Coordinator:
+    """Return a coordinator with the planner and distance asked for, else the user's preferences."""
+    preferences = information.specifications.preferences
+    planner = spec.planner or preferences.planner or "time_balancing"
+    distance = spec.distance or preferences.distance or "communication"
+    return Coordinator(
+        information,
+        actuator,
+        selector=ResourceSelector(
+            distance if callable(distance) else resolve(distance, DISTANCES, "distance")
+        ),
+        planner=planner if callable(planner) else resolve(planner, PLANNERS, "planner"),
+        fresh=fresh,
+    )
+
+
+def decide(
+    name: str, blueprint: Blueprint, coordinator: Coordinator, *, explain: bool = False
+) -> PlanResult:
+    """Run a blueprint under an actuator that starts nothing, and return what it decided."""
+    refusal, explanation = None, None
+    try:
+        coordinator.deliberate(blueprint)
+    except NoFeasiblePlanError as error:
+        advice = remedy(coordinator.information, coordinator.deliberation)
+        refusal = NoFeasiblePlanError(error.rejections, advice)
+    else:
+        if coordinator.deliberation.chosen is None:
+            raise UsageError(f"blueprint '{name}' ended without asking for the best candidate")
+        if explain:
+            explanation = Explanation(
+                tuple(thresholds(coordinator, blueprint)), equal_strips_of(coordinator)
+            )
+    record = coordinator.deliberation
+    return PlanResult(name, record, coordinator.information, refusal, explanation)
+
+
+def equal_strips_of(coordinator: Coordinator) -> Estimate | None:
+    """Return what equal strips on the chosen hosts would take."""
+    record = coordinator.deliberation
+    if record.chosen is None or record.information is None:
+        return None
+    resources = record.chosen.schedule.resources
+    if len(resources) > record.information.application.rows:
+        return None
+    schedule = equal_strips(resources, record.information)
+    return coordinator.estimator.estimate(schedule, record.information)

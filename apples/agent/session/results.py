@@ -1,0 +1,389 @@
+"""`PlanResult` and `RunResult`: what a session hands back, and the JSON form it is stored and printed in.
+
+``apples.plan/1`` and ``apples.run/1`` hold every number that a text or a page about a plan or a run shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from apples.agent.conditions import error_of
+from apples.agent.deliberation import Deliberation
+from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
+from apples.agent.information import InformationPool
+from apples.agent.learning import HostCheck, PredictionCheck
+from apples.agent.rescheduling import Redistribution
+from apples.launch.actuator import Command, Outcome
+from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
+
+Document = dict[str, Any]
+
+PLAN_SCHEMA, RUN_SCHEMA = "apples.plan/1", "apples.run/1"
+MOST_REJECTED = 100
+MOST_SETS = 40
+MOST_ASSUMED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The whole argument for a plan.
+
+    Attributes
+    ----------
+    thresholds
+        By how much a CPU share, a speed or a latency has to change for another set of hosts to be better.
+    equal_strips
+        What equal strips on the chosen hosts would take; None where there are fewer rows than hosts.
+    """
+
+    thresholds: tuple[Threshold, ...]
+    equal_strips: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """What a blueprint decided.
+
+    Attributes
+    ----------
+    blueprint
+        Its name.
+    decisions
+        Everything it considered, with the chosen `Estimate`.
+    information
+        The pool of the decision: hosts, weather, models.
+    refusal
+        Why there is no plan; None where there is one.
+    explanation
+        Where it was asked for.
+    """
+
+    blueprint: str
+    decisions: Deliberation
+    information: InformationPool
+    refusal: NoFeasiblePlanError | None = None
+    explanation: Explanation | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """Return the chosen schedule with its predicted performance.
+
+        Raises
+        ------
+        NoFeasiblePlanError
+            There is no plan.
+        """
+        if self.decisions.chosen is None:
+            raise self.refusal or NoFeasiblePlanError(tuple(self.decisions.rejections))
+        return self.decisions.chosen
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Return the rows of each chosen host, in strip order."""
+        return {a.host.name: int(a.rows) for a in self.estimate.schedule.allocations}
+
+    def document(self) -> Document:
+        """Return the plan as ``apples.plan/1``; ``chosen`` is null where there is no plan."""
+        document = plan_document(self.blueprint, self.decisions, self.information)
+        if self.refusal is not None:
+            document["remedy"] = self.refusal.remedy
+        if self.explanation is not None:
+            argument = self.explanation
+            document = explained(
+                document, self.decisions, argument.thresholds, argument.equal_strips
+            )
+        return document
+
+    def refused_document(self) -> Document:
+        """Return the ``apples.run/1`` document of a run that did not take place: there is no plan."""
+        plan = self.document()
+        return refused_document(plan, plan["rejected"][0]["reason"] if plan["rejected"] else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did, beside what it was predicted to do.
+
+    Attributes
+    ----------
+    plan
+        The decision, frozen before the launch.
+    outcome
+        What the program reported: iterations, seconds, the times of each host, the digest of its result.
+    check
+        The prediction held against it, in all and host by host.
+    verified
+        Whether the result equals the sequential run's; None where nobody asked.
+    moved, rescheduling
+        Whether it ended on other hosts or rows than it began on, and every move that was weighed.
+    """
+
+    plan: PlanResult
+    outcome: Outcome
+    check: PredictionCheck
+    verified: bool | None = None
+    moved: bool = False
+    rescheduling: tuple[Redistribution, ...] = ()
+
+    def document(self) -> Document:
+        """Return the run as ``apples.run/1``."""
+        plan = self.plan
+        document = run_document(
+            plan.document(), plan.estimate, self.outcome, self.check, self.verified
+        )
+        document["execution"]["moved"] = self.moved
+        document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
+        return document
+
+
+def plan_document(blueprint: str, record: Deliberation, information: InformationPool) -> Document:
+    """Return the document of a decision; ``chosen`` is null where there is no plan."""
+    decided = record.information or information
+    application = information.application
+    return {
+        "schema": PLAN_SCHEMA,
+        "blueprint": blueprint,
+        "application": {
+            "name": application.name,
+            "version": information.template.version,
+            "parameters": dict(application.parameters),
+            "rows": application.rows,
+            "columns": application.columns,
+            "iterations": application.iterations,
+        },
+        "chosen": _chosen(record.chosen, decided) if record.chosen else None,
+        "next_best": _next_best(record),
+        "hosts": len(record.usable),
+        "considered": record.considered,
+        "feasible": len(record.estimates),
+        "left_out": [_left_out(reason) for reason in left_out(record)],
+        "rejected": [_rejected(r) for r in record.rejections[:MOST_REJECTED]],
+        "rejected_total": record.rejected,
+        "assumed": [*decided.assumptions(record.usable)][:MOST_ASSUMED],
+        "weather": {
+            "kind": "measured" if decided.conditions.weather.cpu else "static",
+            "time": decided.conditions.weather.time,
+            "over": decided.conditions.over,
+            "source": decided.conditions.source,
+        },
+        "risk": information.specifications.preferences.risk,
+        "coverage": decided.learned.coverage,
+    }
+
+
+def explained(
+    document: Document, record: Deliberation, changes: Iterable[Threshold], equal: Estimate | None
+) -> Document:
+    """Return the document with the whole argument: sets compared, when the answer changes, its base."""
+    chosen = record.chosen
+    if chosen is None or record.information is None:
+        return document
+    now = chosen.iteration_seconds
+    ranked = sorted(record.estimates, key=lambda e: (e.value, len(e.hosts)))
+    return {
+        **document,
+        "sets": [
+            {
+                "hosts": list(e.names),
+                "iteration_seconds": e.iteration_seconds,
+                "ratio": e.iteration_seconds / now,
+            }
+            for e in ranked[:MOST_SETS]
+        ],
+        "changes": [_change(change) for change in changes],
+        "changes_within": SLOWEST,
+        "equal_strips": {
+            "iteration_seconds": equal.iteration_seconds,
+            "ratio": equal.iteration_seconds / now,
+        }
+        if equal
+        else None,
+        "rests_on": _rests_on(chosen, record.information),
+    }
+
+
+def _chosen(estimate: Estimate, information: InformationPool) -> Document:
+    low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
+    return {
+        "hosts": list(estimate.names),
+        "rows": [int(r) for r in estimate.schedule.rows],
+        "iteration_seconds": estimate.iteration_seconds,
+        "execution_seconds": estimate.execution_seconds,
+        "wait_seconds": estimate.wait_seconds,
+        "interval": [low, high],
+        "iteration_interval": [low / estimate.iterations, high / estimate.iterations],
+        "cost": estimate.cost,
+        "speedup": estimate.speedup,
+        "planner": estimate.schedule.planner,
+        "strips": [_strip(host, information) for host in estimate.hosts],
+    }
+
+
+def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
+    cpu = information.conditions.cpu(estimate.host)
+    return {
+        "host": estimate.host.name,
+        "site": estimate.host.site,
+        "rows": int(estimate.rows),
+        "implementation": estimate.implementation,
+        "compute_seconds": estimate.compute_seconds,
+        "communicate_seconds": estimate.communicate_seconds,
+        "seconds": estimate.seconds,
+        "cpu": cpu.value,
+        "cpu_error": error_of(cpu),
+        "cpu_method": cpu.method,
+        "cpu_samples": cpu.samples,
+        "memory": estimate.memory,
+        "free_memory": estimate.free_memory,
+    }
+
+
+def _next_best(record: Deliberation) -> Document | None:
+    chosen = record.chosen
+    if chosen is None:
+        return None
+    others = [e for e in record.estimates if set(e.names) != set(chosen.names)]
+    if not others:
+        return None
+    best = min(others, key=lambda e: e.value)
+    return {
+        "hosts": list(best.names),
+        "iteration_seconds": best.iteration_seconds,
+        "ratio": best.iteration_seconds / chosen.iteration_seconds,
+    }
+
+
+def _left_out(reason: LeftOut) -> Document:
+    return {"host": reason.host, "reason": reason.reason, "figures": list(reason.figures)}
+
+
+def _rejected(rejection: Rejection) -> Document:
+    return {
+        "hosts": list(rejection.hosts[:MOST_REJECTED]),
+        "reason": rejection.reason,
+        "filter": rejection.filter,
+        "figures": list(rejection.figures),
+    }
+
+
+def _change(change: Threshold) -> Document:
+    return {
+        "host": change.host,
+        "quantity": change.quantity,
+        "now": change.now,
+        "error": change.error,
+        "at": change.at,
+        "answer": list(change.answer),
+        "errors_away": change.errors_away,
+        "advice": change.advice,
+    }
+
+
+def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
+    hosts = chosen.schedule.resources
+    links = []
+    for a, b in pairwise(hosts):
+        link = information.conditions.link(a, b)
+        links.append(
+            {
+                "between": [a.name, b.name],
+                "latency": link.link.latency,
+                "bandwidth": link.link.bandwidth,
+                "method": link.method,
+                "assumed": link.link.assumed,
+            }
+        )
+    overlap, longest = information.learned.overlap, information.model.longest_border(hosts)
+    return {
+        "links": links,
+        "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
+        "overlap_up_to": overlap.up_to,
+        "drag": information.learned.drag,
+        "company": information.learned.company_of(hosts) if len(hosts) > 1 else {},
+    }
+
+
+def run_document(
+    plan: Document,
+    estimate: Estimate,
+    outcome: Outcome,
+    result: PredictionCheck,
+    verified: bool | None,
+) -> Document:
+    """Return the document of a finished run; `verified` is None when nobody asked."""
+    low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
+    return {
+        "schema": RUN_SCHEMA,
+        "plan": plan,
+        "execution": {
+            "iterations": outcome.iterations,
+            "predicted_seconds": estimate.execution_seconds,
+            "interval": [low, high],
+            "measured_seconds": outcome.seconds,
+            "iteration_seconds": outcome.iteration_seconds,
+            "predicted_iteration_seconds": estimate.iteration_seconds,
+            "off": result.off,
+            "inside": result.inside,
+            "startup_seconds": outcome.startup_seconds,
+            "residual": outcome.residual,
+            "files": list(outcome.files),
+            "hosts": [_host(one, outcome.iterations) for one in result.hosts],
+        },
+        "verified": verified,
+        "result_sha256": outcome.sha256,
+    }
+
+
+def _host(one: HostCheck, iterations: int) -> Document:
+    """Return one host's figures: totals over the loop, then what one iteration took and was predicted to."""
+    processor = None if one.processor is None else one.processor * iterations
+    busy = processor is not None and one.measured_compute > 0
+    planned = one.predicted_compute
+    return {
+        "host": one.host,
+        "rows": one.rows,
+        "compute_seconds": one.measured_compute * iterations,
+        "communicate_seconds": one.measured_communicate * iterations,
+        "wait_seconds": None if one.wait is None else one.wait * iterations,
+        "processor_seconds": processor,
+        "cpu_got": min(1.0, one.processor / one.measured_compute)
+        if busy and one.processor
+        else None,
+        "off": one.measured_compute / planned - 1.0 if planned > 0 else None,
+        "predicted_compute_per_iteration": planned,
+        "compute_per_iteration": one.measured_compute,
+        "predicted_communicate_per_iteration": one.predicted_communicate,
+        "communicate_per_iteration": one.measured_communicate,
+        "wait_per_iteration": one.wait,
+    }
+
+
+def refused_document(plan: Document, reason: str) -> Document:
+    """Return the document of a method that has no plan."""
+    return {
+        "schema": RUN_SCHEMA,
+        "plan": plan,
+        "execution": None,
+        "rejection": reason,
+        "verified": None,
+        "result_sha256": None,
+    }
+
+
+def dry_document(plan: Document, command: Command) -> Document:
+    """Return the document of a run that was not started: what would be."""
+    return {
+        "schema": RUN_SCHEMA,
+        "plan": plan,
+        "execution": None,
+        "command": {
+            "argv": list(command.argv),
+            "environment": dict(command.environment),
+            "files": dict(command.files),
+        },
+        "verified": None,
+        "result_sha256": None,
+    }

@@ -1,0 +1,217 @@
+"""`prepare` and `run`: from a `RunSpec` to a run that is started, followed, verified and learned from.
+
+`prepare` decides for the actuator that is going to start the run; what it returns is executed once. One
+coordinator makes the decision, starts the run, and moves it where its blueprint does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import InformationPool, at_a_glance
+from apples.agent.launching import host_survey, launch_plan
+from apples.agent.learning import check, remember
+from apples.agent.rescheduling import Tended
+from apples.agent.session.actuation import (
+    actuator_name,
+    actuator_of,
+    malleable_of,
+    with_learned,
+)
+from apples.agent.session.planning import Talk, blueprint_of, coordinator_of, decide, load, unheard
+from apples.agent.session.results import PlanResult, RunResult
+from apples.agent.session.spec import JobFiles, RunSpec
+from apples.agent.verification import Reference, sequential
+from apples.errors import ApplicationError
+from apples.launch.actuator import Actuator, Command, Execution, Outcome, Progress
+from apples.launch.actuators import actuator_class
+from apples.launch.actuators.malleable import MalleableActuator
+from apples.launch.actuators.recording import RecordingActuator
+
+Follow = Callable[[Execution, Iterable[Progress]], None]
+"""Is handed what runs and its progress, and must take the progress in to its end."""
+
+
+def unwatched(_: Execution, progress: Iterable[Progress]) -> None:
+    """Take in the progress of a run that nobody watches."""
+    for _one in progress:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that is decided and not started.
+
+    Attributes
+    ----------
+    plan
+        The decision; without a plan there is a `refusal`, and nothing can be executed.
+    coordinator
+        It made the decision, starts the run and may move it.
+    verify, learn
+        As `RunSpec` says.
+    """
+
+    plan: PlanResult
+    coordinator: Coordinator
+    verify: bool = True
+    learn: bool = True
+
+    def command(self) -> Command:
+        """Return what `execute` would start."""
+        coordinator, schedule = self.coordinator, self.plan.estimate.schedule
+        return coordinator.actuator.command(launch_plan(schedule, coordinator.information))
+
+    def execute(
+        self,
+        *,
+        talk: Talk = unheard,
+        follow: Follow = unwatched,
+        reference: Reference | None = None,
+    ) -> RunResult:
+        """Start the run, wait for its end, verify its result, and learn from it.
+
+        Parameters
+        ----------
+        follow
+            Sees the execution and its progress; whatever it raises ends the run.
+        reference
+            What the sequential run gave, where that is known already.
+
+        Raises
+        ------
+        NoFeasiblePlanError
+            There is no plan.
+        LaunchError, ApplicationError, DeadlineError
+            As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
+        """
+        chosen, record, coordinator = self.plan.estimate, self.plan.decisions, self.coordinator
+        execution = coordinator.actuate(chosen)
+        if record.policy is not None:
+            coordinator.tell = lambda decision: talk(decision.explanation)
+            execution = coordinator.tend(execution, record.policy)
+        outcome = _followed(execution, coordinator.monitor(execution), follow)
+        verified = None
+        if self.verify:
+            reference = reference or sequential(coordinator.information)
+            verified = reference.check(outcome.iterations, outcome.sha256)
+            if verified is None:
+                talk("warning: not verified: the program's result has no sha256")
+        result = check(chosen, outcome)
+        decided = record.information
+        # A plan from static values used no model of ours, and a moved run did not happen as it was planned.
+        if (
+            self.learn
+            and decided is not None
+            and decided.learned is coordinator.information.learned
+            and not execution.moved
+        ):
+            try:
+                remember(result, decided)
+            except OSError as error:
+                talk(
+                    f"warning: {error.filename}: {error.strerror}; nothing was learned from this run"
+                )
+        decisions = tuple(execution.decisions) if isinstance(execution, Tended) else ()
+        return RunResult(self.plan, outcome, result, verified, execution.moved, decisions)
+
+
+def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow) -> Outcome:
+    """Return what an execution measured; where it is not waited for to its end, it is ended."""
+    try:
+        follow(execution, progress)
+        outcome = execution.outcome()
+    except BaseException:
+        execution.cancel()
+        raise
+    if outcome is None:
+        raise ApplicationError("the actuator started nothing")
+    return outcome
+
+
+def run(
+    spec: RunSpec,
+    information: InformationPool | None = None,
+    *,
+    talk: Talk = unheard,
+    follow: Follow = unwatched,
+) -> RunResult:
+    """Decide, start, follow to the end, verify and learn; raises what `plan` and `PreparedRun.execute` raise."""
+    return prepare(spec, information, talk=talk).execute(talk=talk, follow=follow)
+
+
+def prepare(
+    spec: RunSpec,
+    information: InformationPool | None = None,
+    *,
+    actuator: Actuator | None = None,
+    job: JobFiles | None = None,
+    look: bool = True,
+    talk: Talk = unheard,
+) -> PreparedRun:
+    """Decide under the eyes of the actuator that is going to start the run; nothing is started.
+
+    Parameters
+    ----------
+    information
+        The loaded pool, in place of the specification's files, settings, weather and model.
+    actuator
+        Starts the run, in place of the one that the specification names.
+    job
+        The files of a supervised job: a malleable application is then started so that it can be resized.
+    look
+        Whether the actuator looks at the hosts.
+
+    Raises
+    ------
+    UsageError
+        An unknown name, or an actuator that these hosts, this template or this blueprint cannot use.
+    """
+    name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
+    kind = type(actuator) if actuator else actuator_class(name)
+    weather = kind.weather(spec.weather)
+    if information is None:
+        information = load(spec, weather, kind.sensed_hosts, talk)
+        information = information if weather == spec.weather else with_learned(information)
+    title, blueprint = blueprint_of(spec, information)
+    rigid = actuator or actuator_of(name, spec.output, spec.slurm)
+    starter = rigid
+    if job is not None and information.template.malleable and not rigid.queues:
+        starter = _malleable(
+            rigid, spec, information, "--detach", talk=talk,
+            folder=job.folder, job=job.id, commits=job.commits,
+        )  # fmt: skip
+    fresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
+    while True:
+        rehearsal = RecordingActuator(starter if look else None)
+        coordinator = coordinator_of(spec, information, rehearsal, fresh)
+        decided = decide(title, blueprint, coordinator)
+        moves = decided.refusal is None and decided.decisions.policy is not None
+        if not moves or isinstance(starter, MalleableActuator):
+            break
+        # The blueprint moves what it started. The actuator for that may find other hosts unfit: decide again.
+        starter = _malleable(rigid, spec, information, f"--blueprint {title}")
+        found = starter.look(host_survey(coordinator.present)) if look else {}
+        if not found:
+            break
+        information = coordinator.present.knowing(found)
+    coordinator.actuator, coordinator.information = starter, coordinator.present
+    return PreparedRun(decided, coordinator, spec.verify, spec.learns)
+
+
+def _malleable(
+    through: Actuator, spec: RunSpec, information: InformationPool, option: str, **job: Any
+) -> MalleableActuator:
+    return malleable_of(
+        through, spec.output, information, option,
+        warm=spec.warm, commit_seconds=spec.commit_seconds, engine=spec.engine, **job,
+    )  # fmt: skip
+
+
+def _unchanged(information: InformationPool) -> InformationPool:
+    """Return the pool as it is: a plan under a given weather has no other."""
+    return information

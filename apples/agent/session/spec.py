@@ -1,0 +1,95 @@
+"""`PlanSpec` and `RunSpec`: what a session is asked to plan or to run.
+
+Standard library only: a job's supervisor, the command line and a list of jobs read these without loading what
+planning needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpec:
+    """One decision: which hosts, and how many rows on each, for one application.
+
+    Attributes
+    ----------
+    hosts, template, user
+        Files: the host list, the application template, the user specifications.
+    settings
+        Parameters of the template to set, such as ``{"grid": 2000}``.
+    blueprint, planner, distance, model
+        A name, ``module:name``, ``file.py:name``, or the callable itself (a model: a name only); None: what
+        the user specifications prefer, else the default.
+    weather
+        ``live``, ``static``, or a recorded weather file.
+    """
+
+    hosts: str | Path = "hosts.toml"
+    template: str | Path = "template.toml"
+    user: str | Path = "user.toml"
+    settings: Mapping[str, str | float] = field(default_factory=dict)
+    blueprint: str | Callable[..., Any] | None = None
+    weather: str = "live"
+    planner: str | Callable[..., Any] | None = None
+    distance: str | Callable[..., Any] | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec(PlanSpec):
+    """One run: a decision, and how it is started, checked and kept.
+
+    Attributes
+    ----------
+    actuator
+        ``local``, ``ssh`` or ``slurm``; None: local, where all hosts are this machine.
+    slurm
+        What the site's Slurm wants to be told, such as ``{"partition": "short"}``.
+    output
+        Folder to keep the result in.
+    verify
+        Whether the result is compared with that of a sequential run.
+    learn
+        Whether the next prediction learns from this run; None: unless the weather is static.
+    warm, commit_seconds, engine
+        Of a job that can be resized: hosts on which a parked group may wait for a growth, the seconds between
+        two committed states (0: none), and how it is resized (``auto``, ``merge`` or ``restart``).
+    """
+
+    actuator: str | None = None
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    output: Path | None = None
+    verify: bool = True
+    learn: bool | None = None
+    warm: tuple[str, ...] = ()
+    commit_seconds: float = 0.0
+    engine: str = "auto"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the next prediction learns from this run; a static plan uses no model that learns."""
+        return self.weather != "static" if self.learn is None else self.learn
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """Where a supervised job keeps what it is controlled by.
+
+    Attributes
+    ----------
+    id
+        The job's name.
+    folder
+        Holds the job's secret; its control port is announced there.
+    commits
+        Holds its committed states.
+    """
+
+    id: str
+    folder: Path
+    commits: Path

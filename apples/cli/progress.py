@@ -1,0 +1,64 @@
+"""Progress of a run on stderr: a bar in place on a terminal, else a line every 10 % or 60 s."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from apples.cli.program import say
+from apples.launch.actuator import Execution, Progress
+from apples.units import duration
+
+LEAST_SHARE, MOST_SECONDS = 0.1, 60.0
+
+
+def on_stderr(
+    name: str, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Execution, Iterable[Progress]], None]:
+    """Return what shows the progress of the application `name` until it ends."""
+
+    def follow(_: Execution, progress: Iterable[Progress]) -> None:
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            _bar(progress, name)
+        else:
+            _lines(progress, name, clock)
+
+    return follow
+
+
+def _bar(progress: Iterable[Progress], name: str) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[each]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
+        task = bar.add_task(name, total=None, each="")
+        for at in progress:
+            each = f"{duration(at.seconds / max(1, at.iteration))} an iteration"
+            bar.update(task, total=at.iterations, completed=at.iteration, each=each)
+
+
+def _lines(progress: Iterable[Progress], name: str, clock: Callable[[], float]) -> None:
+    said, last = 0.0, clock()
+    for at in progress:
+        share = at.iteration / max(1, at.iterations)
+        if share - said < LEAST_SHARE and clock() - last < MOST_SECONDS:
+            continue
+        said, last = share, clock()
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        mean = at.seconds / max(1, at.iteration)
+        left = mean * (at.iterations - at.iteration)
+        say(
+            f"{stamp} {name} iteration {at.iteration}/{at.iterations} "
+            f"iteration_ms={mean * 1e3:.3g} left_s={left:.3g}"
+        )

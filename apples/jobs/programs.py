@@ -1,0 +1,105 @@
+"""A sequential program that knows nothing of us, as a job: checked before it starts, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from apples.agent.information.sky import LiveSky
+from apples.agent.session.results import RUN_SCHEMA
+from apples.errors import UsageError
+from apples.jobs.spec import ProgramSpec
+from apples.jobs.store import StoredJob
+from apples.launch.actuator import Outcome
+from apples.launch.actuators.program import ProgramExecution, start_program
+from apples.launch.talk import Talk
+from apples.malleable.programs.anchor import signal_number
+from apples.resources import HostList, read_host_list
+
+
+def program_spec(
+    program: Sequence[str],
+    hosts: str | Path,
+    *,
+    on: str = "",
+    signal: str = "USR1",
+    signal_seconds: float = 1.0,
+    weather: str = "live",
+    output: Path | None = None,
+) -> ProgramSpec:
+    """Return the checked specification of a program's job.
+
+    Parameters
+    ----------
+    on
+        The host it begins on; empty: the one that is forecast to do most, under live or static weather.
+
+    Raises
+    ------
+    UsageError
+        No command, or an unknown host, weather or signal. Permanent.
+    """
+    if not program:
+        raise UsageError(
+            "--program: name the command after --: apples run --program -- CMD ARG .."
+        )
+    known = read_host_list(hosts)
+    if on and on not in known:
+        there = ", ".join(host.name for host in known)
+        raise UsageError(f"--on {on}: the host list has {there}")
+    if weather not in {"live", "static"}:
+        raise UsageError(f"--weather {weather}: with --program it is live or static")
+    try:
+        signal_number(signal)
+    except ValueError as error:
+        raise UsageError(f"--signal: {error}") from None
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+    on = on or most_able(known, weather)
+    return ProgramSpec(tuple(program), Path(hosts), on, signal, signal_seconds, output)
+
+
+def most_able(hosts: HostList, weather: str) -> str:
+    """Return the host that is forecast to do most: the share a new process gets over the time of a point."""
+    share = {host.name: host.cpu for host in hosts}
+    if weather == "live":
+        told = LiveSky(hosts).weather()
+        share |= {name: one.value for name, one in told.cpu.items()}
+    return max(hosts, key=lambda host: share[host.name] / (host.seconds_per_point or 1.0)).name
+
+
+def start(spec: ProgramSpec, job: StoredJob, talk: Talk) -> ProgramExecution:
+    """Start the program of a specification as a job; returns once it runs."""
+    return start_program(
+        spec.program,
+        read_host_list(spec.hosts),
+        spec.on,
+        job.folder,
+        job.commits,
+        job.id,
+        job.secret(),
+        signal=spec.signal,
+        signal_seconds=spec.signal_seconds,
+        output=spec.output,
+        talk=talk,
+    )
+
+
+def program_document(spec: ProgramSpec, outcome: Outcome) -> dict[str, Any]:
+    """Return the ``apples.run/1`` document of a program: it has no plan, and nothing to verify."""
+    return {
+        "schema": RUN_SCHEMA,
+        "program": list(spec.program),
+        "plan": None,
+        "execution": {
+            "iterations": 1,
+            "predicted_seconds": None,
+            "measured_seconds": outcome.seconds,
+            "iteration_seconds": outcome.seconds,
+            "startup_seconds": outcome.startup_seconds,
+            "hosts": [{"host": times.host} for times in outcome.hosts],
+        },
+        "verified": None,
+        "result_sha256": None,
+    }

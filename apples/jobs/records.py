@@ -1,0 +1,209 @@
+"""What is known of a job, read from its files: `JobStatus` while it lives, `RunRecord` of a run that is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from apples.errors import ApplesError, LaunchError
+from apples.jobs import store
+from apples.jobs.store import Record
+from apples.malleable.conversing import Conversation
+from apples.malleable.protocol.messages import in_order
+
+POSITION_SECONDS = 2.0
+"""How long a running job may take to say where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Where a job is, and how far.
+
+    Attributes
+    ----------
+    state
+        ``starting``, ``running``, ``finished``, ``failed`` or ``cancelled``; a job that is being resized runs.
+    hosts, rows
+        Its strips, in order.
+    epoch
+        How many times it was resized.
+    last_resize
+        Epoch, seconds and seconds by phase of the last resize; None where there was none.
+    reason, exit_code
+        Why it is over, and the exit code of its run; None while it runs.
+    rescheduling
+        The last moves that a blueprint weighed.
+    """
+
+    id: str
+    state: str
+    hosts: tuple[str, ...] = ()
+    rows: tuple[int, ...] = ()
+    epoch: int | None = 0
+    iteration: int | None = 0
+    iterations: int | None = None
+    last_resize: Mapping[str, Any] | None = None
+    name: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    rescheduling: tuple[Mapping[str, Any], ...] | None = ()
+
+    @classmethod
+    def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:
+        """Return the status of a stored job; a running one is asked where it is just now."""
+        record = job.record()
+        if ask and record["state"] == "running" and job.announce.exists():
+            with suppress(ApplesError):
+                record.update(position_record(conversation(job).status(POSITION_SECONDS)))
+        decisions = record.get("redistributions")
+        return cls(
+            id=record["id"],
+            state=record["state"],
+            hosts=tuple(record.get("hosts", ())),
+            rows=tuple(record.get("rows", ())),
+            epoch=record.get("epoch"),
+            iteration=record.get("iteration"),
+            iterations=record.get("iterations"),
+            last_resize=record.get("last_resize"),
+            name=record.get("name") or "",
+            reason=record.get("reason") or "",
+            exit_code=record.get("exit_code"),
+            rescheduling=None if decisions is None else tuple(decisions),
+        )
+
+    def document(self) -> Record:
+        """Return the status as ``apples.job/1``."""
+        return {
+            "schema": store.SCHEMA,
+            "id": self.id,
+            "state": self.state,
+            "hosts": list(self.hosts),
+            "rows": list(self.rows),
+            "epoch": self.epoch,
+            "iteration": self.iteration,
+            "last_resize": self.last_resize,
+            "name": self.name,
+            "iterations": self.iterations,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "redistributions": None if self.rescheduling is None else list(self.rescheduling),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeResult:
+    """A resize that was carried out.
+
+    Attributes
+    ----------
+    status
+        Where the job is now.
+    seconds, phases
+        From the safe point until the job was complete again, and of what that, and the wait before, consist.
+    """
+
+    status: JobStatus
+    seconds: float
+    phases: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run that is over, as it was recorded.
+
+    Attributes
+    ----------
+    state, reason, exit_code
+        How it ended. A result that differs from the sequential run's is ``failed`` too, with exit code 6.
+    document
+        The ``apples.run/1`` document; None where there is no result.
+    """
+
+    id: str
+    state: str
+    reason: str
+    exit_code: int
+    document: dict[str, Any] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, job: store.StoredJob) -> RunRecord:
+        """Return the record of a job that is over."""
+        record = job.record()
+        state, code = record["state"], record.get("exit_code")
+        document = json.loads(job.result.read_text("utf-8")) if job.result.exists() else None
+        if document is None:  # its run ended in an error: 0 cannot be meant
+            code = 5 if state == "cancelled" else int(code or LaunchError.exit_code)
+        return cls(job.id, state, record.get("reason") or "", int(code or 0), document)
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether the result equals the sequential run's; None where nobody asked, or there is none."""
+        return self.document["verified"] if self.document else None
+
+    @property
+    def measured_seconds(self) -> float | None:
+        """Seconds of the iteration loop, first barrier to last."""
+        seconds: float | None = self._execution("measured_seconds")
+        return seconds
+
+    @property
+    def predicted_seconds(self) -> float | None:
+        """Seconds that the plan predicted for it."""
+        seconds: float | None = self._execution("predicted_seconds")
+        return seconds
+
+    @property
+    def iterations(self) -> int | None:
+        """Iterations that were done."""
+        count: int | None = self._execution("iterations")
+        return count
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts it was on at the end."""
+        return tuple(one["host"] for one in self._execution("hosts") or ())
+
+    @property
+    def result_sha256(self) -> str | None:
+        """Digest of the result."""
+        return self.document["result_sha256"] if self.document else None
+
+    def _execution(self, key: str) -> Any:
+        execution = self.document["execution"] if self.document else None
+        return execution[key] if execution else None
+
+
+def conversation(job: store.StoredJob) -> Conversation:
+    """Return what speaks with a running job.
+
+    Raises
+    ------
+    LaunchError
+        It is over, or cannot be resized.
+    """
+    record = job.record()
+    if record["state"] in store.OVER:
+        raise LaunchError(f"job {job.id} is {record['state']}")
+    if not record.get("malleable", True):
+        raise LaunchError(
+            f"job {job.id} cannot be resized: its template does not say 'malleable = true'"
+        )
+    return Conversation(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
+
+
+def position_record(position: Any) -> Record:
+    """Return what a record takes from a job's own account of where it is."""
+    last = position["last_resize"]
+    found = {key: position[key] for key in ("hosts", "rows", "epoch")}
+    if position.get("iteration"):
+        found["iteration"] = position["iteration"]
+    if last:
+        found["last_resize"] = {
+            "epoch": last["epoch"],
+            "seconds": last["seconds"],
+            "phases": in_order(last["phases"]),
+        }
+    return found

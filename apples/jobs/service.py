@@ -1,0 +1,260 @@
+"""The verbs for jobs: submit, list, status, resize, migrate, rebalance, wait, cancel.
+
+A job is a run that a supervisor of its own owns, so that it outlives whoever submitted it. Every function takes
+the job's id, or the beginning of one, and hands back a typed value; nothing is printed. What planning needs is
+loaded only by the verbs that plan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from apples.agent.session.spec import RunSpec
+from apples.errors import (
+    ApplesError,
+    ApplicationError,
+    DeadlineError,
+    InfeasibleError,
+    LaunchError,
+    UsageError,
+)
+from apples.jobs import store
+from apples.jobs.records import JobStatus, ResizeResult, RunRecord, conversation
+from apples.jobs.spec import JobSpec, ProgramSpec
+from apples.launch import leftovers
+
+Talk = Callable[[str], None]
+
+ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
+SUPERVISOR = "apples.jobs.supervisor"
+DETACH = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
+"""The supervisor is a child of the system's: whoever submitted the job cannot forget to wait for it."""
+FIRST_LINE_SECONDS = 300.0
+"""Longer than planning and starting may take: then the supervisor itself is stuck."""
+END_SECONDS = 10.0
+PR_SET_PDEATHSIG = 1
+
+
+# --------------------------------------------------------------------------- submitting
+def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None) -> JobStatus:
+    """Start a job and return once it runs, or waits for Slurm.
+
+    Raises
+    ------
+    ApplesError
+        What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
+    """
+    job = store.create(_checked(spec).document(), "")
+    heard, telling = os.pipe()
+    try:
+        with job.log.open("ab") as log:
+            supervisor = ["-m", SUPERVISOR, str(job.folder), str(telling)]
+            subprocess.run(
+                [sys.executable, "-I", "-S", "-c", DETACH, sys.executable, *supervisor],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(telling,),
+                start_new_session=True,
+                check=True,
+            )
+        os.close(telling)
+        news = _first_line(heard)
+    finally:
+        os.close(heard)
+    if "error" in news:
+        talk(f"job {job.id} failed; see: apples logs {job.id}")
+        kinds = {kind.exit_code: kind for kind in ERRORS}
+        raise kinds.get(news["code"], ApplesError)(news["error"])
+    return JobStatus.of(job)
+
+
+def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
+    """Run a program as a job that ends with this process, and return the record of its run.
+
+    It has an id, so that it can be migrated while it runs; `talk` hears it.
+    """
+    job = store.create(spec.document(), "")
+    talk(f"job {job.id} on {spec.on}; its output: {spec.output or job.commits}")
+    heard, telling = os.pipe()
+    libc = ctypes.CDLL(None)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling)],
+        pass_fds=(telling,),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),  # noqa: PLW1509 - one thread
+    )
+    os.close(telling)
+    try:
+        code = supervisor.wait()
+    except KeyboardInterrupt:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+    finally:
+        os.close(heard)
+    return replace(RunRecord.of(job), exit_code=code)
+
+
+def _checked(spec: RunSpec | JobSpec | ProgramSpec) -> JobSpec | ProgramSpec:
+    """Return the specification with its actuator named; what that actuator refuses is said here already."""
+    if isinstance(spec, ProgramSpec):
+        return spec
+    from apples.agent.session.actuation import actuator_name, actuator_of  # noqa: PLC0415 - loads the agent
+
+    job = spec if isinstance(spec, JobSpec) else JobSpec(spec)
+    through = actuator_name(job.run.actuator, job.run.hosts)
+    actuator_of(through, job.run.output, job.run.slurm)
+    return replace(job, run=replace(job.run, actuator=through))
+
+
+def _first_line(pipe: int) -> dict[str, Any]:
+    """Return what the supervisor says first."""
+    text = b""
+    while not text.endswith(b"\n"):
+        if not select.select([pipe], [], [], FIRST_LINE_SECONDS)[0]:
+            return {
+                "error": f"its supervisor said nothing for {FIRST_LINE_SECONDS:g} s",
+                "code": 7,
+            }
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return {"error": "its supervisor ended without a word", "code": 4}
+        text += data
+    news = json.loads(text)
+    return news if isinstance(news, dict) else {}
+
+
+# ------------------------------------------------------------------------------ looking
+def list_jobs() -> list[JobStatus]:
+    """Return every job of this user, the oldest first, as its supervisor last recorded it."""
+    return [JobStatus.of(job, ask=False) for job in store.jobs()]
+
+
+def status(job: str) -> JobStatus:
+    """Return where a job is; one that runs is asked.
+
+    Raises
+    ------
+    UsageError
+        No job has this id, or several begin so; every verb raises it.
+    """
+    return JobStatus.of(store.job(job))
+
+
+def log(job: str) -> str:
+    """Return what a job and its supervisor said so far."""
+    return store.job(job).log.read_text("utf-8", errors="replace")
+
+
+def wait(job: str, seconds: float | None = None) -> RunRecord:
+    """Wait for a job's end and return the record of its run.
+
+    Raises
+    ------
+    DeadlineError
+        It still runs after `seconds`.
+    """
+    found = store.job(job)
+    if not found.until_over(seconds):
+        raise DeadlineError(f"job {found.id} still runs after {seconds:g} s")
+    return RunRecord.of(found)
+
+
+# ------------------------------------------------------------------------------- moving
+def resize(job: str, weights: Mapping[str, float]) -> ResizeResult:
+    """Move a running job to these hosts; returns when it is there.
+
+    Parameters
+    ----------
+    weights
+        By host: a factor on its planned speed, above 0; 1 is as planned.
+
+    Raises
+    ------
+    UsageError
+        An unknown host, a weight that is none, or what the job's limits forbid. Permanent.
+    LaunchError
+        It is over, busy, cannot be resized, or tried in vain and goes on as it was.
+    """
+    for host, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise UsageError(f"{host}: its weight must be above 0, and is {weight:g}")
+    found = _running(job)
+    from apples.jobs import resizing  # noqa: PLC0415 - loads all that planning needs
+
+    return resizing.resize(found, weights)
+
+
+def migrate(job: str, source: str, target: str) -> ResizeResult:
+    """Move what a running job has on one host to another; the others keep what they have. Raises as `resize`."""
+    found = _running(job)
+    from apples.jobs import resizing  # noqa: PLC0415 - as above
+
+    return resizing.migrate(found, source, target)
+
+
+def rebalance(job: str) -> ResizeResult:
+    """Balance a running job anew on its hosts, by what they were measured to do. Raises as `resize`."""
+    found = _running(job)
+    from apples.jobs import resizing  # noqa: PLC0415 - as above
+
+    return resizing.resize(found, None)
+
+
+def _running(job: str) -> store.StoredJob:
+    """Return a job that can be spoken with; one that is over says so before planning is loaded."""
+    found = store.job(job)
+    conversation(found)
+    return found
+
+
+# ------------------------------------------------------------------------------- ending
+def cancel(job: str) -> JobStatus:
+    """End a job; when this returns no process of it is left.
+
+    Raises
+    ------
+    LaunchError
+        Its supervisor, or a process of it, cannot be ended.
+    """
+    found = store.job(job)
+    ended = found.record()["state"] in store.OVER and not found.supervised()
+    if not ended:
+        _end(found)
+    if not leftovers.clear(found.id, END_SECONDS):
+        raise LaunchError(f"processes that cannot be killed: {leftovers.leftovers(found.id)}")
+    record = found.record()
+    if not ended and record["state"] != "cancelled" and record.get("reason") == store.LOST:
+        record.update(state="cancelled", reason="")
+        found.write(record)
+    return JobStatus.of(found)
+
+
+def _end(job: store.StoredJob) -> None:
+    """Have the supervisor end the job, and end the supervisor if it does not."""
+    handle = job.supervisor()
+    if handle < 0:
+        return
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGCONT)
+                signal.pidfd_send_signal(handle, number)
+            if select.select([handle], [], [], END_SECONDS)[0]:
+                return
+    finally:
+        os.close(handle)
+    raise LaunchError(f"job {job.id}: its supervisor cannot be ended")

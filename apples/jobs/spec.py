@@ -1,0 +1,160 @@
+"""`JobSpec` and `ProgramSpec`: what the supervisor of a job is to do, and the form it is stored in.
+
+A job outlives the command that submitted it, so its files are named by absolute paths, and the folder of the
+command is kept: names of the user's own code (``file.py:name``) are relative to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from apples.agent.session.spec import RunSpec
+from apples.errors import UsageError
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """An application to be run as a job.
+
+    Attributes
+    ----------
+    run
+        What is to be run; blueprint, planner and distance by name, for they are read in another process.
+    directory
+        Folder the job is submitted from.
+    """
+
+    run: RunSpec
+    directory: Path = field(default_factory=Path.cwd)
+
+    def __post_init__(self) -> None:
+        run, here = self.run, self.directory
+        named = {"blueprint": run.blueprint, "planner": run.planner, "distance": run.distance}
+        for name, value in named.items():
+            if callable(value):
+                raise UsageError(f"{name}: a job needs its name (file.py:name), not the function")
+        absolute = replace(
+            run,
+            hosts=here / run.hosts,
+            template=here / run.template,
+            user=here / run.user,
+            output=None if run.output is None else here / run.output,
+        )
+        object.__setattr__(self, "run", absolute)
+
+    def document(self) -> Document:
+        """Return the specification as it is stored."""
+        run = self.run
+        return {
+            "directory": str(self.directory),
+            "hosts": str(run.hosts),
+            "template": str(run.template),
+            "user": str(run.user),
+            "output": None if run.output is None else str(run.output),
+            "settings": [f"{name}={value}" for name, value in run.settings.items()],
+            "blueprint": run.blueprint,
+            "weather": run.weather,
+            "planner": run.planner,
+            "distance": run.distance,
+            "model": run.model,
+            "verify": run.verify,
+            "actuator": run.actuator,
+            "slurm": [f"{name}={value}" for name, value in run.slurm.items()],
+            "warm": list(run.warm),
+            "commit_seconds": run.commit_seconds,
+            "engine": run.engine,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> JobSpec:
+        """Return the specification that was stored."""
+        names = (
+            *("hosts", "template", "user", "blueprint", "weather", "planner", "distance", "model"),
+            *("verify", "actuator", "commit_seconds", "engine"),
+        )
+        run = RunSpec(
+            **{name: document[name] for name in names},
+            settings=_pairs(document["settings"]),
+            slurm=_pairs(document["slurm"]),
+            output=None if document["output"] is None else Path(document["output"]),
+            warm=tuple(document["warm"]),
+        )
+        return cls(run, Path(document["directory"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """A sequential program that knows nothing of us, to be run as a job that can migrate.
+
+    Attributes
+    ----------
+    program
+        Its command line.
+    hosts
+        Host list of the machines it may be on.
+    on
+        The host it begins on.
+    signal, signal_seconds
+        Sent to it before a checkpoint if it catches it, and how long it may take to be ready then.
+    output
+        Folder of its files ``output`` and ``errors``; the job's own when None.
+    directory
+        Folder the job is submitted from.
+    """
+
+    program: tuple[str, ...]
+    hosts: Path
+    on: str
+    signal: str = "USR1"
+    signal_seconds: float = 1.0
+    output: Path | None = None
+    directory: Path = field(default_factory=Path.cwd)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", self.directory / self.hosts)
+        if self.output is not None:
+            object.__setattr__(self, "output", self.directory / self.output)
+
+    def document(self) -> Document:
+        """Return the specification as it is stored."""
+        return {
+            "directory": str(self.directory),
+            "hosts": str(self.hosts),
+            "program": list(self.program),
+            "on": self.on,
+            "signal": self.signal,
+            "signal_seconds": self.signal_seconds,
+            "output": None if self.output is None else str(self.output),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> ProgramSpec:
+        """Return the specification that was stored."""
+        return cls(
+            program=tuple(document["program"]),
+            hosts=Path(document["hosts"]),
+            on=document["on"],
+            signal=document["signal"],
+            signal_seconds=document["signal_seconds"],
+            output=None if document["output"] is None else Path(document["output"]),
+            directory=Path(document["directory"]),
+        )
+
+
+Spec = JobSpec | ProgramSpec
+
+
+def read(document: Mapping[str, Any]) -> Spec:
+    """Return the specification of either kind that was stored."""
+    return ProgramSpec.read(document) if "program" in document else JobSpec.read(document)
+
+
+def _pairs(words: list[str] | None) -> dict[str, str]:
+    """Return stored ``NAME=VALUE`` words as a mapping."""
+    cut = (word.partition("=") for word in words or ())
+    return {name: value for name, _, value in cut}

@@ -1,0 +1,62 @@
+"""The status of jobs and the end of an unmodified program, for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from apples.jobs import JobStatus, ResizeResult
+from apples.units import duration
+
+
+def job_line(job: JobStatus) -> str:
+    """Return a job in one line: id, state, name, how far, where."""
+    at = f"{job.iteration}/{job.iterations}" if job.iterations else ""
+    return f"{job.id}  {job.state:9}  {job.name}  {at}  {_where(job)}"
+
+
+def job_text(job: JobStatus) -> str:
+    """Return all there is to say of a job; the last line is what to type next."""
+    lines = [job_line(job)]
+    if job.reason:
+        lines.append(f"  {job.reason}")
+    last = job.last_resize
+    if last:
+        took = f"{duration(last['seconds'])} ({_phases(last['phases'])})"
+        lines.append(f"  epoch {job.epoch}: {took}")
+    lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
+    verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
+    return "\n".join([*lines, f"next: apples {verb}"])
+
+
+def submitted_text(job: JobStatus, next_words: str) -> str:
+    """Return where a job that was just submitted is."""
+    runs = "runs on" if job.state == "running" else "waits for Slurm to give it"
+    return f"{job.id} {runs} {', '.join(job.hosts)}\nnext: apples {next_words}"
+
+
+def resize_text(done: ResizeResult) -> str:
+    """Return what a resize took, and where the job is now."""
+    job, took = done.status, duration(done.seconds)
+    moved = f"{job.id} is on {_where(job)} in {took} ({_phases(done.phases)})"
+    return f"{moved}\nsee: apples jobs {job.id}"
+
+
+def program_text(document: Mapping[str, Any]) -> str:
+    """Return what became of an unmodified program."""
+    ran = document["execution"]
+    where = ", ".join(one["host"] for one in ran["hosts"])
+    name = os.path.basename(document["program"][0])  # noqa: PTH119 - a word of a command, no path
+    return (
+        f"{name} ended with exit code 0 after {ran['measured_seconds']:.2f} s, at last on {where}"
+    )
+
+
+def _phases(phases: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in phases.items())
+
+
+def _where(job: JobStatus) -> str:
+    pairs = zip(job.hosts, job.rows, strict=False)
+    return ", ".join(f"{host} {rows}" for host, rows in pairs) or "no host"
