@@ -24,9 +24,7 @@ from box import Box, Numbers
 from population import first_cell
 from task import Parameters
 
-from apples.malleable.balancer import Measured, Processor
-from apples.malleable.balancers import STRATEGIES
-from apples.malleable.block_table import runs
+from apples.malleable.balancers import STRATEGIES, Measured, Processor, contiguous
 
 RANKS = (1, 2, 4, 8, 16, 32)
 LATENCY, BANDWIDTH = 50e-6, 1e9
@@ -46,7 +44,8 @@ def main() -> None:
     print(f"{'':5}" + f" {'ms a step   speed-up':>22}" * (1 + len(STRATEGIES)))
     for ranks in RANKS:
         processors = tuple(Processor(f"host{rank}") for rank in range(ranks))
-        start = runs(len(work), processors).owners
+        blocks = len(work)
+        start = contiguous(Measured((1.0,) * blocks, (0,) * blocks, processors))
         now = Measured(tuple(work), start, processors)
         line = f"{ranks:5}"
         for owners in (start, *(strategy(now) for strategy in STRATEGIES.values())):

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.malleable.command import Done, Share
+from apples.malleable import HostWeight, ResizeDone
 from apples.testing.rehearsal import Rehearsal, rehearse
 
 HERE = Path(__file__).resolve()
@@ -82,18 +82,18 @@ def measured(rows: int, first: list[str], maps: list[list[str]], warm: bool = Fa
         program = (sys.executable, str(HERE), "job", str(rows), str(stop), "0.001")
 
         def commands():  # type: ignore[no-untyped-def]
-            yield from ([Share(host) for host in one] for one in maps)
+            yield from ([HostWeight(host) for host in one] for one in maps)
             stop.touch()
 
         return rehearse(
-            program, dict.fromkeys(hosts, 1), [Share(host) for host in first], commands(),
+            program, dict.fromkeys(hosts, 1), [HostWeight(host) for host in first], commands(),
             warm=hosts if warm else (), pause=1.0 if warm else 0.05,
         )  # fmt: skip
 
 
-def done(run: Rehearsal) -> list[Done]:
+def done(run: Rehearsal) -> list[ResizeDone]:
     """Return the answers, or end with what went wrong."""
-    found = [notice for notice in run.notices if isinstance(notice, Done)]
+    found = [notice for notice in run.notices if isinstance(notice, ResizeDone)]
     if run.ended.state != "finished" or len(found) != len(run.notices) - 1:
         sys.exit(f"the job did not get through its maps: {run.notices}")
     return found
@@ -129,7 +129,7 @@ def figures(rows: int, ranks: int, repeats: int, label: int = 0) -> None:
     answers = done(measured(rows, hosts, maps))
     shrinks, growths = answers[::2], answers[1::2]
 
-    def stalled(one: Done) -> float:
+    def stalled(one: ResizeDone) -> float:
         return sum(one.phases[name] for name in ("join", "redistribute", "rebuild"))
 
     print(
@@ -205,7 +205,7 @@ def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 3000) -> float:
             "parameters": {"grid": grid, "iterations": iterations, "residual_every": 0},
             "implementations": {"h0": "numpy"}, "output": None, "save": False}  # fmt: skip
     if adaptive:
-        run = rehearse((sys.executable, str(solver)), {"h0": 1}, [Share("h0")], task=task)
+        run = rehearse((sys.executable, str(solver)), {"h0": 1}, [HostWeight("h0")], task=task)
         return float(run.events("result")[0]["seconds"])
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
         path = Path(folder) / "task.json"

@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 
-from apples.testing.protocol.simulation import BrokenPromiseError, World
+from apples.testing.protocol.simulation import BrokenPromiseError, SimulatedControl
 
 
 def main():
@@ -20,7 +20,7 @@ def main():
     asked = parser.parse_args()
     counts = Counter()
     for seed in range(asked.first, asked.first + asked.n):
-        world = World(seed)
+        world = SimulatedControl(seed)
         try:
             world.run()
         except BrokenPromiseError as broken:

@@ -21,8 +21,8 @@ from apples.launch import hydra, quota
 from apples.launch.conformance import Check, check_program
 from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight
-from apples.malleable.programs.trial import tried
-from apples.malleable.programs.working import version_of, working
+from apples.malleable.migration.criu import version_of, working_criu
+from apples.malleable.migration.supervisors import trial_migration
 from apples.resources import Host, HostList, Network
 from apples.storage import state
 from apples.units import amount, digits
@@ -90,11 +90,11 @@ def _quota(name: str) -> Finding:
 
 def _criu(name: str) -> Finding:
     """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
-    found, missing = working()
+    found, missing = working_criu()
     cure = "see docs/how-to/migration.md: a private CRIU; without, apples migrate cannot move programs"
     if found is None:
         return Finding(name, "warn", missing, cure)
-    reason = tried()
+    reason = trial_migration()
     if reason:
         return Finding(name, "warn", f"{found.origin}: does not move a process: {reason}", cure)
     return Finding(name, "ok", f"{found.origin}, version {version_of(found)}: a process was moved")

@@ -19,7 +19,7 @@ from apples.cli import options, progress
 from apples.cli.program import say, show, show_json
 from apples.errors import UsageError, VerificationError
 from apples.jobs.programs import program_spec
-from apples.malleable.job_file import ENGINES
+from apples.malleable.control.job_file import ENGINES
 from apples.views.job import program_text, submitted_text
 from apples.views.made_by import made_by
 from apples.views.run_page import run_page

@@ -17,8 +17,8 @@ from apples.launch import bind, hydra
 from apples.launch.hydra import Command, Segment
 from apples.launch.remote import ssh as line
 from apples.launch.ssh import Seat, carried
-from apples.malleable.command import Share
-from apples.malleable.job_file import Engine, JobFile, Place
+from apples.malleable.control.command import HostWeight
+from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
@@ -38,10 +38,10 @@ QUIET = {"UCX_LOG_LEVEL": "error"}
 JOB_FILE = "job.json"
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 ANNOUNCE_FILE = "control.json"
-ANCHOR = "apples.malleable.anchor"
+ANCHOR = "apples.malleable.manager.job_manager"
 PYTHON = "{python}"
 """A host's own interpreter, which its guard knows."""
-PROGRAM_ANCHOR = "apples.malleable.programs.anchor"
+PROGRAM_ANCHOR = "apples.malleable.migration.manager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Node:
     directory: str
 
 
-def place(segment: Segment, *, warm: bool = False) -> Place:
+def place(segment: Segment, *, warm: bool = False) -> HostSpec:
     """Return a host that is a part of this machine, as all the others are."""
     environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
     return _here(segment, environment, warm)
 
 
-def place_among(seat: Seat, *, warm: bool = False) -> Place:
+def place_among(seat: Seat, *, warm: bool = False) -> HostSpec:
     """Return a host where others are other machines: reached over ssh, or this machine beside them."""
     segment = seat.segment
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **seat.environment}
@@ -72,7 +72,7 @@ def place_among(seat: Seat, *, warm: bool = False) -> Place:
     )
 
 
-def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> Place:
+def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> HostSpec:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
     own = ("--nodes=1", "--ntasks=1", f"--nodelist={segment.host}", f"--jobid={node.allocation}")
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
@@ -88,9 +88,9 @@ def _there(
     reach: Sequence[str],
     environment: Mapping[str, str],
     warm: bool,
-) -> Place:
+) -> HostSpec:
     """Return a host elsewhere; what stands in braces its guard fills in."""
-    return Place(
+    return HostSpec(
         segment.host,
         segment.ranks,
         tuple(PYTHON if word == python else word for word in segment.program),
@@ -104,8 +104,8 @@ def _there(
     )
 
 
-def _here(segment: Segment, environment: Mapping[str, str], warm: bool) -> Place:
-    return Place(
+def _here(segment: Segment, environment: Mapping[str, str], warm: bool) -> HostSpec:
+    return HostSpec(
         segment.host,
         segment.ranks,
         segment.program,
@@ -149,15 +149,15 @@ def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
 
 def job_of(
     name: str,
-    places: Sequence[Place],
-    members: Sequence[Share],
+    places: Sequence[HostSpec],
+    members: Sequence[HostWeight],
     task: Mapping[str, Any],
     *,
     minimum: int = 1,
     maximum: int = 0,
     commits: Path | None = None,
     commit_seconds: float = 0.0,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> JobFile:
     """Return what the anchor is told.
 

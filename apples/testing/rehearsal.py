@@ -18,12 +18,12 @@ from apples.launch.anchored import job_of, place
 from apples.launch.hydra import Segment
 from apples.launch.leftovers import leftovers
 from apples.launch.processes import job_name
-from apples.malleable.anchor import Anchor
-from apples.malleable.command import Done, Ended, Notice, Share
-from apples.malleable.job_file import Engine, JobFile, loads
+from apples.malleable.control.command import HostWeight, JobEnded, JobNotice, ResizeDone
+from apples.malleable.control.job_file import EngineName, JobFile, loads
+from apples.malleable.manager.job_manager import JobManager
 from apples.testing.scripted import ScriptedControl
 
-Maps = Iterable[Iterable[Share]]
+Maps = Iterable[Iterable[HostWeight]]
 
 
 @dataclass
@@ -35,11 +35,11 @@ class Rehearsal:
     lines
         What the ranks wrote to standard output.
     residents
-        For each `Done`, processes of the job found on a host that is not a member, in the moment it was said.
+        For each `ResizeDone`, processes of the job found at that moment on a host that is no member.
     """
 
-    ended: Ended
-    notices: list[Notice]
+    ended: JobEnded
+    notices: list[JobNotice]
     lines: list[str]
     residents: list[list[int]] = field(default_factory=list)
 
@@ -61,11 +61,11 @@ class Watched(ScriptedControl):
         """Return the next command, when the pause after the last is over."""
         return super().poll() if time.monotonic() >= self._free else None
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: JobNotice) -> None:
         """Keep it, and who is on the hosts that have no business with the job any more."""
         super().notify(notice)
         self._free = time.monotonic() + self._pause
-        if isinstance(notice, Done):
+        if isinstance(notice, ResizeDone):
             left = set(self._hosts) - {member.host for member in notice.members}
             self.residents.append([p for p in leftovers(self._job) if _host(p) in left])
 
@@ -73,18 +73,18 @@ class Watched(ScriptedControl):
 def rehearse(
     program: Sequence[str],
     slots: Mapping[str, int],
-    first: Sequence[Share],
+    first: Sequence[HostWeight],
     maps: Maps = (),
     *,
     task: Mapping[str, Any] | None = None,
     warm: Sequence[str] = (),
     commits: Path | None = None,
     commit_seconds: float = 0.0,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     minimum: int = 1,
     pause: float = 0.0,
     environment: Mapping[str, str] | None = None,
-    watch: Callable[[Anchor], None] = lambda _: None,
+    watch: Callable[[JobManager], None] = lambda _: None,
 ) -> Rehearsal:
     """Run `program` from the map `first` on through `maps`; return what came of it.
 
@@ -113,7 +113,7 @@ def rehearse(
         handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         try:
             control = Watched(maps, name, list(slots), pause)
-            anchor = Anchor(job, control, Path(folder))
+            anchor = JobManager(job, control, Path(folder))
             heard = _listen(anchor, handle)
             watch(anchor)
             ended = anchor.run()
@@ -139,7 +139,7 @@ class _Heard:
             return
 
 
-def _listen(anchor: Anchor, handle: int) -> _Heard:
+def _listen(anchor: JobManager, handle: int) -> _Heard:
     heard = _Heard(handle)
     anchor.listen(handle, heard)
     return heard

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from selectors import BaseSelector
 
-from apples.malleable.command import Command, CommandSource, Notice, Share, Status
+from apples.malleable.control.command import (
+    CommandSource,
+    HostWeight,
+    JobNotice,
+    JobStatus,
+    ResizeCommand,
+)
 
 
 class ScriptedControl(CommandSource):
@@ -28,30 +34,30 @@ class ScriptedControl(CommandSource):
     Command(epoch=101, hosts=(Share(host='a', weight=1.0, cpus=()),), ordered=False)
     """
 
-    def __init__(self, maps: Iterable[Iterable[Share]]) -> None:
+    def __init__(self, maps: Iterable[Iterable[HostWeight]]) -> None:
         self._maps = iter(maps)
-        self._status: Callable[[], Status] = lambda: Status("starting")
+        self._status: Callable[[], JobStatus] = lambda: JobStatus("starting")
         self._epoch = 100
-        self.notices: list[Notice] = []
+        self.notices: list[JobNotice] = []
 
-    def attach(self, selector: BaseSelector, status: Callable[[], Status]) -> None:
+    def attach(self, selector: BaseSelector, status: Callable[[], JobStatus]) -> None:
         """Listen to nothing."""
         del selector
         self._status = status
 
-    def poll(self) -> Command | None:
+    def poll(self) -> ResizeCommand | None:
         """Return the next command."""
         shares = next(self._maps, None)
         if shares is None:
             return None
         self._epoch = max(self._epoch, self._status().epoch) + 1
-        return Command(self._epoch, tuple(shares))
+        return ResizeCommand(self._epoch, tuple(shares))
 
     def cancelled(self) -> bool:
         """Never."""
         return False
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: JobNotice) -> None:
         """Keep it."""
         self.notices.append(notice)
 

@@ -10,8 +10,7 @@ from cell import TRAVELS, Cell
 from mpi4py import MPI
 from post import Post
 
-from apples.malleable.blocks import Blocks
-from apples.malleable.patience import wait
+from apples.malleable import Blocks, wait
 
 
 @dataclass

@@ -7,8 +7,7 @@ from box import Box, Numbers
 from cell import Cell
 from mpi4py import MPI
 
-from apples.malleable.blocks import Blocks
-from apples.malleable.patience import wait
+from apples.malleable import Blocks, wait
 
 TAG = 7
 WIDTH = 5

@@ -8,9 +8,7 @@ from events import emit
 from mpi4py import MPI
 from task import Task
 
-from apples.malleable.job import Job
-from apples.malleable.patience import wait
-from apples.malleable.state import State
+from apples.malleable import Job, State, wait
 
 FASTEST_GROWTH = 16
 """Between two reports the number of steps at most grows by this factor."""

@@ -3,7 +3,13 @@
 import pytest
 from mpi4py import MPI
 
-from apples.malleable.agreement import COMMIT, MESSAGE, MOST_PASSED, PERIOD_SECONDS, Agreement
+from apples.malleable.runtime.agreement import (
+    COMMIT,
+    MESSAGE,
+    MOST_PASSED,
+    PERIOD_SECONDS,
+    Agreement,
+)
 
 
 class Loop:

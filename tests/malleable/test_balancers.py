@@ -7,8 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.malleable.balancer import Measured, Processor, accepted
-from apples.malleable.balancers import STRATEGIES, contiguous, decider, greedy, refine
+from apples.malleable.balancers import (
+    STRATEGIES,
+    Measured,
+    Processor,
+    accepted,
+    contiguous,
+    decider,
+    greedy,
+    refine,
+)
 
 SECONDS = st.floats(0, 100)
 FEW = settings(max_examples=40)

@@ -9,9 +9,9 @@ import pytest
 from mpi4py import MPI
 
 from apples.errors import ApplicationError, UsageError
-from apples.malleable.balancer import Processor
-from apples.malleable.blocks import Blocks
-from apples.malleable.packing import packed
+from apples.malleable.balancers.contract import Processor
+from apples.malleable.runtime.blocks import Blocks
+from apples.malleable.runtime.packing import packed
 
 HERE = Path(__file__).parent
 DEADLINE = 120
@@ -88,9 +88,9 @@ def test_a_strategy_of_ones_own_that_fails_says_so(strategy, said):
 
 def test_a_strategy_of_ones_own_is_named_like_any_other_code():
     assert (
-        blocks(strategy="apples.malleable.balancers.refine:refine")
+        blocks(strategy="apples.malleable.balancers.strategies:refine")
         .summary()[2]
-        .endswith("refine:refine")
+        .endswith("strategies:refine")
     )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable import commits
-from apples.malleable.command import Requested, RolledBack, Share
+from apples.malleable.control.command import HostWeight, LimitsRequested, RolledBack
+from apples.malleable.runtime import checkpoint
 from apples.testing.rehearsal import rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
@@ -19,13 +19,13 @@ PROGRAMS = Path(__file__).parent / "programs_mpi"
 
 def test_a_manifest_is_whole_or_not_there_and_two_commits_are_kept(tmp_path):
     for number in (1, 2, 3):
-        commits.data_path(tmp_path, number).write_bytes(b"x")
-        commits.publish(tmp_path, number, {"parts": []})
-        commits.prune(tmp_path, number)
-    assert [one["commit"] for one in commits.manifests(tmp_path)] == [3, 2]
-    commits.manifest_path(tmp_path, 3).write_text('{"schema": "apples.commit/1"}')
-    assert [one["commit"] for one in commits.manifests(tmp_path)] == [2]
-    assert commits.highest(tmp_path) == 3
+        checkpoint.data_path(tmp_path, number).write_bytes(b"x")
+        checkpoint.publish(tmp_path, number, {"parts": []})
+        checkpoint.prune(tmp_path, number)
+    assert [one["commit"] for one in checkpoint.whole_manifests(tmp_path)] == [3, 2]
+    checkpoint.manifest_path(tmp_path, 3).write_text('{"schema": "apples.commit/1"}')
+    assert [one["commit"] for one in checkpoint.whole_manifests(tmp_path)] == [2]
+    assert checkpoint.highest_commit(tmp_path) == 3
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -96,8 +96,8 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path
     folder.mkdir()
     program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
     run = rehearse(
-        program, {"ada": 1, "bob": 1, "eve": 1}, [Share("ada"), Share("bob"), Share("eve")],
-        commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
+        program, {"ada": 1, "bob": 1, "eve": 1}, [HostWeight("ada"), HostWeight("bob"), HostWeight("eve")],
+        checkpoint=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
     )  # fmt: skip
     assert run.ended.state == "finished", run.ended
     (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
@@ -119,8 +119,8 @@ def test_a_job_may_ask_for_other_limits_itself(tmp_path):
         "            job.request(2, 5)\n"
         "        state.iteration += 1\n"
     )
-    run = rehearse((sys.executable, str(path)), {"ada": 1}, [Share("ada")])
-    assert Requested(2, 5) in run.notices
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostWeight("ada")])
+    assert LimitsRequested(2, 5) in run.notices
 
 
 @pytest.mark.mpi
@@ -134,6 +134,6 @@ def test_an_error_of_one_rank_ends_the_job_with_its_message(tmp_path):
         "        job.safepoint()\n"
         "        step += 1\n"
     )
-    run = rehearse((sys.executable, str(path)), {"ada": 1}, [Share("ada")])
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostWeight("ada")])
     assert run.ended.state == "failed"
     assert "step (line 6)" in run.ended.reason

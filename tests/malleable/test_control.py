@@ -9,24 +9,23 @@ import time
 import pytest
 
 from apples.errors import LaunchError
-from apples.malleable.command import (
-    Command,
-    Done,
-    Ended,
-    Member,
-    Refused,
-    Requested,
-    Share,
-    Status,
+from apples.malleable.control.client import ControlClient
+from apples.malleable.control.command import (
+    HostRows,
+    HostWeight,
+    JobEnded,
+    JobStatus,
+    LimitsRequested,
+    ResizeCommand,
+    ResizeDone,
+    ResizeRefused,
 )
-from apples.malleable.control import LOOPBACK, ControlServer, open_control
-from apples.malleable.conversing import Conversation
-from apples.malleable.job_file import JobFile, JobFileError, Place
-from apples.malleable.protocol.ledger import Limits
-from apples.malleable.protocol.responder import UNKNOWN_SESSIONS
+from apples.malleable.control.job_file import HostSpec, JobFile, JobFileError
+from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS, HostLimits
+from apples.malleable.control.server import LOOPBACK, ControlServer, open_control
 
 SECRET = bytes(range(32))
-LIMITS = Limits(1, 2, frozenset({"ada", "bob", "cleo"}))
+LIMITS = HostLimits(1, 2, frozenset({"ada", "bob", "cleo"}))
 PATIENCE = 20.0
 
 
@@ -36,7 +35,7 @@ class Played:
     def __init__(self, folder):
         self.announce = folder / "control.json"
         self.server = ControlServer("job1", SECRET, LIMITS, self.announce)
-        self.members = (Member("ada", 0, 9),)
+        self.members = (HostRows("ada", 0, 9),)
         self.carried_out, self.turns = [], 0
         self.stop = threading.Event()
         self.refuse = ""
@@ -46,7 +45,7 @@ class Played:
         self.thread.start()
 
     def status(self):
-        return Status("running", self.members, iteration=self.turns)
+        return JobStatus("running", self.members, iteration=self.turns)
 
     def serve(self):
         while not self.stop.is_set():
@@ -59,19 +58,19 @@ class Played:
             command = self.server.poll()
             if command is not None:
                 self.carry_out(command)
-        self.server.notify(Ended("finished"))
+        self.server.notify(JobEnded("finished"))
         self.server.close()
 
     def carry_out(self, command):
         self.carried_out.append(command)
         if self.refuse:
-            self.server.notify(Refused(command.epoch, self.refuse))
+            self.server.notify(ResizeRefused(command.epoch, self.refuse))
             return
-        self.members = tuple(Member(share.host, 0, 9) for share in command.hosts)
-        self.server.notify(Done(command.epoch, self.members, 0.5, {"wait": 0.25}))
+        self.members = tuple(HostRows(share.host, 0, 9) for share in command.hosts)
+        self.server.notify(ResizeDone(command.epoch, self.members, 0.5, {"wait": 0.25}))
 
     def talk(self, secret=SECRET, job="job1"):
-        return Conversation(job, secret, self.announce)
+        return ControlClient(job, secret, self.announce)
 
     def connect(self):
         where = json.loads(self.announce.read_text())
@@ -89,7 +88,7 @@ def anchor(tmp_path):
 
 
 def resize(anchor, *hosts, epoch=1):
-    return anchor.talk().resize(Command(epoch, tuple(map(Share, hosts))), PATIENCE)
+    return anchor.talk().resize(ResizeCommand(epoch, tuple(map(HostWeight, hosts))), PATIENCE)
 
 
 def test_an_agent_who_knows_the_secret_moves_the_job(anchor):
@@ -105,7 +104,7 @@ def test_what_it_may_not_do_is_refused_before_the_job_hears_of_it(anchor):
     assert resize(anchor, "zoe").reason == "unknown_host"
     assert resize(anchor, "ada", "bob", "cleo").reason == "over_maximum"
     assert resize(anchor, "ada", epoch=7).reason == "stale"
-    anchor.server.notify(Requested(2, 3))
+    anchor.server.notify(LimitsRequested(2, 3))
     assert resize(anchor, "ada").reason == "below_minimum"
     assert anchor.carried_out == []
 
@@ -184,7 +183,7 @@ def test_a_flood_of_connections_is_refused_and_the_agent_is_heard_meanwhile(anch
         turns = anchor.turns
         assert resize(anchor, "bob").kind == "done"
         assert anchor.turns > turns
-        assert len(anchor.server.responder.sessions) <= UNKNOWN_SESSIONS + 3
+        assert len(anchor.server.responder.sessions) <= UNAUTHENTICATED_SESSIONS + 3
     finally:
         stop.set()
         thread.join(PATIENCE)
@@ -206,9 +205,9 @@ def test_it_listens_on_the_loopback_alone(anchor):
 
 
 def test_nobody_waits_for_a_job_that_is_over(tmp_path):
-    gone = Conversation("job1", SECRET, tmp_path / "control.json", over=lambda: True)
+    gone = ControlClient("job1", SECRET, tmp_path / "control.json", over=lambda: True)
     with pytest.raises(LaunchError, match="does not answer"):
-        gone.resize(Command(1, (Share("ada"),)), PATIENCE)
+        gone.resize(ResizeCommand(1, (HostWeight("ada"),)), PATIENCE)
 
 
 def test_an_agent_can_end_the_job(anchor):
@@ -223,14 +222,14 @@ def test_an_agent_can_end_the_job(anchor):
 )
 def test_a_job_file_without_a_secret_is_refused(control, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    place = Place("ada", 1, ("x",), "p", "b", "m")
+    place = HostSpec("ada", 1, ("x",), "p", "b", "m")
     with pytest.raises(JobFileError, match=problem):
-        open_control(JobFile("j", "/", (place,), (Share("ada"),), {}, control=control))
+        open_control(JobFile("j", "/", (place,), (HostWeight("ada"),), {}, control=control))
 
 
 def test_a_short_secret_is_refused(tmp_path):
     (tmp_path / "secret").write_text("00" * 8)
-    place = Place("ada", 1, ("x",), "p", "b", "m")
+    place = HostSpec("ada", 1, ("x",), "p", "b", "m")
     control = {"secret": str(tmp_path / "secret"), "announce": str(tmp_path / "c")}
     with pytest.raises(JobFileError, match="a secret of 8 bytes"):
-        open_control(JobFile("j", "/", (place,), (Share("ada"),), {}, control=control))
+        open_control(JobFile("j", "/", (place,), (HostWeight("ada"),), {}, control=control))

@@ -65,7 +65,7 @@ def processes(lab, host):
             continue
         words = " ".join(process.info["cmdline"] or ())
         found += there and any(
-            word in words for word in ("program.py", "hydra", "mpiexec", "far_guard")
+            word in words for word in ("program.py", "hydra", "mpiexec", "remote_supervisor")
         )
     return found
 

@@ -18,10 +18,9 @@ from apples.agent.launching import launch_plan
 from apples.launch import anchored
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import Segment
-from apples.malleable import far_guard, guarded
-from apples.malleable.fleet import Fleet
-from apples.malleable.group import Group
-from apples.malleable.job_file import JobFile, Place, Share
+from apples.malleable.control.job_file import HostSpec, HostWeight, JobFile
+from apples.malleable.manager.rank_groups import ProcessGroup, ProcessGroups
+from apples.malleable.node import remote_supervisor, supervisor
 from apples.schedule import Allocation, Schedule
 
 
@@ -32,11 +31,11 @@ def shell(script):
 
 def end_of_group(reach, tmp_path):
     """Why a group of a launcher that ends at once is lost."""
-    place = Place("ada", 1, ("x",), "{python}", "x", "/bin/false", reach=reach)
-    job = JobFile("far", str(tmp_path), (place,), (Share("ada"),), {})
+    place = HostSpec("ada", 1, ("x",), "{python}", "x", "/bin/false", reach=reach)
+    job = JobFile("far", str(tmp_path), (place,), (HostWeight("ada"),), {})
     lost = []
     with selectors.DefaultSelector() as selector:
-        group = Group(
+        group = ProcessGroup(
             job, [place], 1, selector, tmp_path, lambda *_: None, lambda _, w: lost.append(w)
         )
         group.start()
@@ -68,9 +67,9 @@ def test_a_login_may_greet_and_nothing_else_it_says_harms_the_anchor(script, why
 
 @pytest.mark.parametrize("how", ["input", signal.SIGTERM, signal.SIGHUP])
 def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
-    words = [sys.executable, "-I", "-m", far_guard.__name__]
+    words = [sys.executable, "-I", "-m", remote_supervisor.__name__]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
-        assert guard.stdout.readline() == guarded.HELLO
+        assert guard.stdout.readline() == supervisor.HELLO
         assert json.loads(guard.stdout.readline())["say"] == "alive"
         (socket,) = Path("/tmp").glob(f"apples-*/guard-{guard.pid}")  # noqa: S108 - where it is made
         if how == "input":
@@ -86,8 +85,8 @@ def test_a_launcher_that_kills_its_process_group_kills_no_guard():
     """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
     say = "import os; print(os.getpgid(0) == os.getpid())"
     become = (
-        "import os, sys; from apples.malleable.guarded import become; "
-        f"become([sys.executable, '-c', '{say}'], dict(os.environ), os.getppid())"
+        "import os, sys; from apples.malleable.node.supervisor import exec_launcher; "
+        f"exec_launcher([sys.executable, '-c', '{say}'], dict(os.environ), os.getppid())"
     )
     launcher = subprocess.run([sys.executable, "-c", become], stderr=subprocess.PIPE, check=True)
     assert launcher.stderr == b"True\n"
@@ -103,7 +102,7 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
         "environment": {"OMP_NUM_THREADS": "1"},
         "files": {"launch": json.dumps({"directory": str(tmp_path), "hosts": [entry]})},
     }
-    far_guard.adopt(order)
+    remote_supervisor.localize(order)
     mpiexec, *_, bind, launch = order["argv"]
     assert mpiexec == str(Path(sys.executable).with_name("mpiexec"))
     assert (bind.endswith("apples/launch/bind.py"), launch) == (True, "{launch}")
@@ -138,7 +137,7 @@ def test_a_host_the_user_excludes_is_no_place_of_the_job(through):
 
 def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsys):
     job = SimpleNamespace(commits="/states")
-    fleet = Fleet(job, None, Path(), None, None)
+    fleet = ProcessGroups(job, None, Path(), None, None)
     for host, sees in (("ada", True), ("bob", False)):
         fleet.groups[host] = SimpleNamespace(
             host=host, declared={"declared": 1}, sees_commits=sees

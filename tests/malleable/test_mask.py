@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from apples.malleable.mask import Mask
+from apples.malleable.runtime.job import CpuMask
 
 PROGRAM = """
 import os
@@ -38,7 +38,7 @@ def test_threads_are_set_after_a_change_of_the_mask_and_only_then(mine, ranks, m
     if len(mine) < 2:
         pytest.skip("needs two CPUs")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    mask = Mask(ranks)
+    mask = CpuMask(ranks)
     assert not mask.follow()
     assert os.environ["OMP_NUM_THREADS"] == "7"
     os.sched_setaffinity(0, {min(mine)})

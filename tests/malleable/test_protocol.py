@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.malleable.command import Command, Share
-from apples.malleable.protocol import ledger as ledgers
-from apples.malleable.protocol import responder as responders
-from apples.malleable.protocol.ledger import Ledger, Limits
-from apples.malleable.protocol.messages import Verdict, Wish, verdict_of, wish_of
-from apples.malleable.protocol.requester import Requester, Transmit
-from apples.malleable.protocol.responder import Close, Responder, Send, Wake
-from apples.malleable.protocol.sealing import (
+from apples.malleable.control import responder as ledgers
+from apples.malleable.control import responder as responders
+from apples.malleable.control.client import Requester, SendLine
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.messages import ResizeOutcome, ResizeRequest, outcome_of, request_of
+from apples.malleable.control.responder import (
+    CloseSession,
+    HostLimits,
+    ResizeLedger,
+    Responder,
+    SendToSession,
+    WakeJob,
+)
+from apples.malleable.control.sealing import (
     ForgeryError,
     Opener,
     Proof,
@@ -25,11 +31,11 @@ from apples.malleable.protocol.sealing import (
     canonical,
     parse,
 )
-from apples.testing.protocol.simulation import BrokenPromiseError, World
+from apples.testing.protocol.simulation import BrokenPromiseError, SimulatedControl
 
 SEEDS = 200
 SECRET = b"s" * 32
-LIMITS = Limits(1, 3, frozenset({"ada", "bob", "cleo"}))
+LIMITS = HostLimits(1, 3, frozenset({"ada", "bob", "cleo"}))
 NAME = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -41,7 +47,7 @@ JSON = st.recursive(
 
 
 def wish(*hosts, epoch=1, id="0123456789abcdef"):  # noqa: A002 - the field's name
-    return Wish(id, Command(epoch, tuple(map(Share, hosts))))
+    return ResizeRequest(id, ResizeCommand(epoch, tuple(map(HostWeight, hosts))))
 
 
 def status():
@@ -50,14 +56,14 @@ def status():
 
 def histories(count=SEEDS):
     for seed in range(count):
-        World(seed).run()
+        SimulatedControl(seed).run()
 
 
 # ---------------------------------------------------------------------- simulation
 
 
 def test_two_hundred_histories_keep_every_promise_and_settle():
-    worlds = [World(seed) for seed in range(SEEDS)]
+    worlds = [SimulatedControl(seed) for seed in range(SEEDS)]
     for world in worlds:
         world.run()
     told = [kind for world in worlds for kind in world.record.told.values()]
@@ -72,11 +78,11 @@ def test_two_hundred_histories_keep_every_promise_and_settle():
 
 
 def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
-    world = World(11)
+    world = SimulatedControl(11)
     world.run()
     program = (
-        "from apples.testing.protocol.simulation import World\n"
-        "world = World(11); world.run(); print(world.digest)"
+        "from apples.testing.protocol.simulation import SimulatedControl\n"
+        "world = SimulatedControl(11); world.run(); print(world.digest)"
     )
     other = subprocess.run(
         [sys.executable, "-c", program],
@@ -94,14 +100,14 @@ def forget(_self, _wish, verdict):
 
 PLANTED = {
     "no epoch is checked": (
-        Ledger, "_refusal", lambda self, c: ("busy", "") if self.busy else self.limits.refusal(c),
+        ResizeLedger, "_refusal", lambda self, c: ("busy", "") if self.busy else self.limits.refusal(c),
     ),
     "the seal is not checked": (Opener, "open", lambda _, line: parse(line).get("body", {})),
-    "verdicts are not remembered": (Ledger, "_settle", forget),
+    "verdicts are not remembered": (ResizeLedger, "_settle", forget),
     "what was taken back is not marked": (
-        Ledger, "withdraw", lambda _, name: Verdict("nack", name, 0, "withdrawn"),
+        ResizeLedger, "withdraw", lambda _, name: ResizeOutcome("nack", name, 0, "withdrawn"),
     ),
-    "a second command pushes the first out": (Ledger, "busy", None),
+    "a second command pushes the first out": (ResizeLedger, "busy", None),
     "strangers are not sent away": (Responder, "_room", lambda _: []),
     "a lost answer is not asked for again": (Requester, "tick", lambda *_: []),
 }  # fmt: skip
@@ -119,7 +125,7 @@ def test_the_simulation_finds_the_planted_bug(bug, monkeypatch):
 
 
 def test_a_command_is_carried_out_once_however_often_it_is_sent():
-    book, mine = Ledger(LIMITS), wish("bob", "cleo")
+    book, mine = ResizeLedger(LIMITS), wish("bob", "cleo")
     assert book.submit(mine) is None
     assert book.submit(mine) is None
     assert book.begin() == mine.command
@@ -132,7 +138,7 @@ def test_a_command_is_carried_out_once_however_often_it_is_sent():
 
 
 def test_what_the_job_could_not_do_takes_its_epoch_all_the_same():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
     book.begin()
     assert book.failed("bob does not start").detail == "bob does not start"
@@ -141,7 +147,7 @@ def test_what_the_job_could_not_do_takes_its_epoch_all_the_same():
 
 
 def test_a_job_that_lost_a_host_refuses_what_was_planned_before():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
     assert book.moved(1).reason == "stale"
     assert book.submit(wish("cleo", id="f" * 16)).reason == "stale"
@@ -158,13 +164,13 @@ def test_a_job_that_lost_a_host_refuses_what_was_planned_before():
     ],
 )
 def test_a_command_that_cannot_be_is_refused_with_the_reason(wish, reason):
-    verdict = Ledger(LIMITS).submit(wish)
+    verdict = ResizeLedger(LIMITS).submit(wish)
     assert (verdict.kind, verdict.reason) == ("nack", reason)
     assert verdict.detail
 
 
 def test_a_second_command_finds_the_job_busy():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
     assert book.submit(wish("cleo", id="f" * 16)).reason == "busy"
     book.begin()
@@ -172,14 +178,14 @@ def test_a_second_command_finds_the_job_busy():
 
 
 def test_what_was_taken_back_is_not_carried_out_even_if_it_comes_later():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     assert book.withdraw("0123456789abcdef").reason == "withdrawn"
     assert book.submit(wish("bob")).reason == "withdrawn"
     assert book.begin() is None
 
 
 def test_what_has_begun_is_not_taken_back():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
     book.begin()
     assert book.withdraw("0123456789abcdef") is None
@@ -187,27 +193,27 @@ def test_what_has_begun_is_not_taken_back():
 
 
 def test_limits_that_changed_meanwhile_count_at_the_safe_point():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
-    book.limits = Limits(2, 3, LIMITS.known)
+    book.limits = HostLimits(2, 3, LIMITS.known)
     assert book.begin() is None
     assert book.verdict("0123456789abcdef").reason == "below_minimum"
 
 
 def test_an_old_command_is_refused_by_its_epoch_when_nobody_remembers_it():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     first = wish("bob")
     book.submit(first)
     book.begin()
     book.done(0.0, {})
-    for number in range(ledgers.REMEMBERED):
+    for number in range(ledgers.REMEMBERED_OUTCOMES):
         book.submit(wish("zoe", epoch=2, id=f"{number:016x}"))
     assert book.verdict(first.id) is None
     assert book.submit(first).reason == "stale"
 
 
 def test_a_job_that_ends_says_so_to_who_waits():
-    book = Ledger(LIMITS)
+    book = ResizeLedger(LIMITS)
     book.submit(wish("bob"))
     assert book.end("finished").reason == "ending"
     assert book.submit(wish("cleo", id="f" * 16)).reason == "ending"
@@ -220,7 +226,7 @@ class Line:
     """A responder and one requester, connected by hand."""
 
     def __init__(self, wish, secret=SECRET):
-        self.book = Ledger(LIMITS)
+        self.book = ResizeLedger(LIMITS)
         self.job = Responder("job1", SECRET, self.book, os.urandom, status)
         self.agent = Requester("job1", secret, wish, 60.0, os.urandom)
         self.sent = []
@@ -230,14 +236,14 @@ class Line:
 
     def to_agent(self, effects):
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendToSession):
                 self.to_job(self.agent.received(effect.line, 0.0))
-            elif isinstance(effect, Close):
+            elif isinstance(effect, CloseSession):
                 self.closed.append(effect.why)
 
     def to_job(self, effects):
         for effect in effects:
-            assert isinstance(effect, Transmit)
+            assert isinstance(effect, SendLine)
             self.sent.append(effect.line)
             self.to_agent(self.job.received(1, effect.line, 0.0))
 
@@ -268,14 +274,14 @@ def test_an_agent_does_not_command_a_peer_that_does_not_know_the_secret():
 def test_a_line_heard_again_ends_its_session_and_does_nothing():
     line = Line(wish("bob"))
     effects = line.job.received(1, line.sent[-1], 0.0)
-    assert effects == [Close(1, "line 1 was heard before")]
+    assert effects == [CloseSession(1, "line 1 was heard before")]
 
 
 def test_the_lines_of_one_session_are_worth_nothing_in_another():
     line = Line(wish("bob"))
     for old in line.sent:
         line.job.opened(2, 0.0)
-        assert [type(e) for e in line.job.received(2, old, 0.0)] == [Close]
+        assert [type(e) for e in line.job.received(2, old, 0.0)] == [CloseSession]
     assert line.book.waiting == wish("bob")
 
 
@@ -283,7 +289,9 @@ def test_a_changed_line_ends_its_session():
     line = Line("status")
     assert line.agent.answer["hosts"] == ["ada"]
     forged = Sealer(b"k" * 32).seal({"ask": "status"})
-    assert line.job.received(1, forged, 0.0) == [Close(1, "the seal is not of this session")]
+    assert line.job.received(1, forged, 0.0) == [
+        CloseSession(1, "the seal is not of this session")
+    ]
 
 
 def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
@@ -291,7 +299,7 @@ def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
     for number in range(2, 2000):
         line.job.opened(number, 0.0)
     assert 1 in line.job.sessions
-    assert len(line.job.sessions) <= responders.UNKNOWN_SESSIONS + 1
+    assert len(line.job.sessions) <= responders.UNAUTHENTICATED_SESSIONS + 1
     line.book.begin()
     line.to_agent(line.job.tell(line.book.done(1.0, {})))
     assert line.agent.verdict.kind == "done"
@@ -300,18 +308,18 @@ def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
 def test_those_who_say_nothing_are_sent_away():
     line = Line(wish("bob"))
     line.job.opened(2, 0.0)
-    assert line.job.tick(responders.HANDSHAKE_SECONDS + 1) == [Close(2, "silent for 5 s")]
-    assert line.job.tick(responders.IDLE_SECONDS + 1) == [Close(1, "silent for 120 s")]
+    assert line.job.tick(responders.HANDSHAKE_SECONDS + 1) == [CloseSession(2, "silent for 5 s")]
+    assert line.job.tick(responders.IDLE_SECONDS + 1) == [CloseSession(1, "silent for 120 s")]
 
 
 def test_a_waiting_command_wakes_the_job():
-    job = Responder("job1", SECRET, Ledger(LIMITS), os.urandom, status)
+    job = Responder("job1", SECRET, ResizeLedger(LIMITS), os.urandom, status)
     job.opened(1, 0.0)
     challenge = job.sessions[1].challenge
     proof = Proof(SECRET, "job1", challenge, "0" * 64)
     job.received(1, canonical({"challenge": "0" * 64, "answer": proof.of("requester")}), 0.0)
     line = Sealer(proof.key("requester")).seal(wish("bob").body())
-    assert Wake() in job.received(1, line, 0.0)
+    assert WakeJob() in job.received(1, line, 0.0)
 
 
 # -------------------------------------------------------------------------- lines
@@ -333,9 +341,9 @@ def test_whatever_is_sent_is_read_or_refused(value):
 
 @given(st.binary(max_size=300))
 def test_whatever_bytes_come_a_session_ends_in_peace(data):
-    job = Responder("job1", SECRET, Ledger(LIMITS), os.urandom, status)
+    job = Responder("job1", SECRET, ResizeLedger(LIMITS), os.urandom, status)
     job.opened(1, 0.0)
-    assert [type(e) for e in job.received(1, data, 0.0)] == [Close]
+    assert [type(e) for e in job.received(1, data, 0.0)] == [CloseSession]
 
 
 @pytest.mark.parametrize(
@@ -372,9 +380,9 @@ def test_a_command_survives_its_way(hosts, epoch, data):
     weights = data.draw(
         st.tuples(*[st.floats(1e-9, 1e9, allow_nan=False) for _ in hosts]), "weights"
     )
-    shares = tuple(Share(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
-    sent = Wish("ab" * 8, Command(epoch, shares, ordered=True))
-    assert wish_of(parse(canonical(sent.body()))) == sent
+    shares = tuple(HostWeight(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
+    sent = ResizeRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True))
+    assert request_of(parse(canonical(sent.body()))) == sent
 
 
 @pytest.mark.parametrize(
@@ -398,9 +406,9 @@ def test_a_command_survives_its_way(hosts, epoch, data):
 )
 def test_a_malformed_command_is_refused_with_its_field(change, problem):
     with pytest.raises(ForgeryError, match=problem):
-        wish_of({**wish("ada").body(), **change})
+        request_of({**wish("ada").body(), **change})
 
 
 def test_a_verdict_survives_its_way():
-    sent = Verdict("done", "ab" * 8, 3, "", "", 0.5, {"wait": 0.25})
-    assert verdict_of(parse(canonical(sent.body()))) == sent
+    sent = ResizeOutcome("done", "ab" * 8, 3, "", "", 0.5, {"wait": 0.25})
+    assert outcome_of(parse(canonical(sent.body()))) == sent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.malleable.command import Done, Ended, Refused, Share
+from apples.malleable.control.command import HostWeight, JobEnded, ResizeDone, ResizeRefused
 from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -17,7 +17,7 @@ SLOTS = {"ada": 1, "bob": 2, "eve": 1, "far": 1}
 
 
 def shares(*hosts, weights=()):
-    return [Share(h, w) for h, w in zip(hosts, weights or [1.0] * len(hosts), strict=True)]
+    return [HostWeight(h, w) for h, w in zip(hosts, weights or [1.0] * len(hosts), strict=True)]
 
 
 def counting(rows, tmp_path):
@@ -46,7 +46,7 @@ def test_a_released_host_has_no_process_of_the_job(tmp_path):
 def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_path):
     maps = then_stop([shares("ada", "bob", "eve")], tmp_path)
     run = rehearse(counting(3, tmp_path), SLOTS, shares("ada"), maps)
-    (refused,) = [notice for notice in run.notices if isinstance(notice, Refused)]
+    (refused,) = [notice for notice in run.notices if isinstance(notice, ResizeRefused)]
     assert refused.reason == "3 rows for 4 ranks"
     assert run.lines == ["total right on ada"]
 
@@ -57,7 +57,7 @@ def test_the_restart_engine_carries_data_from_one_world_to_the_next(tmp_path):
     commits.mkdir()
     run = rehearse(program, SLOTS, shares("ada", "eve"), maps, commits=commits, engine="restart")
     assert run.ended.state == "finished", run.ended
-    assert [type(notice) for notice in run.notices] == [Done, Done, Ended]
+    assert [type(notice) for notice in run.notices] == [ResizeDone, ResizeDone, JobEnded]
     assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
 
 
@@ -71,7 +71,7 @@ def test_a_host_that_cannot_start_is_refused_and_the_job_goes_on(tmp_path):
     maps = then_stop([shares("ada", "eve"), shares("ada", "bob")], tmp_path)
     run = rehearse(program, SLOTS, shares("ada"), maps, watch=break_host)
     refused, done, _ = run.notices
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ResizeRefused)
     assert refused.reason.startswith("eve: "), refused
-    assert isinstance(done, Done)
+    assert isinstance(done, ResizeDone)
     assert [line.split(" on ")[0] for line in run.lines] == ["total right"]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from apples.malleable.changes import DeclarationError
-from apples.malleable.state import State
+from apples.malleable.runtime.state import DeclarationError, State
 
 
 def test_declared_values_are_read_set_dumped_and_loaded():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from apples.malleable.undeclared import carried
+from apples.malleable.runtime.undeclared import carried
 
 
 class Asked:

@@ -21,12 +21,12 @@ from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.command import Command as MapCommand
-from apples.malleable.command import Share
-from apples.malleable.control import SECRET_BYTES
-from apples.malleable.conversing import SILENCE_SECONDS, Conversation
-from apples.malleable.job_file import Engine, JobFile, Place
-from apples.malleable.protocol.messages import BUSY, Verdict
+from apples.malleable.control.command import ResizeCommand as MapCommand
+from apples.malleable.control.command import HostWeight
+from apples.malleable.control.server import SECRET_BYTES
+from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
+from apples.malleable.control.job_file import EngineName, JobFile, HostSpec
+from apples.malleable.control.messages import TRANSIENT_REASONS, ResizeOutcome
 from apples.schedule import Schedule
 
 RESIZE_SECONDS = 60.0
@@ -36,7 +36,7 @@ RESIZE_SECONDS = 60.0
 class MalleableExecution(RunExecution):
     """A malleable job. `talking` speaks with its anchor."""
 
-    def __init__(self, run: Run, talking: Conversation, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, run: Run, talking: ControlClient, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(run, warnings)
         self.talking = talking
         self._epoch = 0
@@ -67,11 +67,11 @@ class MalleableExecution(RunExecution):
 
 def map_command(schedule: Schedule, epoch: int, ordered: bool = False) -> MapCommand:
     """Return the command that makes a job's map that of a schedule: its rows are the weights."""
-    shares = tuple(Share(a.host.name, float(a.rows)) for a in schedule.allocations)
+    shares = tuple(HostWeight(a.host.name, float(a.rows)) for a in schedule.allocations)
     return MapCommand(epoch, shares, ordered)
 
 
-def resized(verdict: Verdict) -> Resized:
+def resized(verdict: ResizeOutcome) -> Resized:
     """Return what a resize took.
 
     Raises
@@ -82,7 +82,7 @@ def resized(verdict: Verdict) -> Resized:
         Refused for the moment (busy), or tried in vain; the job goes on as it was.
     """
     if verdict.kind == "nack":
-        error = LaunchError if verdict.reason in BUSY else UsageError
+        error = LaunchError if verdict.reason in TRANSIENT_REASONS else UsageError
         raise error(f"refused: {verdict.detail} ({verdict.reason})")
     if verdict.kind == "failed":
         raise LaunchError(f"not done, the job goes on as it was: {verdict.detail}")
@@ -130,7 +130,7 @@ class MalleableActuator(Actuator):
         commits: Path | None = None,
         commit_seconds: float = 0.0,
         warm: Collection[str] = (),
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
         through: Actuator | None = None,
     ) -> None:
         through = through or LocalActuator()
@@ -185,21 +185,21 @@ class MalleableActuator(Actuator):
 
         run = started(start, self.talk)
         announce = (self.folder or run.directory) / anchored.ANNOUNCE_FILE
-        return MalleableExecution(run, Conversation(name, secret, announce), quotas.warnings)
+        return MalleableExecution(run, ControlClient(name, secret, announce), quotas.warnings)
 
     def _secret(self) -> bytes:
         if self.folder is None:
             return secrets.token_bytes(SECRET_BYTES)
         return bytes.fromhex((self.folder / anchored.SECRET_FILE).read_text("ascii"))
 
-    def _places(self, plan: LaunchPlan) -> list[Place]:
+    def _places(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return where the job may ever be."""
         return [replace(one, warm=one.host in self.warm) for one in self.through.places(plan)]
 
-    def _job(self, name: str, places: Sequence[Place], plan: LaunchPlan) -> JobFile:
+    def _job(self, name: str, places: Sequence[HostSpec], plan: LaunchPlan) -> JobFile:
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
-        members = [Share(strip.host.name, float(strip.rows)) for strip in plan.strips]
+        members = [HostWeight(strip.host.name, float(strip.rows)) for strip in plan.strips]
         return anchored.job_of(
             name,
             places,

@@ -14,9 +14,9 @@ from apples.launch.remote import ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.command import Share
-from apples.malleable.conversing import SILENCE_SECONDS, Conversation
-from apples.malleable.job_file import Place
+from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
+from apples.malleable.control.command import HostWeight
+from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 
 QUIET_SECONDS = 5.0
@@ -26,7 +26,7 @@ QUIET_SECONDS = 5.0
 class ProgramExecution(RunExecution):
     """An unmodified program. `talking` speaks with its anchor."""
 
-    def __init__(self, run: Run, talking: Conversation) -> None:
+    def __init__(self, run: Run, talking: ControlClient) -> None:
         super().__init__(run)
         self.talking = talking
 
@@ -76,7 +76,9 @@ def start_program(
     places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
-    made = anchored.job_of(job, places, [Share(first)], task, minimum=1, maximum=1, commits=shared)
+    made = anchored.job_of(
+        job, places, [HostWeight(first)], task, minimum=1, maximum=1, commits=shared
+    )
     order = anchored.command(made, secret, folder, anchored.PROGRAM_ANCHOR)
     names = [host.name for host in hosts]
     run = Run(
@@ -90,10 +92,10 @@ def start_program(
         others=names,
     )
     run.until_ready()
-    return ProgramExecution(run, Conversation(job, secret, folder / anchored.ANNOUNCE_FILE))
+    return ProgramExecution(run, ControlClient(job, secret, folder / anchored.ANNOUNCE_FILE))
 
 
-def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> Place:
+def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> HostSpec:
     """Return where the program may run; its environment stays the user's own."""
     segment = Segment(host.name, 1, program, host.cpus)
     return replace(anchored.place(segment), reach=tuple(way), environment={})

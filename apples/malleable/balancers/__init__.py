@@ -1,4 +1,6 @@
-"""The strategies of the load balancer. The contract is `apples.malleable.balancer`.
+"""Load balancers: a strategy is a function from what was measured to the owner of each block.
+
+The contract is `contract` (`Measured` in, owners out); `apples.testing.balancer_checks` checks any strategy.
 
 Read `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who is overloaded),
 `contiguous` (runs of neighbours, for programs whose blocks talk to the next) and `decider` (Dynamite's).
@@ -6,11 +8,8 @@ Read `greedy` (every block anew, heaviest first), `refine` (the fewest moves tha
 
 from collections.abc import Mapping
 
-from apples.malleable.balancer import Strategy
-from apples.malleable.balancers.contiguous import contiguous
-from apples.malleable.balancers.decider import decider
-from apples.malleable.balancers.greedy import greedy
-from apples.malleable.balancers.refine import refine
+from apples.malleable.balancers.contract import Measured, Processor, Strategy, accepted
+from apples.malleable.balancers.strategies import contiguous, decider, greedy, refine
 
 STRATEGIES: Mapping[str, Strategy] = {
     "greedy": greedy,
@@ -19,4 +18,14 @@ STRATEGIES: Mapping[str, Strategy] = {
     "decider": decider,
 }
 
-__all__ = ["STRATEGIES", "contiguous", "decider", "greedy", "refine"]
+__all__ = [
+    "STRATEGIES",
+    "Measured",
+    "Processor",
+    "Strategy",
+    "accepted",
+    "contiguous",
+    "decider",
+    "greedy",
+    "refine",
+]

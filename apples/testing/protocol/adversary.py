@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 
-from apples.malleable.command import Command, Share
-from apples.malleable.protocol.messages import Wish
-from apples.malleable.protocol.requester import Requester, Transmit
-from apples.malleable.protocol.responder import UNKNOWN_SESSIONS
-from apples.malleable.protocol.sealing import canonical
+from apples.malleable.control.client import Requester, SendLine
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.messages import ResizeRequest
+from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS
+from apples.malleable.control.sealing import canonical
 from apples.testing.protocol.exchange import Exchange
 
 
-class Enemy:
+class Adversary:
     """Floods, replays, changes lines and pretends, until `stop`."""
 
     def __init__(self, chance: random.Random, exchange: Exchange, stop: float) -> None:
@@ -44,9 +44,9 @@ class Enemy:
 
     def _forged(self) -> bytes:
         """Return a command nobody asked for, under a seal that is none."""
-        wish = Wish(
+        wish = ResizeRequest(
             self.chance.randbytes(8).hex(),
-            Command(self.exchange.responder.ledger.epoch + 1, (Share("ada"),)),
+            ResizeCommand(self.exchange.responder.ledger.epoch + 1, (HostWeight("ada"),)),
         )
         return canonical({"n": 999, "mac": "0" * 64, "body": wish.body()})
 
@@ -62,13 +62,15 @@ class Enemy:
 
     def _flood(self) -> None:
         """Open many connections at once and leave them."""
-        for _ in range(self.chance.randint(1, UNKNOWN_SESSIONS + 8)):
+        for _ in range(self.chance.randint(1, UNAUTHENTICATED_SESSIONS + 8)):
             self.exchange.opened(self.exchange.session(lambda _line: None))
 
     def _impersonate(self) -> None:
         """Open a session with a wrong secret, or with another session's answer, then command."""
         epoch = self.exchange.responder.ledger.epoch + 1
-        wrong = Wish(self.chance.randbytes(8).hex(), Command(epoch, (Share("ada"),)))
+        wrong = ResizeRequest(
+            self.chance.randbytes(8).hex(), ResizeCommand(epoch, (HostWeight("ada"),))
+        )
         guess = self.chance.randbytes(32)
         enemy = Requester("job1", guess, wrong, self.clock.now + 9.0, self.chance.randbytes)
         enemy.start(self.clock.now)
@@ -78,5 +80,5 @@ class Enemy:
 
     def _as_enemy(self, session: int, enemy: Requester, line: bytes) -> None:
         for effect in enemy.received(line, self.clock.now):
-            if isinstance(effect, Transmit):
+            if isinstance(effect, SendLine):
                 self.exchange.to_job(session, effect.line)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from apples.malleable.protocol.responder import Close, Effect, Responder, Send
-from apples.testing.protocol.network import Clockwork, Network, Thunk
+from apples.malleable.control.responder import (
+    CloseSession,
+    Responder,
+    ResponderEffect,
+    SendToSession,
+)
+from apples.testing.protocol.network import Clockwork, SimulatedNetwork, Thunk
 
 Hear = Callable[[bytes], None]
 
@@ -25,7 +30,7 @@ class Exchange:
     def __init__(
         self,
         clock: Clockwork,
-        network: Network,
+        network: SimulatedNetwork,
         responder: Responder,
         note: Callable[..., None],
     ) -> None:
@@ -63,15 +68,15 @@ class Exchange:
         """Have the job hear a line now."""
         self.carry_out(self.responder.received(session, line, self.clock.now))
 
-    def carry_out(self, effects: list[Effect]) -> None:
+    def carry_out(self, effects: list[ResponderEffect]) -> None:
         """Do what the job's end wants done."""
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendToSession):
                 line = effect.line
                 self.heard.append(line)
                 self._note("say", effect.session, len(line), hashlib.sha256(line).hexdigest()[:16])
                 self._deliver(self._ends[effect.session][0], line)
-            elif isinstance(effect, Close):
+            elif isinstance(effect, CloseSession):
                 self._note("close", effect.session, effect.why)
                 self.network.carry("<", self._ends[effect.session][1])
 

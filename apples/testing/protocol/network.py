@@ -15,7 +15,7 @@ Thunk = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class NetworkFaults:
     """What goes wrong until `stop`.
 
     Attributes
@@ -62,7 +62,7 @@ class Clockwork:
             each()
 
 
-class Network:
+class SimulatedNetwork:
     """Carries lines between one job and its agents, badly until the faults stop.
 
     Attributes
@@ -71,7 +71,7 @@ class Network:
         How many lines were.
     """
 
-    def __init__(self, clock: Clockwork, chance: random.Random, faults: Faults) -> None:
+    def __init__(self, clock: Clockwork, chance: random.Random, faults: NetworkFaults) -> None:
         self.clock, self.chance, self.faults = clock, chance, faults
         self.lost = self.doubled = 0
         self._cuts = [

@@ -1,6 +1,6 @@
 """The protocol on a bad network with a job, its agents and an enemy, deterministic: one seed, one history.
 
-`World.run` checks after every event what must hold whatever happens:
+`SimulatedControl.run` checks after every event what must hold whatever happens:
 
 - an epoch is made once, and one after another;
 - what an agent was told is true: ``done`` was carried out once, on the hosts it asked for; ``nack`` never;
@@ -16,15 +16,14 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 
-from apples.malleable.command import Command, Share
-from apples.malleable.protocol import responder as job_end
-from apples.malleable.protocol.ledger import Ledger, Limits
-from apples.malleable.protocol.messages import Verdict, Wish
-from apples.malleable.protocol.requester import Connect, Requester, Transmit
-from apples.malleable.protocol.responder import Responder
-from apples.testing.protocol.adversary import Enemy
+from apples.malleable.control import responder as job_end
+from apples.malleable.control.client import OpenConnection, Requester, SendLine
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.messages import ResizeOutcome, ResizeRequest
+from apples.malleable.control.responder import HostLimits, ResizeLedger, Responder
+from apples.testing.protocol.adversary import Adversary
 from apples.testing.protocol.exchange import Exchange
-from apples.testing.protocol.network import Clockwork, Faults, Network
+from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
 
 HOSTS = ("ada", "bob", "cleo", "dan", "eva", "fay")
 SECRET = bytes(range(32))
@@ -33,7 +32,7 @@ WISH_SECONDS = 40.0
 """An agent's longest deadline for one command."""
 SETTLING_SECONDS = 400.0
 """Time for every agent to send what wishes it has left, one after another."""
-MOST_SESSIONS = job_end.UNKNOWN_SESSIONS + job_end.KNOWN_SESSIONS
+MOST_SESSIONS = job_end.UNAUTHENTICATED_SESSIONS + job_end.AUTHENTICATED_SESSIONS
 
 
 class BrokenPromiseError(AssertionError):
@@ -41,7 +40,7 @@ class BrokenPromiseError(AssertionError):
 
 
 @dataclass
-class Agent:
+class SimulatedAgent:
     """One who wishes, as the simulation sees it.
 
     Attributes
@@ -58,17 +57,17 @@ class Agent:
 
 
 @dataclass
-class Record:
+class ProtocolRecord:
     """What really happened, for comparison with what was said."""
 
-    asked: dict[str, Wish] = field(default_factory=dict)
+    asked: dict[str, ResizeRequest] = field(default_factory=dict)
     carried_out: dict[str, int] = field(default_factory=dict)
-    begun: dict[str, Wish] = field(default_factory=dict)
+    begun: dict[str, ResizeRequest] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     epochs: list[int] = field(default_factory=list)
 
 
-class World:
+class SimulatedControl:
     """One job, some agents, an enemy.
 
     Parameters
@@ -87,25 +86,25 @@ class World:
     """
 
     def __init__(
-        self, seed: int, agents: int = 3, wishes: int = 5, faults: Faults | None = None
+        self, seed: int, agents: int = 3, wishes: int = 5, faults: NetworkFaults | None = None
     ) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
-        self.faults = faults or Faults()
+        self.faults = faults or NetworkFaults()
         self.clock = Clockwork()
-        self.network = Network(self.clock, self.chance, self.faults)
-        self.record = Record()
+        self.network = SimulatedNetwork(self.clock, self.chance, self.faults)
+        self.record = ProtocolRecord()
         self.trace: list[bytes] = []
-        limits = Limits(1, 4, frozenset(HOSTS[:5]))
-        self.ledger = Ledger(limits)
+        limits = HostLimits(1, 4, frozenset(HOSTS[:5]))
+        self.ledger = ResizeLedger(limits)
         self.responder = Responder("job1", SECRET, self.ledger, self.chance.randbytes, dict)
         self.exchange = Exchange(self.clock, self.network, self.responder, self.note)
         self.wishes = wishes
-        self.agents = [Agent(number) for number in range(agents)]
+        self.agents = [SimulatedAgent(number) for number in range(agents)]
         self._checked = (0, 0, 0)
         for agent in self.agents:
             self.clock.after(self.chance.uniform(0, 5), lambda a=agent: self._wish(a))  # type: ignore[misc]
         self.clock.after(0.5, self._safe_point)
-        self.clock.after(1.0, Enemy(self.chance, self.exchange, self.faults.stop).attack)
+        self.clock.after(1.0, Adversary(self.chance, self.exchange, self.faults.stop).attack)
         self.clock.after(TICK_SECONDS, self._tick)
 
     # ------------------------------------------------------------------------ running
@@ -139,15 +138,17 @@ class World:
         self.trace.append(f"{self.clock.now:.9f} {' '.join(map(str, words))}".encode())
 
     # ------------------------------------------------------------------------- agents
-    def _wish(self, agent: Agent) -> None:
+    def _wish(self, agent: SimulatedAgent) -> None:
         """Begin a wish, planned on what the agent believes the epoch is."""
         agent.wishes += 1
         hosts = tuple(
             self.chance.sample(HOSTS[: self.chance.choice((5, 5, 6))], self.chance.randint(1, 5))
         )
         belief = self.ledger.epoch + self.chance.choice((0, 0, 0, 0, 0, -1))
-        shares = tuple(Share(host, float(self.chance.randint(1, 9))) for host in hosts)
-        wish = Wish(self.chance.randbytes(8).hex(), Command(max(1, belief + 1), shares))
+        shares = tuple(HostWeight(host, float(self.chance.randint(1, 9))) for host in hosts)
+        wish = ResizeRequest(
+            self.chance.randbytes(8).hex(), ResizeCommand(max(1, belief + 1), shares)
+        )
         self.record.asked[wish.id] = wish
         deadline = self.clock.now + self.chance.uniform(0.5, WISH_SECONDS)
         requester = Requester("job1", SECRET, wish, deadline, self.chance.randbytes)
@@ -155,15 +156,15 @@ class World:
         self.note("wish", agent.name, wish.id, wish.command.epoch, *hosts)
         self._act(agent, requester.start(self.clock.now))
 
-    def _act(self, agent: Agent, effects: list[Connect | Transmit]) -> None:
+    def _act(self, agent: SimulatedAgent, effects: list[OpenConnection | SendLine]) -> None:
         for effect in effects:
-            if isinstance(effect, Connect):
+            if isinstance(effect, OpenConnection):
                 self._connect(agent)
             else:
                 self.exchange.to_job(agent.session, effect.line)
         self._learn(agent)
 
-    def _connect(self, agent: Agent) -> None:
+    def _connect(self, agent: SimulatedAgent) -> None:
         self.exchange.hang_up(agent.session)
 
         def heard(line: bytes) -> None:
@@ -177,7 +178,7 @@ class World:
         session = agent.session = self.exchange.session(heard, hung_up)
         self.exchange.connect(session)
 
-    def _learn(self, agent: Agent) -> None:
+    def _learn(self, agent: SimulatedAgent) -> None:
         """Note the verdict, and wish again."""
         requester = agent.requester
         if requester is None or requester.verdict is None:
@@ -205,10 +206,10 @@ class World:
             self._taken(self.ledger.moved(self.ledger.epoch + 1))
         elif dice < 0.05:
             low = self.chance.randint(1, 2)
-            self.ledger.limits = Limits(low, low + 3, self.ledger.limits.known)
+            self.ledger.limits = HostLimits(low, low + 3, self.ledger.limits.known)
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _finish(self, wish: Wish) -> None:
+    def _finish(self, wish: ResizeRequest) -> None:
         if self.chance.random() < 0.1:
             self._taken(self.ledger.failed("the spawn failed"))
         else:
@@ -217,7 +218,7 @@ class World:
             self._taken(self.ledger.done(1.0, {"wait": self.chance.random()}))
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _taken(self, verdict: Verdict | None) -> None:
+    def _taken(self, verdict: ResizeOutcome | None) -> None:
         """Note that an epoch was taken, and tell who asked."""
         self.record.epochs.append(self.ledger.epoch)
         self.note("epoch", self.ledger.epoch)

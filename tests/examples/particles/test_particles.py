@@ -17,7 +17,7 @@ import pytest
 
 from apples.launch import hydra
 from apples.launch.leftovers import leftovers
-from apples.malleable.command import Done, RolledBack, Share
+from apples.malleable.control.command import HostWeight, ResizeDone, RolledBack
 from apples.testing.rehearsal import rehearse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
@@ -80,15 +80,15 @@ def test_energy_and_every_bit_survive_random_resizes():
     def maps():
         for _ in range(6):
             hosts = draw.sample(list(SLOTS), draw.randint(1, 3))
-            yield [Share(host, draw.choice([0.5, 1.0, 3.0])) for host in hosts]
+            yield [HostWeight(host, draw.choice([0.5, 1.0, 3.0])) for host in hosts]
 
     for steps in (300, 1500, 6000):
         run = rehearse(
-            SOLVER, SLOTS, [Share("ada"), Share("bob")], maps(),
+            SOLVER, SLOTS, [HostWeight("ada"), HostWeight("bob")], maps(),
             task=task(steps=steps, balance_every=9, strategy="greedy"), warm=list(SLOTS),
         )  # fmt: skip
         assert run.ended.state == "finished", run.ended
-        done = [notice for notice in run.notices if isinstance(notice, Done)]
+        done = [notice for notice in run.notices if isinstance(notice, ResizeDone)]
         if len(done) >= 4:
             break
     assert len(done) >= 4
@@ -133,7 +133,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
         killers[0].start()
 
     run = rehearse(
-        SOLVER, SLOTS, [Share("ada"), Share("bob")], task=task(steps=steps, balance_every=9),
+        SOLVER, SLOTS, [HostWeight("ada"), HostWeight("bob")], task=task(steps=steps, balance_every=9),
         commits=tmp_path, commit_seconds=0.05, watch=watch,
     )  # fmt: skip
     killers[0].join(60)

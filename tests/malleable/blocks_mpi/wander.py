@@ -6,9 +6,9 @@ import random
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable.balancer import Processor
 from apples.malleable.balancers import STRATEGIES
-from apples.malleable.blocks import Blocks
+from apples.malleable.balancers.contract import Processor
+from apples.malleable.runtime.blocks import Blocks
 
 WORLD = MPI.COMM_WORLD
 RANK = WORLD.Get_rank()

@@ -10,7 +10,7 @@ from pathlib import Path
 from apples.launch.anchored import job_of, place
 from apples.launch.hydra import Command, Segment
 from apples.launch.processes import Processes
-from apples.malleable.command import Share
+from apples.malleable.control.command import HostWeight
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
@@ -23,7 +23,7 @@ program = (
     str(folder / "stop"),
 )
 places = [place(Segment(host, slots, program)) for host, slots in SLOTS.items()]
-first = [Share(host) for host in json.loads(maps)[0]]
+first = [HostWeight(host) for host in json.loads(maps)[0]]
 job = job_of(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
 with Processes(Command(argv, {}, {"job.json": job.dumps()}), name) as processes:

@@ -4,9 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-from apples.malleable.anchor import Anchor
-from apples.malleable.command import Share
-from apples.malleable.job_file import loads
+from apples.malleable.control.command import HostWeight
+from apples.malleable.control.job_file import loads
+from apples.malleable.manager.job_manager import JobManager
 from apples.testing.scripted import ScriptedControl
 
 
@@ -20,12 +20,12 @@ class Telling(ScriptedControl):
 
 
 def maps(hosts):
-    yield from [[Share(host) for host in one] for one in hosts]
+    yield from [[HostWeight(host) for host in one] for one in hosts]
     Path(sys.argv[3]).touch()
 
 
 job = loads(Path(sys.argv[1]).read_text())
-anchor = Anchor(job, Telling(maps(json.loads(sys.argv[2]))))
+anchor = JobManager(job, Telling(maps(json.loads(sys.argv[2]))))
 told = [""]
 
 

@@ -139,7 +139,7 @@ def _line(agent, seconds: float) -> str:
 
 def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
-    words = {"watchdog": "watchdog.py", "anchor": "scripted_anchor.py", "guard": "guard.py",
+    words = {"watchdog": "watchdog.py", "anchor": "scripted_anchor.py", "guard": "node/supervisor.py",
              "proxy": "hydra_pmi_proxy", "rank": "counting.py", "mpiexec": "/mpiexec"}  # fmt: skip
     if kind == "agent":
         return agent

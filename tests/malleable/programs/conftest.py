@@ -9,17 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from apples.malleable.command import Command, CommandSource, Done, Ended, Refused, Share
-from apples.malleable.job_file import JobFile, Place
-from apples.malleable.programs.anchor import ProgramAnchor
-from apples.malleable.programs.working import working
+from apples.malleable.control.command import (
+    CommandSource,
+    HostWeight,
+    JobEnded,
+    ResizeCommand,
+    ResizeDone,
+    ResizeRefused,
+)
+from apples.malleable.control.job_file import HostSpec, JobFile
+from apples.malleable.migration.criu import working_criu
+from apples.malleable.migration.manager import ProgramManager
 
 WAIT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="session")
 def criu():
-    found, missing = working()
+    found, missing = working_criu()
     if found is None:
         pytest.skip(missing)
     return found
@@ -45,7 +52,7 @@ class Script(CommandSource):
         if not ready():
             return None
         self.acts.popleft()
-        if isinstance(act, Command):
+        if isinstance(act, ResizeCommand):
             return act
         act()
         return None
@@ -67,17 +74,17 @@ class Script(CommandSource):
 
     @property
     def ended(self):
-        (ended,) = [one for one in self.notices if isinstance(one, Ended)]
+        (ended,) = [one for one in self.notices if isinstance(one, JobEnded)]
         assert self.notices[-1] is ended
         return ended
 
     @property
     def done(self):
-        return [one for one in self.notices if isinstance(one, Done)]
+        return [one for one in self.notices if isinstance(one, ResizeDone)]
 
     @property
     def refused(self):
-        return [one.reason for one in self.notices if isinstance(one, Refused)]
+        return [one.reason for one in self.notices if isinstance(one, ResizeRefused)]
 
 
 class Stage:
@@ -89,7 +96,7 @@ class Stage:
         self.cpus = {"a": (cpus[0],), "b": (cpus[-1],)}
         self.said, self.copied = [], []
         self.places = {
-            name: Place(name, 1, tuple(program), sys.executable, "", "", cpus=self.cpus[name])
+            name: HostSpec(name, 1, tuple(program), sys.executable, "", "", cpus=self.cpus[name])
             for name in ("a", "b")
         }
         self.task = {"program": task}
@@ -100,12 +107,12 @@ class Stage:
             "test",
             str(self.folder),
             hosts,
-            (Share("a"),),
+            (HostWeight("a"),),
             self.task,
             commits=str(self.folder / "job"),
         )
         self.script = Script(*acts)
-        self.anchor = ProgramAnchor(job, self.script, self.said.append, self.copied.append)
+        self.anchor = ProgramManager(job, self.script, self.said.append, self.copied.append)
         code = self.anchor.run()
         return code, self.script
 
@@ -133,4 +140,4 @@ def stage(tmp_path):
 
 
 def to(host, epoch=1):
-    return Command(epoch, (Share(host),))
+    return ResizeCommand(epoch, (HostWeight(host),))

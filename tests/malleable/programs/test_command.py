@@ -11,7 +11,7 @@ from commands import command
 
 from apples.jobs import store
 from apples.launch.leftovers import leftovers
-from apples.malleable.programs import movable
+from apples.malleable.migration import inspection
 from apples.storage import state
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
@@ -107,7 +107,7 @@ def looping(hosts):
     for pid in leftovers(name):
         with contextlib.suppress(OSError):  # the loop's own children come and go
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
-            anchors += [pid] if b"programs.anchor" in line else []
+            anchors += [pid] if b"migration.manager" in line else []
     (anchor,) = anchors
     return name, anchor
 
@@ -125,7 +125,7 @@ def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
     name, anchor = looping
     os.kill(anchor, signal.SIGSTOP)
     until = time.monotonic() + 10
-    while movable.state(anchor) == "T":
+    while inspection.state(anchor) == "T":
         assert time.monotonic() < until
     grown(store.job(name).commits / "output", 3)
     assert command("apples", "jobs", name, "--json").document["state"] == "running"

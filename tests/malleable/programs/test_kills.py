@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from apples.malleable.command import Command, Ended, Share
-from apples.malleable.programs import movable
+from apples.malleable.control.command import HostWeight, JobEnded, ResizeCommand
+from apples.malleable.migration import inspection
 
 pytestmark = [pytest.mark.criu, pytest.mark.usefixtures("criu")]
 TRIALS = int(os.environ.get("APPLES_KILLS", "3"))
@@ -27,8 +27,8 @@ while not os.path.exists("enough"):
 
 def below(pid, others=frozenset()):
     """Return all processes below one, but `others` and those that are dead."""
-    found = set(movable.tree(pid)[1:]) - others
-    return sorted(one for one in found if movable.state(one) not in {"", "Z"})
+    found = set(inspection.tree(pid)[1:]) - others
+    return sorted(one for one in found if inspection.state(one) not in {"", "Z"})
 
 
 class Killer(threading.Thread):
@@ -71,17 +71,17 @@ def test_a_kill_in_a_migration_leaves_one_whole_program_or_a_failure(stage, seed
         return on.script.done or on.script.refused
 
     code, script = on.run(
-        (lambda: on.written("3\n")() and move(), Command(1, (Share("b"),))),
+        (lambda: on.written("3\n")() and move(), ResizeCommand(1, (HostWeight("b"),))),
         (settled, (on.folder / "enough").touch),
     )
     killer.over.set()
     killer.join(30)
-    assert isinstance(script.notices[-1], Ended)
+    assert isinstance(script.notices[-1], JobEnded)
     lines = [int(line) for line in (on.folder / "job/output").read_text().splitlines()]
     assert lines == list(range(1, len(lines) + 1)), killer.killed
     last = json.loads(on.said[-1])["event"]
     assert (code, script.ended.state, last) in {(0, "finished", "done"), (1, "failed", "error")}
     until = time.monotonic() + 5
-    while left := [pid for pid in killer.seen if movable.state(pid) not in {"", "Z"}]:
+    while left := [pid for pid in killer.seen if inspection.state(pid) not in {"", "Z"}]:
         assert time.monotonic() < until, (left, killer.killed)
     assert not list((on.folder / "job").glob("checkpoint")) or script.ended.state == "failed"

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from apples.malleable.command import Command, Share
-from apples.malleable.programs import keepers, movable
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.migration import inspection, supervisors
 
 pytestmark = [pytest.mark.criu, pytest.mark.hardware, pytest.mark.usefixtures("criu")]
 
@@ -37,7 +37,7 @@ while not os.path.exists("enough"):
 
 
 def to(*hosts, epoch=1):
-    return Command(epoch, tuple(map(Share, hosts)))
+    return ResizeCommand(epoch, tuple(map(HostWeight, hosts)))
 
 
 def test_a_program_goes_on_counting_on_the_other_hosts_cpus_and_back(stage):
@@ -256,13 +256,13 @@ def test_a_restart_that_fails_is_followed_by_one_where_it_came_from(stage):
 def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process_left(
     stage, number, monkeypatch
 ):
-    monkeypatch.setattr(keepers, "SILENCE_SECONDS", 2.5)
+    monkeypatch.setattr(supervisors, "SILENCE_SECONDS", 2.5)
     on = stage(COUNTING)
     pids = []
 
     def kill():
         keeper = on.anchor.keepers.process_of("a")
-        pids.extend(movable.tree(keeper))
+        pids.extend(inspection.tree(keeper))
         os.kill(keeper, number)
 
     code, script = on.run((on.written("[", count=2), kill))
@@ -271,5 +271,5 @@ def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process
     assert script.ended.reason == "a: the program's keeper ended or fell silent"
     assert len(pids) == 2
     until = time.monotonic() + 5
-    while any(movable.state(pid) not in {"", "Z"} for pid in pids):
+    while any(inspection.state(pid) not in {"", "Z"} for pid in pids):
         assert time.monotonic() < until

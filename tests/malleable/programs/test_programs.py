@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from apples.malleable.command import Command, Share
-from apples.malleable.programs import movable
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.migration import inspection
 
 COUNTING = """
 import os, time
@@ -17,7 +17,7 @@ while not os.path.exists("enough"):
 
 
 def to(*hosts, epoch=1):
-    return Command(epoch, tuple(map(Share, hosts)))
+    return ResizeCommand(epoch, tuple(map(HostWeight, hosts)))
 
 
 def test_what_is_no_single_other_host_is_refused(stage):
@@ -62,12 +62,12 @@ def test_a_cancelled_program_is_gone_with_its_children(stage):
     pids = []
 
     def cancel():
-        pids.extend(movable.tree(on.anchor.keepers.process_of("a")))
+        pids.extend(inspection.tree(on.anchor.keepers.process_of("a")))
         on.script.stop = True
 
     code, script = on.run((on.written("up"), cancel))
     assert (code, script.ended.state, len(pids)) == (1, "cancelled", 3)
-    assert [pid for pid in pids if movable.state(pid)] == []
+    assert [pid for pid in pids if inspection.state(pid)] == []
 
 
 def test_without_criu_the_move_is_refused_with_what_is_missing(stage, monkeypatch, tmp_path):

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable import checkpoint, commits
-from apples.malleable.command import Member
-from apples.malleable.membership import Declared, Plan
-from apples.malleable.row_array import RowArray
-from apples.malleable.state import Replicated, State
-from apples.malleable.strips import Range, rank_ranges
+from apples.malleable.control.command import HostRows
+from apples.malleable.control.strips import RowRange, rank_ranges
+from apples.malleable.runtime import checkpoint
+from apples.malleable.runtime import checkpoint as commits
+from apples.malleable.runtime.membership import ChangePlan, Declared
+from apples.malleable.runtime.row_array import RowArray
+from apples.malleable.runtime.state import Replicated, State
 
 FOLDER, ROWS = Path(sys.argv[1]), 31
 world = MPI.COMM_WORLD
@@ -35,7 +36,7 @@ def expected(first, count, value):
 
 
 def strips(ranks):
-    return [rows for _, rows in rank_ranges([Member("h", 0, ROWS)], {"h": ranks})]
+    return [rows for _, rows in rank_ranges([HostRows("h", 0, ROWS)], {"h": ranks})]
 
 
 def restored():
@@ -45,8 +46,8 @@ def restored():
     if comm != MPI.COMM_NULL:
         declared = declare(-1.0, -1)
         strip = strips(2)[comm.rank]
-        plan = Plan(1, (), (), {}, (), "commit", commits=str(FOLDER))
-        number = checkpoint.restore(comm, plan, declared, strip)
+        plan = ChangePlan(1, (), (), {}, (), "commit", commits=str(FOLDER))
+        number = checkpoint.restore_commit(comm, plan, declared, strip)
         right = number == 0 or (
             np.array_equal(
                 declared.arrays[0].local, expected(strip.first, len(strip) + 2, float(number))
@@ -72,7 +73,7 @@ for number in (1, 2, 3, 4):
     declared = declare(float(number), 10 * number)
     mine = strips(3)[world.rank]
     declared.arrays[0].begin(mine)
-    fault = checkpoint.write(world, FOLDER, number, declared, mine)
+    fault = checkpoint.write_commit(world, FOLDER, number, declared, mine)
     if fault:
         raise SystemExit(fault)
     world.Barrier()
@@ -96,6 +97,6 @@ step("a bit of the newest is wrong", flip)
 step("its manifest is cut", cut)
 step("its data is missing", lambda: commits.data_path(FOLDER, 4).unlink())
 step("both are missing", lambda: [path.unlink() for path in FOLDER.glob("commit-*")])
-fault = checkpoint.write(world, FOLDER / "nowhere", 5, declare(5.0, 50), Range(0, 0))
+fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declare(5.0, 50), RowRange(0, 0))
 if world.rank == 0:
     os.write(1, json.dumps({"step": "nowhere to write", "found": bool(fault)}).encode() + b"\n")

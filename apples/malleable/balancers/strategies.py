@@ -1,0 +1,198 @@
+"""Contiguous: each processor a run of neighbouring blocks, the longest run as short as can be."""
+
+from __future__ import annotations
+
+import heapq
+
+from apples.malleable.balancers.contract import Measured
+
+HALVINGS = 100
+"""More than a double has bits: bisection ends where it cannot be told apart."""
+
+
+def contiguous(measured: Measured) -> tuple[int, ...]:
+    """Return owners in runs, in the order of ranks: of all such divisions one with the shortest step.
+
+    For programs whose blocks exchange borders with the next block: a run has two borders, however many
+    blocks are in it. Bisection on the step; a step is possible if every processor in turn takes as many
+    blocks as it can.
+
+    Examples
+    --------
+    >>> from apples.malleable.balancers.contract import Processor
+    >>> two = (Processor("ada"), Processor("bob", speed=3.0))
+    >>> contiguous(Measured((1, 1, 1, 1), (0, 0, 0, 0), two))
+    (0, 1, 1, 1)
+    """
+    low, high = 0.0, sum(measured.work) / measured.processors[measured.enabled[0]].capacity
+    best = _runs(measured, high) or (measured.enabled[0],) * len(measured.work)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        found = _runs(measured, middle)
+        if found is None:
+            low = middle
+        else:
+            high, best = middle, found
+    return best
+
+
+def _runs(measured: Measured, step: float) -> tuple[int, ...] | None:
+    """Return the runs that keep to `step`, or None where blocks are left over."""
+    owners: list[int] = []
+    for place in measured.enabled:
+        room = step * measured.processors[place].capacity
+        while len(owners) < len(measured.work) and measured.work[len(owners)] <= room:
+            room -= measured.work[len(owners)]
+            owners.append(place)
+    return tuple(owners) if len(owners) == len(measured.work) else None
+
+
+def greedy(measured: Measured) -> tuple[int, ...]:
+    """Return owners such that on equal processors no step is longer than 4/3 of the best possible.
+
+    Among processors that would be done at the same time the present owner is preferred. Moves many blocks:
+    for the start, and after changes of the processor map that leave nothing in its place.
+
+    Examples
+    --------
+    >>> from apples.malleable.balancers.contract import Processor
+    >>> greedy(Measured((3, 3, 2, 2, 2), (0,) * 5, (Processor("ada"), Processor("bob"))))
+    (0, 1, 0, 1, 0)
+
+    References
+    ----------
+    Graham 1969, "Bounds on multiprocessing timing anomalies": 4/3 - 1/(3m) on m equal processors.
+    """
+    owners = list(measured.owners)
+    work = [0.0] * len(measured.processors)
+    for block in sorted(range(len(owners)), key=lambda b: (-measured.work[b], b)):
+        seconds = measured.work[block]
+        here = owners[block]
+        chosen = min(
+            measured.enabled,
+            key=lambda p: ((work[p] + seconds) / measured.processors[p].capacity, p != here, p),
+        )
+        owners[block] = chosen
+        work[chosen] += seconds
+    return tuple(owners)
+
+
+TOLERANCE = 1.03
+"""Who computes longer than this many times the mean is overloaded."""
+
+
+def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
+    """Return owners that differ in few blocks: no step gets longer by it, and a balanced one stays as it is.
+
+    Blocks on processors without load permission move first, each to who would be done with it first. Then
+    the longest processor gives away the heaviest block that somebody can take and still be done before
+    the giver would have been, until nobody is overloaded or nothing helps.
+
+    Examples
+    --------
+    >>> from apples.malleable.balancers.contract import Processor
+    >>> two = (Processor("ada"), Processor("bob"))
+    >>> refine(Measured((1, 1, 1, 1), (0, 0, 0, 1), two))
+    (1, 0, 0, 1)
+    """
+    owners = list(measured.owners)
+    work = [0.0] * len(measured.processors)
+    homeless = []
+    for block, owner in enumerate(owners):
+        if owner >= 0 and measured.processors[owner].enabled:
+            work[owner] += measured.work[block]
+        else:
+            homeless.append(block)
+    for block in sorted(homeless, key=lambda b: (-measured.work[b], b)):
+        taker = _taker(measured, work, block)
+        owners[block] = taker
+        work[taker] += measured.work[block]
+    while _relieve(measured, owners, work, tolerance * measured.mean()):
+        pass
+    return tuple(owners)
+
+
+def _taker(measured: Measured, work: list[float], block: int) -> int:
+    """Return who would be done first with `block` added."""
+    seconds = measured.work[block]
+    return min(
+        measured.enabled,
+        key=lambda p: ((work[p] + seconds) / measured.processors[p].capacity, p),
+    )
+
+
+def _relieve(measured: Measured, owners: list[int], work: list[float], limit: float) -> bool:
+    """Move one block away from the longest processor; whether that was needed and possible."""
+    capacity = [one.capacity for one in measured.processors]
+    giver = max(measured.enabled, key=lambda p: (work[p] / capacity[p], -p))
+    longest = work[giver] / capacity[giver]
+    if longest <= limit:
+        return False
+    own = [b for b, owner in enumerate(owners) if owner == giver and measured.work[b] > 0]
+    for block in sorted(own, key=lambda b: (-measured.work[b], b)):
+        taker = _taker(measured, work, block)
+        after = (work[taker] + measured.work[block]) / capacity[taker]
+        if taker != giver and after < longest * (1 - 1e-12):
+            owners[block] = taker
+            work[giver] -= measured.work[block]
+            work[taker] += measured.work[block]
+            return True
+    return False
+
+
+THRESHOLD = 0.55
+"""T of the paper; a node that computes as long as the mean has a load index of 0.5."""
+
+
+def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]:
+    """Return owners after one global step of the paper's recursion over two heaps.
+
+    While ``L1 > T and C1 > 1 - T`` a task moves from the first node of the load room to the first of the capacity
+    room, and both leave their heap until they are measured again: at most one task a node and step, for
+    systems that shall stay calm. The task is the heaviest that leaves the taker no longer than the giver was.
+    Tasks on nodes that must be vacated are moved before, as `refine` does.
+
+    Examples
+    --------
+    >>> from apples.malleable.balancers.contract import Processor
+    >>> three = (Processor("ada"), Processor("bob"), Processor("eve"))
+    >>> decider(Measured((1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 2), three))
+    (1, 0, 0, 0, 1, 2)
+
+    References
+    ----------
+    van Albada et al. 1999, "Dynamite", section "Migration decider", figures 4 and 5.
+    """
+    owners = list(refine(measured, tolerance=float("inf")))
+    mean = measured.mean()
+    if mean <= 0:
+        return tuple(owners)
+    seconds = measured.seconds(owners)
+    index = {place: min(1.0, seconds[place] / (2 * mean)) for place in measured.enabled}
+    load_room = [(-load, place) for place, load in index.items()]
+    capacity_room = [(load, place) for place, load in index.items()]  # C = 1 - L, largest first
+    heapq.heapify(load_room)
+    heapq.heapify(capacity_room)
+    while load_room and capacity_room:
+        most, giver = heapq.heappop(load_room)
+        least, taker = heapq.heappop(capacity_room)
+        if not (-most > threshold and 1 - least > 1 - threshold):
+            break
+        block = _task(measured, owners, (giver, taker), seconds)
+        if block is not None:
+            owners[block] = taker
+    return tuple(owners)
+
+
+def _task(
+    measured: Measured, owners: list[int], pair: tuple[int, int], seconds: list[float]
+) -> int | None:
+    """Return the heaviest task of the giver that the taker can have and be done earlier than it."""
+    giver, taker = pair
+    room = (seconds[giver] - seconds[taker]) * measured.processors[taker].capacity
+    fitting = [
+        (measured.work[b], -b)
+        for b, p in enumerate(owners)
+        if p == giver and measured.work[b] < room
+    ]
+    return -max(fitting)[1] if fitting else None

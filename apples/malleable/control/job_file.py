@@ -1,0 +1,173 @@
+"""`JobFile`: what the anchor is told of its job, as one JSON document; hostile until it was read here.
+
+Standard library only: the anchor loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from apples.malleable.control.command import HostWeight
+
+SCHEMA = "apples.anchor/1"
+ENGINES = ("auto", "merge", "restart")
+EngineName = Literal["auto", "merge", "restart"]
+
+
+class JobFileError(ValueError):
+    """The document does not say what it should; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A host the job may use, and how its processes get there.
+
+    Attributes
+    ----------
+    slots
+        Ranks it runs.
+    program
+        Argument list of the program there.
+    cpus, cgroup
+        CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
+    reach
+        Argument list that runs `python` there, to which plain words are added; empty: it is here.
+    python, bind, mpiexec
+        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
+        names in braces, for the guard there to fill in.
+    options
+        Options of that mpiexec.
+    environment
+        Variables added to the anchor's own for its ranks.
+    warm
+        Whether a parked group may wait there for a growth.
+    directory
+        Where the program works there; empty: the job's own directory, or elsewhere the login's.
+    programs
+        Words of the program that are files, looked for in that directory where they are not at their path.
+    """
+
+    host: str
+    slots: int
+    program: tuple[str, ...]
+    python: str
+    bind: str
+    mpiexec: str
+    options: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    cgroup: str = ""
+    reach: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    warm: bool = False
+    directory: str = ""
+    programs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """One job.
+
+    Attributes
+    ----------
+    job
+        Its id; every process bears it in its environment (``APPLES_JOB``).
+    directory
+        Where the program works.
+    hosts
+        Every host it may ever use.
+    members
+        The first map, in strip order.
+    task
+        The application protocol's task, handed to the program as it is.
+    minimum, maximum
+        Limits in hosts.
+    commits
+        Directory for committed states, empty: none are made.
+    commit_seconds
+        How often; 0: only when the program says so.
+    engine
+        ``merge``, ``restart``, or ``auto``: chosen by looking.
+    world
+        Where processes can only be started all at once (a rigid allocation): the argument list before
+        the ranks' segments, as ``srun``'s or mpiexec's; empty: each host has a launcher of its own.
+    control
+        For the control server alone.
+    """
+
+    job: str
+    directory: str
+    hosts: tuple[HostSpec, ...]
+    members: tuple[HostWeight, ...]
+    task: Mapping[str, Any]
+    minimum: int = 1
+    maximum: int = 0
+    commits: str = ""
+    commit_seconds: float = 0.0
+    engine: EngineName = "auto"
+    world: tuple[str, ...] = ()
+    control: Mapping[str, Any] = field(default_factory=dict)
+
+    def place(self, host: str) -> HostSpec:
+        """Return the host of this name."""
+        return next(place for place in self.hosts if place.host == host)
+
+    def dumps(self) -> str:
+        """Return the document."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, allow_nan=False)
+
+
+def loads(text: str) -> JobFile:
+    """Return the job of a document.
+
+    Raises
+    ------
+    JobFileError
+        Permanent: it does not say what it should.
+    """
+    try:
+        raw = json.loads(text)
+        schema = raw.pop("schema")
+        hosts = tuple(_place(entry) for entry in raw.pop("hosts"))
+        members = tuple(_share(entry) for entry in raw.pop("members"))
+        world = tuple(raw.pop("world", ()))
+        found = JobFile(hosts=hosts, members=members, world=world, **raw)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JobFileError(f"no job file: {type(error).__name__}: {error}") from None
+    if schema != SCHEMA:
+        raise JobFileError(f"schema: {schema!r} is not {SCHEMA}")
+    _check(found)
+    return found
+
+
+def _place(raw: Mapping[str, Any]) -> HostSpec:
+    names = ("program", "options", "cpus", "reach", "programs")
+    return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
+
+
+def _share(raw: Mapping[str, Any]) -> HostWeight:
+    return HostWeight(**{**raw, "cpus": tuple(raw.get("cpus", ()))})
+
+
+def _check(job: JobFile) -> None:
+    names = [place.host for place in job.hosts]
+    if len(set(names)) != len(names):
+        raise JobFileError("hosts: a name occurs twice")
+    for place in job.hosts:
+        if place.slots < 1 or not place.program:
+            raise JobFileError(f"hosts: {place.host}: no slots or no program")
+    wanted = [share.host for share in job.members]
+    if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(names):
+        raise JobFileError(f"members: {wanted} are not distinct names of hosts")
+    for share in job.members:
+        if not 0 < share.weight < float("inf"):
+            raise JobFileError(f"members: {share.host}: weight {share.weight} is not positive")
+    maximum = job.maximum or len(names)
+    if not 1 <= job.minimum <= len(wanted) <= maximum <= len(names):
+        raise JobFileError(
+            f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails"
+        )
+    if job.engine not in ENGINES:
+        raise JobFileError(f"engine: {job.engine!r} is none of {', '.join(ENGINES)}")

@@ -1,0 +1,172 @@
+"""What agent and anchor say to one another: a wish, and what became of it.
+
+A wish is a command, which names the epoch it will make, so that at most one can ever be carried out on a
+configuration; and an identifier, so that it can be sent as often as need be.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.sealing import Body, ForgeryError, text_of
+
+HOSTS_LIMIT = 512
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
+
+CPUS_LIMIT = 4096
+
+PHASES = ("start", "wait", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
+          "checkpoint", "restart")  # fmt: skip
+
+RefusalReason = Literal[
+    "below_minimum", "over_maximum", "unknown_host", "busy", "stale", "malformed", "withdrawn",
+    "ending",
+]  # fmt: skip
+TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "ending"})
+"""Reasons that lie in the moment: the same wish may be granted later. The others lie in the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRequest:
+    """A command as it is sent.
+
+    Attributes
+    ----------
+    id
+        Made once by the agent; the same command sent again has the same.
+    command
+        Its epoch is one more than that of the configuration it was planned for.
+    """
+
+    id: str
+    command: ResizeCommand
+
+    def body(self) -> Body:
+        """Return the wish as the body of a line."""
+        hosts = [
+            {"host": s.host, "weight": s.weight, "cpus": list(s.cpus)} for s in self.command.hosts
+        ]
+        return {
+            "ask": "resize", "id": self.id, "epoch": self.command.epoch, "hosts": hosts,
+            "ordered": self.command.ordered,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeOutcome:
+    """What became of a wish.
+
+    Attributes
+    ----------
+    kind
+        ``nack``: never was and never will be carried out. ``done``: was, once. ``failed``: the job tried
+        and is as it was; its epoch has passed all the same.
+    reason, detail
+        Of a nack, in one word and in one line; of a failure the line.
+    seconds, phases
+        From the safe point on, and of what that consists (`apples.malleable.control.command.Done`).
+    """
+
+    kind: Literal["done", "nack", "failed"]
+    id: str
+    epoch: int
+    reason: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    def body(self) -> Body:
+        """Return the verdict as the body of a line."""
+        return {
+            "say": self.kind, "id": self.id, "epoch": self.epoch, "reason": self.reason,
+            "detail": self.detail, "seconds": self.seconds, "phases": dict(self.phases),
+        }  # fmt: skip
+
+
+def request_of(body: Body) -> ResizeRequest:
+    """Return the wish of a body.
+
+    Raises
+    ------
+    ForgeryError
+        It is none: the message says what is wrong with which field.
+    """
+    identifier, entries, ordered = identifier_of(body), body.get("hosts"), body.get("ordered")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= HOSTS_LIMIT:
+        raise ForgeryError(f"'hosts' must be a list of 1 to {HOSTS_LIMIT} hosts")
+    if type(ordered) is not bool:
+        raise ForgeryError("'ordered' must be true or false")
+    shares = tuple(_share(entry) for entry in entries)
+    if len({share.host for share in shares}) < len(shares):
+        raise ForgeryError("'hosts' names a host twice")
+    return ResizeRequest(identifier, ResizeCommand(count_of(body, "epoch"), shares, ordered))
+
+
+def _share(entry: Any) -> HostWeight:
+    if not isinstance(entry, dict) or set(entry) != {"host", "weight", "cpus"}:
+        raise ForgeryError("an entry of 'hosts' must have 'host', 'weight' and 'cpus'")
+    name, weight, cpus = entry["host"], entry["weight"], entry["cpus"]
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ForgeryError("an entry of 'hosts' has no name of a host")
+    if type(weight) not in {int, float} or not (0 < weight < math.inf):
+        raise ForgeryError(f"the weight of '{name}' must be a number above 0")
+    if not isinstance(cpus, list) or len(cpus) > CPUS_LIMIT:
+        raise ForgeryError(f"the cpus of '{name}' must be a list")
+    if any(type(cpu) is not int or not 0 <= cpu < 2**20 for cpu in cpus):
+        raise ForgeryError(f"the cpus of '{name}' must be whole numbers from 0")
+    return HostWeight(name, float(weight), tuple(cpus))
+
+
+def outcome_of(body: Body) -> ResizeOutcome:
+    """Return the verdict of a body; raises `ForgeryError` where it is none."""
+    kind = body.get("say")
+    if kind not in {"done", "nack", "failed"}:
+        raise ForgeryError("no verdict")
+    phases = body.get("phases")
+    if not isinstance(phases, dict) or not all(
+        type(value) in {int, float} for value in phases.values()
+    ):
+        raise ForgeryError("'phases' must be seconds by name")
+    seconds = body.get("seconds")
+    if not isinstance(seconds, int | float):
+        raise ForgeryError("'seconds' must be a number")
+    return ResizeOutcome(
+        kind,
+        identifier_of(body),
+        count_of(body, "epoch"),
+        text_of(body, "reason"),
+        text_of(body, "detail", 1000),
+        float(seconds),
+        phases_in_order(phases),
+    )
+
+
+def phases_in_order(phases: Mapping[str, float]) -> dict[str, float]:
+    """Return phases in the order they come in; a line has its keys sorted."""
+    return {name: float(phases[name]) for name in sorted(phases, key=_place)}
+
+
+def _place(phase: str) -> tuple[int, str]:
+    return (PHASES.index(phase) if phase in PHASES else len(PHASES), phase)
+
+
+def identifier_of(body: Body) -> str:
+    """Return the identifier of the wish a body is about."""
+    identifier = text_of(body, "id", 64)
+    if not IDENTIFIER.fullmatch(identifier):
+        raise ForgeryError("'id' must be 16 to 64 hexadecimal digits")
+    return identifier
+
+
+def count_of(body: Body, key: str) -> int:
+    """Return a whole number from 0 of a body."""
+    value = body.get(key)
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ForgeryError(f"'{key}' must be a whole number from 0")
+    return value

@@ -1,0 +1,404 @@
+"""The job's end of the protocol, as a pure state machine: events in, effects out.
+
+It holds no socket and reads no clock. Peers that have not proved that they know the secret cost little:
+few of them are held, for a short time, with short lines, and the oldest goes when another comes. Nothing
+such a peer does reaches the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from apples.malleable.control.command import ResizeCommand
+from apples.malleable.control.messages import (
+    RefusalReason,
+    ResizeOutcome,
+    ResizeRequest,
+    identifier_of,
+    request_of,
+)
+from apples.malleable.control.sealing import (
+    CHALLENGE_BYTES,
+    LINE_LIMIT,
+    UNAUTHENTICATED_LINE_LIMIT,
+    Body,
+    ForgeryError,
+    Opener,
+    Proof,
+    Sealer,
+    canonical,
+    challenge_of,
+    parse,
+    text_of,
+)
+
+REMEMBERED_OUTCOMES = 256
+"""Verdicts kept. An older command that was carried out is still refused, by its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """How many hosts a job runs on, and which there are.
+
+    Attributes
+    ----------
+    known
+        Names of the hosts it may be sent to.
+    """
+
+    minimum: int
+    maximum: int
+    known: frozenset[str]
+
+    def refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
+        """Return why the limits refuse a command, in a word and a line; None if they do not."""
+        strangers = [share.host for share in command.hosts if share.host not in self.known]
+        if strangers:
+            return (
+                "unknown_host",
+                f"unknown host '{strangers[0]}': the job's host list has no such",
+            )
+        count = len(command.hosts)
+        if count < self.minimum:
+            return "below_minimum", f"{count} hosts, the job needs at least {self.minimum}"
+        if count > self.maximum:
+            return "over_maximum", f"{count} hosts, the job can use at most {self.maximum}"
+        return None
+
+
+class ResizeLedger:
+    """Takes wishes in, hands them to the job one at a time, remembers what became of them.
+
+    Attributes
+    ----------
+    epoch
+        The last that was taken, by a command or by the job itself.
+    limits
+        May be replaced at any time: an evolving job asks for others.
+    waiting
+        What the job is to do next.
+    begun
+        What it is doing.
+    last
+        The last verdict ``done``.
+    """
+
+    def __init__(self, limits: HostLimits, epoch: int = 0) -> None:
+        self.epoch = epoch
+        self.limits = limits
+        self.waiting: ResizeRequest | None = None
+        self.begun: ResizeRequest | None = None
+        self.last: ResizeOutcome | None = None
+        self._ended = ""
+        self._verdicts: OrderedDict[str, tuple[ResizeRequest, ResizeOutcome]] = OrderedDict()
+
+    @property
+    def busy(self) -> ResizeRequest | None:
+        """The wish that stands in the way of another."""
+        return self.begun or self.waiting
+
+    def submit(self, wish: ResizeRequest) -> ResizeOutcome | None:
+        """Take a wish in, or again; return the verdict, None while there is none."""
+        if wish.id in self._verdicts:
+            before, verdict = self._verdicts[wish.id]
+            if before == wish or not before.command.hosts:  # none: taken back before it came
+                return verdict
+            return _nack(wish, "malformed", "another command has the same id")
+        if self.busy == wish:
+            return None
+        refusal = self._refusal(wish.command)
+        if refusal is not None:
+            return self._settle(wish, _nack(wish, *refusal))
+        self.waiting = wish
+        return None
+
+    def _refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
+        if self._ended:
+            return "ending", f"the job is {self._ended}"
+        if self.busy is not None:
+            what = "being carried out" if self.begun else "waiting"
+            return "busy", f"another resize is {what}"
+        if command.epoch != self.epoch + 1:
+            return "stale", f"made for epoch {command.epoch - 1}, the job is in {self.epoch}"
+        return self.limits.refusal(command)
+
+    def withdraw(self, identifier: str) -> ResizeOutcome | None:
+        """Take a wish back if it has not begun; return the verdict, None if it must run its course.
+
+        One that was never heard of is refused too, and stays so should it come late: else nobody could
+        know.
+        """
+        if identifier in self._verdicts:
+            return self._verdicts[identifier][1]
+        if self.begun is not None and self.begun.id == identifier:
+            return None
+        if self.waiting is not None and self.waiting.id == identifier:
+            wish, self.waiting = self.waiting, None
+        else:
+            wish = ResizeRequest(identifier, ResizeCommand(0, ()))
+        return self._settle(wish, _nack(wish, "withdrawn", "the agent took it back"))
+
+    def begin(self) -> ResizeCommand | None:
+        """Return what the job is to do now, if anything waits; it has begun then."""
+        if self.waiting is None:
+            return None
+        wish, self.waiting = self.waiting, None
+        refusal = self.limits.refusal(wish.command)  # they may have changed since
+        if refusal is not None:
+            self._settle(wish, _nack(wish, *refusal))
+            return None
+        self.begun = wish
+        return wish.command
+
+    def done(self, seconds: float, phases: Mapping[str, float]) -> ResizeOutcome:
+        """Take in that the job did it; return the verdict."""
+        wish = self._over()
+        self.last = ResizeOutcome(
+            "done", wish.id, wish.command.epoch, seconds=seconds, phases=dict(phases)
+        )
+        return self._settle(wish, self.last)
+
+    def failed(self, detail: str) -> ResizeOutcome:
+        """Take in that the job tried and is as it was; the epoch has passed."""
+        wish = self._over()
+        return self._settle(wish, ResizeOutcome("failed", wish.id, wish.command.epoch, "", detail))
+
+    def moved(self, epoch: int) -> ResizeOutcome | None:
+        """Take in that the job changed by itself (a host died); return the verdict on who waited."""
+        self.epoch = max(self.epoch + 1, epoch)
+        if self.waiting is None:
+            return None
+        wish, self.waiting = self.waiting, None
+        return self._settle(wish, _nack(wish, "stale", "the job's hosts changed meanwhile"))
+
+    def end(self, state: str) -> ResizeOutcome | None:
+        """Take in that the job ends; return the verdict on the wish that was under way."""
+        self._ended = state
+        if self.begun is not None:
+            return self.failed(f"the job is {state}")
+        if self.waiting is None:
+            return None
+        wish, self.waiting = self.waiting, None
+        return self._settle(wish, _nack(wish, "ending", f"the job is {state}"))
+
+    def verdict(self, identifier: str) -> ResizeOutcome | None:
+        """Return what is remembered of a wish."""
+        known = self._verdicts.get(identifier)
+        return known[1] if known else None
+
+    def _over(self) -> ResizeRequest:
+        """Return what was begun, over now; its epoch is taken."""
+        if self.begun is None:
+            raise RuntimeError("no command was begun")
+        wish, self.begun = self.begun, None
+        self.epoch = max(self.epoch, wish.command.epoch)
+        return wish
+
+    def _settle(self, wish: ResizeRequest, verdict: ResizeOutcome) -> ResizeOutcome:
+        self._verdicts[wish.id] = (wish, verdict)
+        while len(self._verdicts) > REMEMBERED_OUTCOMES:
+            self._verdicts.popitem(last=False)
+        return verdict
+
+
+def _nack(wish: ResizeRequest, reason: RefusalReason, detail: str) -> ResizeOutcome:
+    return ResizeOutcome("nack", wish.id, wish.command.epoch, reason, detail)
+
+
+UNAUTHENTICATED_SESSIONS = 32
+AUTHENTICATED_SESSIONS = 32
+HANDSHAKE_SECONDS = 5.0
+IDLE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SendToSession:
+    """Write a line to a session."""
+
+    session: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """End a session."""
+
+    session: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeJob:
+    """The job has something to do."""
+
+
+ResponderEffect = SendToSession | CloseSession | WakeJob
+
+
+@dataclass(slots=True)
+class ControlSession:
+    """One connection. `sealer` and `opener` are there once the peer is known."""
+
+    challenge: str
+    heard: float
+    sealer: Sealer | None = None
+    opener: Opener | None = None
+    asked: set[str] = field(default_factory=set)
+
+
+class Responder:
+    """Answers the agents of one job.
+
+    Parameters
+    ----------
+    entropy
+        Returns so many random bytes.
+    status
+        Returns what the job says of itself.
+
+    Attributes
+    ----------
+    ledger
+        The job's wishes.
+    cancelled
+        Whether an agent wants the job to end.
+    sessions
+        The connections that are held, by number.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        secret: bytes,
+        ledger: ResizeLedger,
+        entropy: Callable[[int], bytes],
+        status: Callable[[], Body],
+    ) -> None:
+        self.job = job
+        self.ledger = ledger
+        self._secret = secret
+        self._entropy = entropy
+        self._status = status
+        self.cancelled = False
+        self.sessions: dict[int, ControlSession] = {}
+        self._strangers: dict[int, None] = {}  # in the order they came
+
+    # ---------------------------------------------------------------- from the network
+    def opened(self, session: int, now: float) -> list[ResponderEffect]:
+        """Take in that somebody connected; make room for them if need be."""
+        effects = self._room()
+        challenge = self._entropy(CHALLENGE_BYTES).hex()
+        self.sessions[session] = ControlSession(challenge, now)
+        self._strangers[session] = None
+        hello = {"job": self.job, "protocol": 1, "challenge": challenge}
+        return [*effects, SendToSession(session, canonical(hello))]
+
+    def received(self, session: int, line: bytes, now: float) -> list[ResponderEffect]:
+        """Take in a line; what is not in order ends its session and does nothing else."""
+        known = self.sessions.get(session)
+        if known is None:
+            return []
+        try:
+            if known.opener is None:
+                return self._greet(session, known, line, now)
+            body = known.opener.open(line)
+            known.heard = now
+            return self._answer(session, known, body)
+        except ForgeryError as error:
+            return self._close(session, str(error))
+
+    def closed(self, session: int) -> None:
+        """Take in that a session is over."""
+        self.sessions.pop(session, None)
+        self._strangers.pop(session, None)
+
+    def tick(self, now: float) -> list[ResponderEffect]:
+        """End the sessions of those who say nothing."""
+        effects: list[ResponderEffect] = []
+        for number, session in list(self.sessions.items()):
+            limit = HANDSHAKE_SECONDS if session.opener is None else IDLE_SECONDS
+            if now - session.heard > limit:
+                effects += self._close(number, f"silent for {limit:g} s")
+        return effects
+
+    def line_limit(self, session: int) -> int:
+        """Return how many bytes of a line are worth keeping."""
+        known = self.sessions.get(session)
+        return LINE_LIMIT if known and known.opener else UNAUTHENTICATED_LINE_LIMIT
+
+    # -------------------------------------------------------------------- from the job
+    def begin(self) -> tuple[ResizeCommand | None, list[ResponderEffect]]:
+        """Return what the job is to do now, if anything waits."""
+        waiting, command = self.ledger.waiting, self.ledger.begin()
+        refused = self.ledger.verdict(waiting.id) if waiting and command is None else None
+        return command, self.tell(refused)
+
+    def tell(self, verdict: ResizeOutcome | None) -> list[ResponderEffect]:
+        """Send a verdict to every session that asked about it."""
+        effects: list[ResponderEffect] = []
+        if verdict is not None:
+            for number, session in self.sessions.items():
+                if verdict.id in session.asked:
+                    session.asked.discard(verdict.id)
+                    effects += self._say(number, verdict.body())
+        return effects
+
+    # ----------------------------------------------------------------------- sessions
+    def _room(self) -> list[ResponderEffect]:
+        """Close the oldest peer nobody knows, or the idlest known one, if there are too many."""
+        effects: list[ResponderEffect] = []
+        if len(self._strangers) >= UNAUTHENTICATED_SESSIONS:
+            effects += self._close(next(iter(self._strangers)), "too many sessions")
+        if len(self.sessions) - len(self._strangers) >= AUTHENTICATED_SESSIONS:
+            known = [n for n in self.sessions if n not in self._strangers]
+            idlest = min(known, key=lambda n: (self.sessions[n].heard, n))
+            effects += self._close(idlest, "too many sessions")
+        return effects
+
+    def _close(self, session: int, why: str) -> list[ResponderEffect]:
+        self.closed(session)
+        return [CloseSession(session, why)]
+
+    def _greet(
+        self, number: int, session: ControlSession, line: bytes, now: float
+    ) -> list[ResponderEffect]:
+        """Check a peer's answer to the challenge, and answer its own."""
+        body = parse(line, UNAUTHENTICATED_LINE_LIMIT)
+        proof = Proof(self._secret, self.job, session.challenge, challenge_of(body))
+        if not proof.shown("requester", text_of(body, "answer")):
+            raise ForgeryError("the answer to the challenge is wrong")
+        session.opener = Opener(proof.key("requester"))
+        session.sealer = Sealer(proof.key("responder"))
+        session.heard = now
+        del self._strangers[number]
+        return [SendToSession(number, canonical({"answer": proof.of("responder")}))]
+
+    def _answer(self, number: int, session: ControlSession, body: Body) -> list[ResponderEffect]:
+        asked = body.get("ask")
+        if asked == "status":
+            return self._say(number, {"say": "status", **self._status()})
+        if asked == "cancel":
+            self.cancelled = True
+            return [*self._say(number, {"say": "cancelling"}), WakeJob()]
+        if asked == "resize":
+            wish = request_of(body)
+            return self._follow(number, session, wish.id, self.ledger.submit(wish))
+        if asked == "withdraw":
+            identifier = identifier_of(body)
+            return self._follow(number, session, identifier, self.ledger.withdraw(identifier))
+        raise ForgeryError("'ask' must be status, resize, withdraw or cancel")
+
+    def _follow(
+        self, number: int, session: ControlSession, identifier: str, verdict: ResizeOutcome | None
+    ) -> list[ResponderEffect]:
+        """Say what is known of a wish, and remember who wants to know."""
+        session.asked.add(identifier)
+        if verdict is not None:
+            return self.tell(verdict)
+        return [*self._say(number, {"say": "ack", "id": identifier}), WakeJob()]
+
+    def _say(self, number: int, body: Body) -> list[ResponderEffect]:
+        sealer = self.sessions[number].sealer
+        return [SendToSession(number, sealer.seal(body))] if sealer else []

@@ -1,0 +1,191 @@
+"""Rows and who holds them: pure arithmetic of weights, orders and transfers.
+
+A map of hosts with weights becomes strips by largest remainder; the order of the strips is the one that
+moves the fewest rows; a change of strips becomes, for each rank, what to send and what to receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from apples.malleable.control.command import HostRows, HostWeight
+
+EXHAUSTIVE_HOSTS = 6
+"""Up to so many hosts every order is tried: 720."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows ``first`` .. ``stop`` - 1; empty where they are equal.
+
+    Examples
+    --------
+    >>> Range(0, 10) & Range(6, 20)
+    Range(first=6, stop=10)
+    """
+
+    first: int
+    stop: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return max(0, self.stop - self.first)
+
+    def __and__(self, other: RowRange) -> RowRange:
+        """Return the rows both have."""
+        first = max(self.first, other.first)
+        return RowRange(first, max(first, min(self.stop, other.stop)))
+
+
+def apportion(rows: int, weights: Sequence[float], least: Sequence[int]) -> list[int]:
+    """Return whole rows for each weight, by largest remainder, at least `least` each.
+
+    Raises
+    ------
+    ValueError
+        There are fewer rows than the sum of `least`.
+
+    Examples
+    --------
+    >>> share(10, [1, 1, 2], [1, 1, 1]), share(7, [1, 1000], [2, 1])
+    ([3, 2, 5], [2, 5])
+    """
+    if rows < sum(least):
+        raise ValueError(f"{rows} rows for {sum(least)} ranks")
+    total = sum(weights)
+    exact = [rows * weight / total for weight in weights]
+    found = [max(low, int(value)) for low, value in zip(least, exact, strict=True)]
+    while (missing := rows - sum(found)) != 0:
+        step = 1 if missing > 0 else -1
+        ahead = [
+            (step * (value - have), -index)
+            for index, (value, have) in enumerate(zip(exact, found, strict=True))
+            if step > 0 or have > least[index]
+        ]
+        found[-max(ahead)[1]] += step
+    return found
+
+
+def strips_by_weight(
+    shares: Sequence[HostWeight], rows: int, slots: Mapping[str, int]
+) -> tuple[HostRows, ...]:
+    """Return the strips of a map in its own order."""
+    least = [slots[one.host] if rows else 0 for one in shares]
+    counts = apportion(rows, [one.weight for one in shares], least)
+    found, first = [], 0
+    for one, count in zip(shares, counts, strict=True):
+        found.append(HostRows(one.host, first, count, one.weight))
+        first += count
+    return tuple(found)
+
+
+def strips_moving_fewest_rows(
+    old: Sequence[HostRows], shares: Sequence[HostWeight], rows: int, slots: Mapping[str, int]
+) -> tuple[HostRows, ...]:
+    """Return the strips of a map in the order that moves the fewest rows.
+
+    Exact up to `EXHAUSTIVE_HOSTS` hosts; beyond, the best order reached from the old one by exchanging two
+    hosts at a time. Of equal orders the one nearest to the old one.
+
+    Examples
+    --------
+    >>> old = members([Share("a"), Share("b"), Share("c")], 9, {"a": 1, "b": 1, "c": 1})
+    >>> [m.host for m in arrange(old, [Share("a"), Share("c"), Share("d")], 9, dict.fromkeys("acd", 1))]
+    ['a', 'd', 'c']
+    """
+    place = {member.host: index for index, member in enumerate(old)}
+    vacant = iter([index for host, index in place.items() if host not in {s.host for s in shares}])
+    seat = {s.host: place[s.host] if s.host in place else next(vacant, len(place)) for s in shares}
+    begin = tuple(sorted(shares, key=lambda s: seat[s.host]))
+
+    def cost(order: Sequence[HostWeight]) -> int:
+        return rows_moved(old, strips_by_weight(order, rows, slots))
+
+    if len(begin) <= EXHAUSTIVE_HOSTS:
+        return strips_by_weight(min(permutations(begin), key=cost), rows, slots)
+    best, least = begin, cost(begin)
+    while True:
+        swaps = [
+            (*best[:i], best[j], *best[i + 1 : j], best[i], *best[j + 1 :])
+            for i in range(len(best))
+            for j in range(i + 1, len(best))
+        ]
+        candidate = min(swaps, key=cost)
+        if cost(candidate) >= least:
+            return strips_by_weight(best, rows, slots)
+        best, least = candidate, cost(candidate)
+
+
+def rows_moved(old: Sequence[HostRows], new: Sequence[HostRows]) -> int:
+    """Return how many rows change their host.
+
+    Examples
+    --------
+    >>> moved([Member("a", 0, 6), Member("b", 6, 4)], [Member("a", 0, 10)])
+    4
+    """
+    before = {member.host: _range(member) for member in old}
+    kept = sum(len(_range(m) & before[m.host]) for m in new if m.host in before)
+    return sum(member.rows for member in new) - kept
+
+
+def _range(member: HostRows) -> RowRange:
+    return RowRange(member.first_row, member.first_row + member.rows)
+
+
+def rank_ranges(
+    strips: Sequence[HostRows], slots: Mapping[str, int]
+) -> list[tuple[str, RowRange]]:
+    """Return host and rows of every rank; a host's ranks share its strip, the earlier the larger pieces.
+
+    Examples
+    --------
+    >>> rank_ranges([Member("a", 0, 5), Member("b", 5, 2)], {"a": 2, "b": 1})[1]
+    ('a', Range(first=3, stop=5))
+    """
+    found, first = [], 0
+    for member in strips:
+        ranks = slots[member.host]
+        less, more = divmod(member.rows, ranks)
+        for index in range(ranks):
+            rows = less + (index < more)
+            found.append((member.host, RowRange(first, first + rows)))
+            first += rows
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RowTransfers:
+    """What one rank does in a redistribution: (other rank, rows) to send, to receive."""
+
+    sends: tuple[tuple[int, RowRange], ...]
+    receives: tuple[tuple[int, RowRange], ...]
+
+
+def transfers(
+    rank: int, owned: Sequence[RowRange], needed: Sequence[RowRange], kept: bool = True
+) -> RowTransfers:
+    """Return what `rank` sends and receives.
+
+    Parameters
+    ----------
+    owned
+        For every rank the rows it holds now; together each row once.
+    needed
+        For every rank the rows it is to have, halo included; empty for one that leaves.
+    kept
+        Whether rows a rank has and needs stay where they are.
+    """
+    sends = [
+        (other, part)
+        for other, rows in enumerate(needed)
+        if (other != rank or not kept) and len(part := rows & owned[rank])
+    ]
+    receives = [
+        (other, part)
+        for other, rows in enumerate(owned)
+        if (other != rank or not kept) and len(part := rows & needed[rank])
+    ]
+    return RowTransfers(tuple(sends), tuple(receives))

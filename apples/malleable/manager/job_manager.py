@@ -1,0 +1,77 @@
+"""The anchor of one job: ``python -m apples.malleable.manager.job_manager JOB_FILE``.
+
+One process, one loop, no MPI. Its standard output carries the program's lines; it ends with code 0 when
+the job finished.
+"""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from apples.malleable.control.command import CommandSource, JobEnded, JobNotice
+from apples.malleable.control.job_file import JobFile, JobFileError, loads
+from apples.malleable.control.server import open_control
+from apples.malleable.manager.engine import ReconfigurationEngine
+
+TURN_SECONDS = 0.1
+
+
+class JobManager:
+    """The loop of engine and control."""
+
+    def __init__(self, job: JobFile, control: CommandSource, folder: Path = Path()) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._control = control
+        self._ended: JobEnded | None = None
+        self.engine = ReconfigurationEngine(job, self._selector, self._notify, folder)
+        control.attach(self._selector, lambda: self.engine.status)
+
+    def listen(self, handle: int, hear: Callable[[], object]) -> None:
+        """Call `hear` whenever something can be read from `handle`."""
+        self._selector.register(handle, selectors.EVENT_READ, hear)
+
+    def run(self) -> JobEnded:
+        """Serve until no process of the job is left."""
+        while self._ended is None:
+            due = self._control.deadline()
+            left = TURN_SECONDS if due is None else min(TURN_SECONDS, due - time.monotonic())
+            for key, _ in self._selector.select(max(0.0, left)):
+                key.data()
+            due = self._control.deadline()
+            if due is not None and due <= time.monotonic():
+                self._control.tick()
+            if self._control.cancelled():
+                self.engine.cancel()
+            self.engine.turn()
+            if self.engine.stage == "idle" and (command := self._control.poll()) is not None:
+                self.engine.command(command)
+        self._control.close()
+        return self._ended
+
+    def _notify(self, notice: JobNotice) -> None:
+        self._control.notify(notice)
+        if isinstance(notice, JobEnded):
+            self._ended = notice
+
+
+def main() -> int:
+    """Run the anchor of the job file in the first argument."""
+    try:
+        job = loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        control = open_control(job)
+    except (OSError, JobFileError) as error:
+        print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
+        return 2
+    ended = JobManager(job, control).run()
+    if ended.state == "finished":
+        return 0
+    print(f"apples: the job {ended.state}: {ended.reason}", file=sys.stderr)  # noqa: T201 - talk
+    return 5 if ended.state == "failed" else 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

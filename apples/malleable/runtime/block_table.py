@@ -1,0 +1,158 @@
+"""The block table as plain data: which processor owns each block, and into how many blocks a program is split.
+
+Task decomposition of van Albada et al. 1999 ("Job preparation"): a tight fit, one partition a processor in
+proportion to its capacity; redundant, several a processor, so that load can be shifted at a cost in communication;
+sparse, fewer than processors, so that any one can be vacated at a cost in speed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from apples.errors import UsageError
+from apples.malleable.balancers.contract import Measured, Processor
+from apples.malleable.balancers.strategies import contiguous
+
+Kind = Literal["tight", "redundant", "sparse"]
+FACTOR = 4
+SPARE = 1
+MOST_BLOCKS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """How many blocks there are for a number of processors, and how large each is.
+
+    Attributes
+    ----------
+    kind
+        ``tight``, ``redundant`` or ``sparse``.
+    number
+        Blocks a processor (redundant), processors left idle (sparse); 1 for a tight fit.
+
+    Examples
+    --------
+    >>> Decomposition.read("redundant:8").blocks(3), Decomposition.read("sparse").blocks(3)
+    (24, 2)
+    """
+
+    kind: Kind
+    number: int = 1
+
+    @classmethod
+    def read(cls, text: str) -> Decomposition:
+        """Return the decomposition a user wrote: ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``.
+
+        Raises
+        ------
+        UsageError
+            Anything else. Permanent.
+        """
+        found = re.fullmatch(r"(redundant|sparse)(?::([1-9][0-9]{0,4}))?", text)
+        if text == "tight":
+            return cls("tight")
+        if found is None:
+            raise UsageError(
+                f"decomposition '{text}': must be tight, redundant[:FACTOR] or sparse[:SPARE]"
+            )
+        if found[1] == "redundant":
+            return cls("redundant", int(found[2] or FACTOR))
+        return cls("sparse", int(found[2] or SPARE))
+
+    def blocks(self, processors: int) -> int:
+        """Return how many blocks there are for that many processors at the start.
+
+        Raises
+        ------
+        UsageError
+            A sparse decomposition that would leave no block, or too many blocks. Permanent.
+        """
+        count = {
+            "tight": processors,
+            "redundant": processors * self.number,
+            "sparse": processors - self.number,
+        }[self.kind]
+        if count < 1:
+            raise UsageError(
+                f"decomposition sparse:{self.number} leaves no block on {processors} processors: "
+                f"at least {self.number + 1} are needed"
+            )
+        return demand_blocks(count)
+
+    def shares(self, processors: Sequence[Processor]) -> tuple[float, ...]:
+        """Return the part of the whole that each block is meant to hold; they add up to 1.
+
+        In proportion to capacity where each processor has one block, equal where there are several.
+
+        Examples
+        --------
+        >>> Decomposition("tight").shares([Processor("ada"), Processor("bob", speed=3.0)])
+        (0.25, 0.75)
+        """
+        count = self.blocks(len(processors))
+        if self.kind == "redundant":
+            return (1 / count,) * count
+        capacities = [processors[place].capacity for place in _fastest(processors, count)]
+        return tuple(one / sum(capacities) for one in capacities)
+
+    def begin(self, processors: Sequence[Processor]) -> BlockTable:
+        """Return who owns each block at the start."""
+        count = self.blocks(len(processors))
+        if self.kind == "redundant":
+            return runs(count, processors)
+        return BlockTable(_fastest(processors, count))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTable:
+    """Which processor (rank) owns each block; blocks are numbered from 0.
+
+    Examples
+    --------
+    >>> table = BlockTable((0, 0, 1, 2))
+    >>> table.of(0), table.moves(BlockTable((0, 1, 1, 1)))
+    ((0, 1), {1: (0, 1), 3: (2, 1)})
+    """
+
+    owners: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.owners)
+
+    def of(self, rank: int) -> tuple[int, ...]:
+        """Return the blocks of a rank, ascending."""
+        return tuple(block for block, owner in enumerate(self.owners) if owner == rank)
+
+    def moves(self, new: BlockTable) -> dict[int, tuple[int, int]]:
+        """Return the blocks that change owner, with the old and the new one."""
+        pairs = enumerate(zip(self.owners, new.owners, strict=True))
+        return {block: pair for block, pair in pairs if pair[0] != pair[1]}
+
+
+def runs(count: int, processors: Sequence[Processor]) -> BlockTable:
+    """Return a table of `count` blocks of equal work in runs, as long as each processor's capacity allows.
+
+    Examples
+    --------
+    >>> runs(4, [Processor("ada"), Processor("bob", speed=3.0)]).owners
+    (0, 1, 1, 1)
+    """
+    demand_blocks(count)
+    return BlockTable(contiguous(Measured((1.0,) * count, (0,) * count, tuple(processors))))
+
+
+def demand_blocks(count: int) -> int:
+    """Return the number of blocks, or refuse one that no table can hold."""
+    if not 1 <= count <= MOST_BLOCKS:
+        raise UsageError(f"{count} blocks: must be between 1 and {MOST_BLOCKS}")
+    return count
+
+
+def _fastest(processors: Sequence[Processor], count: int) -> tuple[int, ...]:
+    """Return the `count` processors of greatest capacity, in rank order."""
+    by_capacity = sorted(range(len(processors)), key=lambda p: (-processors[p].capacity, p))
+    return tuple(sorted(by_capacity[:count]))

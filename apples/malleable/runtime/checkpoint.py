@@ -1,0 +1,355 @@
+"""Commits by MPI-IO: all ranks write their rows into one file, any number of ranks reads them back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from apples.malleable.control.strips import RowRange
+from apples.malleable.runtime import memory_checkpoint
+from apples.malleable.runtime.channel import SupervisorChannel
+from apples.malleable.runtime.collectives import (
+    broadcast_document,
+    combine_by_number,
+    gather_documents,
+)
+from apples.malleable.runtime.membership import ChangePlan, Declared
+from apples.malleable.runtime.packing import Packed
+
+SCHEMA = "apples.commit/1"
+KEPT_COMMITS = 2
+PIECE_BYTES = 1 << 20
+
+Manifest = dict[str, Any]
+
+
+def data_path(directory: Path, number: int) -> Path:
+    """Return where a commit's rows are."""
+    return directory / f"commit-{number:08d}.data"
+
+
+def manifest_path(directory: Path, number: int) -> Path:
+    """Return where its manifest is."""
+    return directory / f"commit-{number:08d}.json"
+
+
+def publish(directory: Path, number: int, manifest: Manifest) -> None:
+    """Make a commit exist: durable when this returns. Its data must be so before."""
+    body = {"schema": SCHEMA, "commit": number, **manifest}
+    text = json.dumps({**body, "check": _check(body)})
+    path = manifest_path(directory, number)
+    beside = path.with_suffix(".part")
+    with beside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def prune(directory: Path, newest: int) -> None:
+    """Remove what is older than the kept commits, and data that never got a manifest."""
+    for path in directory.glob("commit-*"):
+        number = _number(path)
+        if number is not None and (number <= newest - KEPT_COMMITS or path.suffix == ".part"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def whole_manifests(directory: Path) -> Iterator[Manifest]:
+    """Yield the manifests that are whole, newest first; data is not looked at."""
+    try:
+        paths = sorted(directory.glob("commit-*.json"), reverse=True)
+    except OSError:
+        return
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            check = document.pop("check")
+            if document["schema"] == SCHEMA and check == _check(document):
+                yield document
+
+
+def highest_commit(directory: Path) -> int:
+    """Return the highest number any file of a commit bears, whole or not; 0 if there is none."""
+    try:
+        numbers = [_number(path) or 0 for path in directory.glob("commit-*")]
+    except OSError:
+        return 0
+    return max(numbers, default=0)
+
+
+def verify(path: Path, parts: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether the bytes from `offset`, so many, have their checksum, for each part."""
+    try:
+        with path.open("rb", buffering=0) as stream:
+            for offset, length, check in parts:
+                stream.seek(offset)
+                found, left = 0, length
+                while left:
+                    piece = stream.read(min(PIECE_BYTES, left))
+                    if not piece:
+                        return False
+                    found, left = zlib.crc32(piece, found), left - len(piece)
+                if found != check:
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def _check(body: Manifest) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _number(path: Path) -> int | None:
+    found = re.fullmatch(r"commit-(\d{8,})", path.stem)
+    return int(found[1]) if found else None
+
+
+def write_commit(
+    comm: MPI.Intracomm, directory: Path, number: int, declared: Declared, strip: RowRange
+) -> str:
+    """Commit the state; return what went wrong, empty if nothing did: then it is durable. Collective.
+
+    A commit that fails leaves the one before as it was, and the job goes on.
+    """
+    offsets, end = _offsets(declared)
+    kept = [_sizes(comm, blocks.packed(), len(blocks)) for blocks in declared.blocks]
+    path = data_path(directory, number)
+    parts: list[list[int]] = []
+    fault = _opened(comm, path, MPI.MODE_CREATE | MPI.MODE_WRONLY, lambda file: parts.extend(
+        _write_all(comm, file, declared, strip, offsets)
+        + _write_blocks(file, declared, kept, end)
+    ))  # fmt: skip
+    every = [part for mine in gather_documents(comm, parts) for part in mine]
+    fault = _first(comm, fault)
+    if not fault and comm.Get_rank() == 0:
+        try:
+            values = declared.state.dump()
+            publish(
+                directory, number,
+                {"bytes": end + sum(map(sum, kept)), "declared": declared.summary(), "values": values,
+                 "parts": every, "blocks": [
+                     {"document": one.document(), "sizes": sizes}
+                     for one, sizes in zip(declared.blocks, kept, strict=True)]},
+            )  # fmt: skip
+            prune(directory, number)
+        except OSError as error:
+            fault = str(error)
+    return str(broadcast_document(comm, fault))
+
+
+def restore_commit(
+    comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strip: RowRange
+) -> int:
+    """Take the newest whole commit; return its number, 0 if there is none. Collective.
+
+    Whole is one whose every checksum is right: the ranks read the file through for that, each a part.
+    """
+    directory = Path(plan.commits)
+    found = list(whole_manifests(directory)) if comm.Get_rank() == 0 and plan.commits else []
+    for manifest in broadcast_document(comm, found):
+        if manifest["declared"] != declared.summary():
+            continue
+        path = data_path(directory, manifest["commit"])
+        mine = manifest["parts"][comm.Get_rank() :: comm.Get_size()]
+        if not _all(comm, verify(path, mine)):
+            continue
+        offsets, end = _offsets(declared)
+
+        def read(
+            file: MPI.File,
+            offsets: list[int] = offsets,
+            end: int = end,
+            kept: list[Any] = manifest["blocks"],
+        ) -> None:
+            _read_all(file, declared, strip, offsets)
+            _read_blocks(file, declared, kept, end)
+
+        fault = _opened(comm, path, MPI.MODE_RDONLY, read)
+        if not _first(comm, fault):
+            declared.state.load(manifest["values"])
+            return int(manifest["commit"])
+    return 0
+
+
+def _offsets(declared: Declared) -> tuple[list[int], int]:
+    """Return where each array begins, the replicated ones after the others, and the end."""
+    found, offset = [], 0
+    for array in declared.arrays:
+        found.append(offset)
+        offset += (array.rows + 2 * array.halo) * array.row_bytes
+    for one in declared.replicated:
+        found.append(offset)
+        offset += one.array.nbytes
+    return found, offset
+
+
+def _write_all(
+    comm: MPI.Intracomm, file: MPI.File, declared: Declared, strip: RowRange, offsets: list[int]
+) -> list[list[int]]:
+    parts = []
+    for array, offset in zip(declared.arrays, offsets, strict=False):
+        rows = array.owned(strip)
+        data = array.padded(rows).reshape(-1).view("u1")
+        begin = offset + rows.first * array.row_bytes
+        file.Write_at_all(begin, [data, MPI.BYTE])
+        parts.append([begin, data.nbytes, zlib.crc32(data.data)])
+    rest = offsets[len(declared.arrays) :]
+    for one, offset in zip(declared.replicated, rest, strict=True):
+        data = one.array.reshape(-1).view("u1")
+        if comm.Get_rank() == 0:
+            file.Write_at(offset, [data, MPI.BYTE])
+            parts.append([offset, data.nbytes, zlib.crc32(data.data)])
+    file.Sync()
+    return parts
+
+
+def _read_all(file: MPI.File, declared: Declared, strip: RowRange, offsets: list[int]) -> None:
+    for array, offset in zip(declared.arrays, offsets, strict=False):
+        array.strip = strip
+        rows = array.needed(strip)
+        data = array.padded(rows).reshape(-1).view("u1")
+        file.Read_at_all(offset + rows.first * array.row_bytes, [data, MPI.BYTE])
+    for one, offset in zip(declared.replicated, offsets[len(declared.arrays) :], strict=True):
+        file.Read_at_all(offset, [one.array.reshape(-1).view("u1"), MPI.BYTE])
+
+
+def _sizes(comm: MPI.Intracomm, own: Mapping[int, Packed], count: int) -> list[int]:
+    """Return the bytes of every block. Collective."""
+    sizes = combine_by_number(
+        comm, {number: len(block) for number, block in own.items()}, count, 0.0
+    )
+    return [int(size) for size in sizes]
+
+
+def _write_blocks(
+    file: MPI.File, declared: Declared, kept: list[list[int]], begin: int
+) -> list[list[int]]:
+    """Write each own block at its place, in the order of numbers."""
+    parts = []
+    for blocks, sizes in zip(declared.blocks, kept, strict=True):
+        places = list(accumulate(sizes, initial=begin))
+        for number, data in blocks.packed().items():
+            file.Write_at(places[number], [data, MPI.BYTE])
+            parts.append([places[number], data.nbytes, zlib.crc32(data.data)])
+        begin = places[-1]
+    file.Sync()
+    return parts
+
+
+def _read_blocks(file: MPI.File, declared: Declared, kept: list[Any], begin: int) -> None:
+    for blocks, entry in zip(declared.blocks, kept, strict=True):
+        sizes = list(map(int, entry["sizes"]))
+        places = list(accumulate(sizes, initial=begin))
+
+        def read(number: int, places: list[int] = places, sizes: list[int] = sizes) -> Packed:
+            data = np.empty(sizes[number], np.uint8)
+            file.Read_at(places[number], [data, MPI.BYTE])
+            return data
+
+        blocks.restore(entry["document"], read)
+        begin = places[-1]
+
+
+def _opened(comm: MPI.Intracomm, path: Path, mode: int, use: Callable[[MPI.File], object]) -> str:
+    """Use a file; return what went wrong. Collective."""
+    try:
+        file = MPI.File.Open(comm, str(path), mode)
+    except MPI.Exception as error:
+        return f"{path}: {error.Get_error_string()}"
+    fault = ""
+    try:
+        use(file)
+    except MPI.Exception as error:
+        fault = f"{path}: {error.Get_error_string()}"
+    try:
+        file.Close()
+    except MPI.Exception as error:
+        fault = fault or f"{path}: {error.Get_error_string()}"
+    return fault
+
+
+def _first(comm: MPI.Intracomm, fault: str) -> str:
+    """Return what went wrong on rank 0, or that something did elsewhere. Collective."""
+    good = _all(comm, not fault)
+    return "" if good else fault or "another rank could not"
+
+
+def _all(comm: MPI.Intracomm, good: bool) -> bool:
+    given, taken = np.array([good], np.int64), np.empty(1, np.int64)
+    comm.Allreduce(given, taken, MPI.MIN)
+    return bool(taken[0])
+
+
+class CheckpointPolicy:
+    """The commits one rank takes part in.
+
+    Attributes
+    ----------
+    number
+        Of the last commit that was made or tried, by whomever: no number is used twice.
+    """
+
+    def __init__(self, channel: SupervisorChannel) -> None:
+        self._channel = channel
+        self.number = 0
+
+    def make(
+        self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strip: RowRange
+    ) -> str:
+        """Commit the state on disk, if there is a directory, and in memory; return what went wrong. Collective.
+
+        Blocks are committed on disk alone: their sizes change, and a copy in memory goes by rows.
+        """
+        self.number += 1
+        fault = ""
+        if plan.commits:
+            fault = write_commit(comm, Path(plan.commits), self.number, declared, strip)
+        if not declared.blocks:
+            memory_checkpoint.commit_in_memory(comm, self._channel, self.number, plan, declared)
+        elif not plan.commits:
+            fault = "blocks are committed on disk, and the job has no directory for it"
+        return fault
+
+    def restore(
+        self,
+        comm: MPI.Intracomm,
+        plan: ChangePlan,
+        declared: Declared,
+        strips: Sequence[RowRange],
+        first: bool,
+    ) -> int:
+        """Take the newest whole commit into these strips; return its number, 0 if there is none. Collective.
+
+        Parameters
+        ----------
+        first
+            Whether this rank asks the guard of its host; one rank a host does.
+        """
+        directory = Path(plan.commits)
+        here = comm.Get_rank() == 0 and bool(plan.commits)
+        newest = next((m["commit"] for m in whole_manifests(directory)), 0) if here else 0
+        highest = highest_commit(directory) if here else 0
+        least = int(broadcast_document(comm, newest))
+        asks = first and plan.origin == "commit" and not declared.blocks
+        have = memory_checkpoint.committed_rows(self._channel) if asks else []
+        seen = gather_documents(comm, max([highest, *(piece.number for piece in have)]))
+        self.number = max(plan.commit, *seen)
+        found = memory_checkpoint.restore_from_memory(comm, have, least, declared, strips)
+        return found or restore_commit(comm, plan, declared, strips[comm.Get_rank()])

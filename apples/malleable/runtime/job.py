@@ -1,0 +1,490 @@
+"""`MalleableJob`: a program's side of a malleable job.
+
+    job = Job()
+    u = job.array("u", (rows, columns), halo=1, fill=first_contents)
+    state = job.state(iteration=0)
+    while state.iteration < iterations:
+        if job.safepoint():
+            ...  # u.local, job.comm, job.rank, job.size are new here
+        ...
+        state.iteration += 1
+    job.finish()
+
+Started without an anchor the same program runs rigid on its MPI world.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import DTypeLike, NDArray
+
+from apples.malleable.balancers.contract import Processor, Strategy
+from apples.malleable.control.command import HostRows
+from apples.malleable.control.strips import RowRange, rank_ranges
+from apples.malleable.runtime import membership, undeclared
+from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
+from apples.malleable.runtime.blocks import Blocks
+from apples.malleable.runtime.channel import ADDRESS, Message, SupervisorChannel
+from apples.malleable.runtime.checkpoint import CheckpointPolicy
+from apples.malleable.runtime.collectives import broadcast_document
+from apples.malleable.runtime.membership import (
+    ChangePlan,
+    ChangeResult,
+    Declared,
+    HostChange,
+    Released,
+    Rollback,
+    carry_out,
+)
+from apples.malleable.runtime.packing import Arrays
+from apples.malleable.runtime.row_array import Fill, RowArray
+from apples.malleable.runtime.state import (
+    DeclarationError,
+    Replicated,
+    State,
+    UndeclaredStateError,
+    Value,
+)
+
+T = TypeVar("T")
+
+TOPOLOGY = "APPLES_TOPOLOGY_JOB"
+"""Set by the topology daemon for what it starts: then resizes are heard of before they come, and acknowledged."""
+
+
+class CpuMask:
+    """What a safe point knows of the CPUs of this rank; a rank loads `Threads` only when it needs it.
+
+    Parameters
+    ----------
+    ranks
+        Ranks of the job on this host, which divide the CPUs among them.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._cpus = os.sched_getaffinity(0)
+        self._threads: Any = None
+        if os.environ.get(TOPOLOGY):
+            self._threads = self._loaded()
+
+    def follow(self) -> bool:
+        """Set the threads of every loaded pool where the CPUs have changed; say whether they had."""
+        if self._threads is not None:
+            return self._threads.adapt() is not None
+        if os.sched_getaffinity(0) == self._cpus:
+            return False
+        self._threads = self._loaded()
+        return True
+
+    def _loaded(self) -> Any:
+        from apples.topology.threads import Threads  # noqa: PLC0415 - a rank starts sooner without
+
+        return Threads(self._ranks)
+
+
+NEWS_SECONDS = 0.5
+"""How often rank 0 tells the anchor where the job is."""
+HOST = "APPLES_HOST"
+"""Environment variable with the host's name, where a group has one host."""
+RIGID = "here"
+"""The host of a job that no anchor started."""
+
+
+class MalleableJob:
+    """The job this program is, one object a rank.
+
+    Parameters
+    ----------
+    commit_seconds
+        How often a state is committed to which the job rolls back when a host is lost; None: what the
+        job file says; 0: only when `commit` is called.
+
+    Attributes
+    ----------
+    comm, members, strip
+        The communicator to work on, all hosts with their rows, and this rank's rows; from the first
+        safe point on, and new after every change.
+    host
+        Name of this rank's host, from the start where every host has a world of its own.
+    layout
+        Host and rows of every rank.
+    """
+
+    def __init__(self, commit_seconds: float | None = None) -> None:
+        self._world = MPI.COMM_WORLD
+        self._local_rank = self._world.Get_rank()
+        address = os.environ.get(ADDRESS)
+        self._channel = SupervisorChannel(address, self._local_rank) if address else None
+        self._keeping = CheckpointPolicy(self._channel) if self._channel else None
+        self._declared = Declared()
+        self._agreement: Agreement | None = None
+        self._commit_seconds = commit_seconds
+        self._losable: set[str] = set()
+        self._committed = self._told = time.monotonic()
+        self._host, self._seat = -1, self._local_rank
+        self._plan: ChangePlan | None = None
+        self._mask = CpuMask(self._world.Get_size())
+        self.comm: MPI.Intracomm = self._world
+        self.members: tuple[HostRows, ...] = ()
+        self.strip = RowRange(0, 0)
+        self.layout: list[tuple[str, RowRange]] = []
+        self.host = os.environ.get(HOST, RIGID)
+
+    @property
+    def rank(self) -> int:
+        """This rank's number among all."""
+        return self.comm.Get_rank()
+
+    def commit(self) -> str:
+        """Commit the state: what the job rolls back to when a host is lost. Collective.
+
+        Returns what went wrong, empty if nothing did; the commit before is still there then. A job that
+        no anchor started commits nothing.
+        """
+        self._committed = time.monotonic()
+        if self._keeping is None or self._plan is None or self._channel is None:
+            return ""
+        fault = self._keeping.make(self.comm, self._plan, self._declared, self.strip)
+        if self.rank == 0:
+            word = "uncommitted" if fault else "committed"
+            self._channel.say(
+                word, commit=self._keeping.number, iteration=self._iteration(), reason=fault
+            )
+        return fault
+
+    @property
+    def rigid(self) -> bool:
+        """Whether no anchor started it: its hosts never change."""
+        return self._channel is None
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.comm.Get_size()
+
+    def array(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike = np.float64,
+        halo: int = 0,
+        fill: Fill | None = None,
+    ) -> RowArray:
+        """Declare an array whose rows are shared out; see `RowArray`."""
+        self._demand_new(name)
+        declared = RowArray(name, shape, dtype, halo, fill)
+        if self._declared.arrays and declared.rows != self._declared.rows:
+            raise DeclarationError(
+                f"array {name!r} has {declared.rows} rows, {self._declared.arrays[0].name!r}"
+                f" {self._declared.rows}: arrays of one job share their rows out alike"
+            )
+        self._declared.arrays.append(declared)
+        return declared
+
+    def replicated(self, name: str, array: NDArray[np.generic]) -> Replicated:
+        """Declare an array that is the same on every rank; new ranks get rank 0's contents."""
+        self._demand_new(name)
+        declared = Replicated(name, array)
+        self._declared.replicated.append(declared)
+        return declared
+
+    def blocks(
+        self,
+        name: str,
+        make: Callable[[int], T],
+        pack: Callable[[T], Arrays],
+        unpack: Callable[[dict[str, NDArray[Any]]], T],
+        *,
+        count: int = 0,
+        decomposition: str = "",
+        strategy: str | Strategy = "greedy",
+        background: bool = False,
+    ) -> Blocks[T]:
+        """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`."""
+        self._demand_new(name)
+        declared = Blocks(
+            name,
+            make,
+            pack,
+            unpack,
+            count=count,
+            decomposition=decomposition,
+            strategy=strategy,
+            background=background,
+        )
+        self._declared.blocks.append(declared)
+        return declared
+
+    def state(self, **values: Value) -> State:
+        """Declare values that are the same on every rank; once a job. One named `iteration` is reported."""
+        self._demand_new("state")
+        if self._declared.state.dump():
+            raise DeclarationError("state is declared once, with all its values")
+        self._declared.state = State(values)
+        return self._declared.state
+
+    def may_lose(self, *names: str) -> None:
+        """Allow names of the program's loop to differ on new ranks: a timer, a cache."""
+        self._losable |= set(names)
+
+    def safepoint(
+        self, before: Callable[[], object] | None = None
+    ) -> HostChange | Rollback | None:
+        """Return what changed, None if nothing did. Collective; every rank calls it as often as the others.
+
+        Parameters
+        ----------
+        before
+            Called when a change is about to be made, by leaving ranks too: frees requests on the old
+            communicator.
+
+        Raises
+        ------
+        Released
+            This rank's host leaves the job; not to be caught.
+        UndeclaredStateError
+            At the first safe point: something would be lost.
+        """
+        if self._agreement is None:
+            self._demand_declared(sys._getframe(1))
+            return self._enter()
+        if (
+            self._agreement.passes()
+        ):  # in the caches a sweep leaves nothing of what all else would take
+            return None
+        self._mask.follow()
+        asked = self._agreement.take()
+        if not asked:
+            return None
+        found: HostChange | Rollback | None = None
+        if asked & COMMIT:
+            self.commit()
+        if asked & MESSAGE:
+            found = self._obey(before)
+        if found is None:
+            self._agreement.begin()
+        return found
+
+    def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
+        """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
+        if self._agreement is None:
+            raise DeclarationError("allreduce comes after the first safe point")
+        return self._agreement.reduce(value, operation)
+
+    def request(self, minimum: int, maximum: int) -> None:
+        """Ask for other limits, in hosts (an evolving job); whoever runs the job may answer with a change."""
+        if self._channel is not None and self.rank == 0:
+            self._channel.say("request", minimum=minimum, maximum=maximum)
+
+    def finish(self) -> None:
+        """End the job's collective life; every rank calls it after the loop, and works alone from then on."""
+        if self._agreement is not None:
+            self._agreement.end()
+            self._agreement = None
+        self.comm.Barrier()
+        if self._channel is not None:
+            if self.rank == 0:
+                self._channel.say("finished", iteration=self._iteration())
+            self._channel.say("leaving")
+
+    def __enter__(self) -> MalleableJob:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish; an error ends the whole job with its message."""
+        if kind is None:
+            self.finish()
+        elif self._channel is not None and not issubclass(kind, Released):
+            self._channel.say("failed", message=f"{kind.__name__}: {error}"[:2000])
+
+    # ---------------------------------------------------------------- membership
+    def _iteration(self) -> int:
+        value = self._declared.state.dump().get("iteration", 0)
+        return value if isinstance(value, int) else 0
+
+    def _look(self) -> int:
+        """Return what rank 0 has to tell the others; where the job is, now and then, to the anchor."""
+        channel = self._channel
+        if channel is None:
+            return 0
+        now = time.monotonic()
+        if now - self._told > NEWS_SECONDS:
+            self._told = now
+            channel.say("at", iteration=self._iteration())
+        due = self._commit_seconds and now - self._committed >= self._commit_seconds
+        return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
+
+    def _enter(self) -> HostChange | Rollback:
+        """Become a member: wait, parked, to be told with whom."""
+        if self._channel is None:
+            return self._run_rigid()
+        self._channel.say("parked", declared=self._declared.summary(), rows=self._declared.rows)
+        order = self._channel.wait()
+        self._host, self._seat = order["seats"][self._local_rank]
+        if self._commit_seconds is None:
+            self._commit_seconds = order["commit_seconds"]
+        if order["do"] == "join":
+            return self._become(membership.connect(self._world, order["port"]), None, True)
+        merged = self._admit(self._world, order)
+        return self._become(merged, order["plan"], True)
+
+    def _run_rigid(self) -> HostChange:
+        size, rows = self._world.Get_size(), self._declared.rows
+        self.members = (HostRows(RIGID, 0, rows),)
+        self.host, self.layout = RIGID, rank_ranges(self.members, {RIGID: size})
+        self.strip = self.layout[self._local_rank][1]
+        for array in self._declared.arrays:
+            array.begin(self.strip)
+        for blocks in self._declared.blocks:
+            blocks.begin(self._world, (Processor(RIGID),) * size)
+        self._settle(self._world.Dup())
+        for blocks in self._declared.blocks:
+            blocks.settle(self.comm, {rank: rank for rank in range(size)})
+        return HostChange("started", 0, (), self.members, True)
+
+    def _obey(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
+        """Do what the anchor sent to rank 0. Collective."""
+        channel = self._channel
+        assert channel is not None  # noqa: S101 - who has none is never asked anything
+        order = broadcast_document(self.comm, channel.wait() if self.rank == 0 else None)
+        if order["do"] == "restart":
+            self._restart(before)
+            return None
+        if before is not None:
+            before()
+        begin = time.perf_counter()
+        merged = self._admit(self.comm, order)
+        return self._become(merged, order["plan"], False, time.perf_counter() - begin)
+
+    def _restart(self, before: Callable[[], object] | None) -> None:
+        """Commit and leave, to be started elsewhere; where the commit fails, stay. Collective."""
+        if self._channel is not None and self.rank == 0:
+            self._channel.say("safepoint")
+        if fault := self.commit():
+            if self._channel is not None and self.rank == 0:
+                self._channel.say("stays", reason=fault)
+            return
+        if before is not None:
+            before()
+        if self._channel is not None and self.rank == 0:
+            self._channel.say("stops")
+        self.comm.Disconnect()
+        self._leave()
+
+    def _admit(self, comm: MPI.Intracomm, order: Message) -> MPI.Intracomm:
+        """Let the groups join that the anchor names."""
+        channel = self._channel
+        assert channel is not None  # noqa: S101 - as above
+        if comm.Get_rank() == 0:
+            channel.say("safepoint")
+        return membership.admit(
+            comm, order["joining"], lambda port: channel.say("invite", port=port)
+        )
+
+    def _become(
+        self, merged: MPI.Intracomm, sent: Message | None, is_new: bool, join: float = 0.0
+    ) -> HostChange | Rollback:
+        """Carry out the plan that rank 0 was sent; return as a member, or leave."""
+        begin = time.perf_counter()
+        if merged.Get_rank() == 0 and sent is not None:
+            sent = {
+                **sent,
+                "values": self._declared.state.dump(),
+                "commit": self._keeping.number if self._keeping else 0,
+            }
+        plan = ChangePlan.load(broadcast_document(merged, sent))
+        seat = membership.RankId(self._host, self._seat, -1 if is_new else self.comm.Get_rank())
+        speaks = merged.Get_rank() == 0
+        keeping, found = self._keeping, 0
+        assert keeping is not None  # noqa: S101 - as above
+        keeping.number = plan.commit
+
+        def take_commit(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> bool:
+            nonlocal found
+            first = self._local_rank == 0
+            found = keeping.restore(comm, plan, self._declared, strips, first)
+            return found > 0
+
+        done = carry_out(merged, plan, self._declared, seat, take_commit)
+        if not is_new:
+            self.comm.Disconnect()
+        if merged not in (self._world, self.comm):
+            merged.Disconnect()
+        phases = {"join": join, **done.phases}
+        phases["rebuild"] = time.perf_counter() - begin - phases["redistribute"]
+        if speaks and self._channel is not None:
+            self._channel.say(
+                "changed",
+                epoch=plan.epoch,
+                phases=phases,
+                bytes=done.moved_bytes,
+                iteration=self._iteration(),
+            )
+        if done.comm is None:
+            self._leave()
+        return self._member(plan, done, is_new, found)
+
+    def _member(
+        self, plan: ChangePlan, done: ChangeResult, is_new: bool, commit: int
+    ) -> HostChange | Rollback:
+        assert done.comm is not None  # noqa: S101 - a member has one
+        self._plan, self.members, self.strip = plan, plan.new, done.strip
+        self.layout = rank_ranges(plan.new, plan.slots)
+        if cpus := plan.cpus.get(plan.hosts[self._host]):
+            os.sched_setaffinity(0, cpus)
+        self.host = plan.hosts[self._host]
+        self._settle(done.comm)
+        if plan.origin == "commit":
+            return Rollback(plan.epoch, commit, plan.lost, plan.new)
+        kind = "started" if not plan.old else "resized"
+        return HostChange(kind, plan.epoch, plan.old, plan.new, is_new, done.phases)  # type: ignore[arg-type]
+
+    def _settle(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self._agreement = Agreement(comm, self._look)
+        self._agreement.begin()
+
+    def _leave(self) -> NoReturn:
+        if self._channel is not None:
+            self._channel.say("leaving")
+        raise Released
+
+    # -------------------------------------------------------------- declarations
+    def _demand_new(self, name: str) -> None:
+        names = {one.name for one in self._declared.arrays}
+        names |= {one.name for one in self._declared.replicated}
+        names |= {one.name for one in self._declared.blocks}
+        if self._agreement is not None:
+            raise DeclarationError(
+                f"{name!r}: declare before the first safe point, as new ranks do"
+            )
+        if name in names:
+            raise DeclarationError(f"{name!r} is declared twice")
+
+    def _demand_declared(self, frame: FrameType) -> None:
+        """Refuse a loop that carries what nobody declared."""
+        kept = (MalleableJob, RowArray, Replicated, State, Blocks)
+        known = {name for name, value in frame.f_locals.items() if isinstance(value, kept)}
+        found = undeclared.carried(frame, known | self._losable)
+        if found:
+            names = ", ".join(f"{name} (line {line})" for name, line in found)
+            raise UndeclaredStateError(
+                f"carried from one safe point to the next and not declared: {names}; a new rank would"
+                " not have it: declare it by job.state, job.array or job.replicated, make it anew where"
+                " safepoint() reports a change, or allow its loss by job.may_lose"
+            )

@@ -1,0 +1,312 @@
+"""What a rank knows of its job's members, and the change from one set of them to another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from mpi4py import MPI
+
+from apples.malleable.balancers.contract import Processor
+from apples.malleable.control.command import HostRows
+from apples.malleable.control.strips import RowRange, rank_ranges
+from apples.malleable.runtime.blocks import Blocks
+from apples.malleable.runtime.collectives import broadcast_document, total, wait
+from apples.malleable.runtime.row_array import RowArray, redistribute
+from apples.malleable.runtime.state import Replicated, State
+
+
+@dataclass(frozen=True, slots=True)
+class RankId:
+    """Who a rank of a merged communicator is: the index of its host, its rank there, its rank before or -1."""
+
+    host: int
+    rank: int
+    before: int
+
+
+def admit(comm: MPI.Intracomm, groups: int, invite: Callable[[str], object]) -> MPI.Intracomm:
+    """Return `comm` merged with `groups` groups, one after another. Collective.
+
+    Each group that joined takes part in admitting the next. Ranks of `comm` keep their numbers. `comm`
+    itself stays as it is.
+
+    Parameters
+    ----------
+    invite
+        Called by rank 0 with the port the next group is to connect to. One at a time: two groups at one
+        port crash MPICH 5.0.2.
+    """
+    merged = comm
+    for left in range(groups, 0, -1):
+        merged = _accept(merged, comm, invite)
+        broadcast_document(merged, left - 1)
+    return merged
+
+
+def _accept(
+    merged: MPI.Intracomm, kept: MPI.Intracomm, invite: Callable[[str], object] | None
+) -> MPI.Intracomm:
+    port = ""
+    if merged.Get_rank() == 0 and invite is not None:
+        port = MPI.Open_port()
+        invite(port)
+    found = _merge(merged.Accept(port, MPI.INFO_NULL, 0), merged, kept)
+    if port:
+        MPI.Close_port(port)
+    return found
+
+
+def connect(world: MPI.Intracomm, port: str) -> MPI.Intracomm:
+    """Return the communicator of all, from the side of a group that joins. Collective over the group."""
+    merged = _merge(world.Connect(port, MPI.INFO_NULL, 0), world, world, new=True)
+    for _ in range(broadcast_document(merged, None)):
+        merged = _accept(merged, world, None)
+        broadcast_document(merged, None)
+    return merged
+
+
+def _merge(
+    inter: MPI.Intercomm, used: MPI.Intracomm, kept: MPI.Intracomm, new: bool = False
+) -> MPI.Intracomm:
+    merged = inter.Merge(new)
+    inter.Disconnect()
+    if used != kept:
+        used.Disconnect()
+    return merged
+
+
+def gather_rank_ids(comm: MPI.Intracomm, seat: RankId) -> list[RankId]:
+    """Return who every rank is. Collective."""
+    mine = np.array([seat.host, seat.rank, seat.before], np.int64)
+    every = np.empty((comm.Get_size(), 3), np.int64)
+    wait(comm.Iallgather(mine, every).Test)
+    return [RankId(*map(int, row)) for row in every]
+
+
+NOMINAL_ROWS = 1000
+"""Rows of a job that shares out nothing but blocks whose number depends on the hosts: thousandths."""
+
+
+@dataclass
+class Declared:
+    """Everything a program declared."""
+
+    arrays: list[RowArray] = field(default_factory=list)
+    replicated: list[Replicated] = field(default_factory=list)
+    blocks: list[Blocks[Any]] = field(default_factory=list)
+    state: State = field(default_factory=lambda: State({}))
+
+    @property
+    def rows(self) -> int:
+        """Rows that are shared out: those of the arrays, which all have as many; else blocks."""
+        if self.arrays or not self.blocks:
+            return self.arrays[0].rows if self.arrays else 0
+        return self.blocks[0].count or NOMINAL_ROWS
+
+    def summary(self) -> list[Any]:
+        """Return what must be the same on every rank of the job."""
+        arrays = [[a.name, list(a.shape), a.dtype.str, a.halo] for a in self.arrays]
+        replicated = [[r.name, list(r.array.shape), r.array.dtype.str] for r in self.replicated]
+        blocks = [b.summary() for b in self.blocks]
+        return [arrays, replicated, blocks, sorted(self.state.dump())]
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """A change, the same document on every rank: made by the anchor, completed by rank 0.
+
+    Attributes
+    ----------
+    origin
+        Where the data is: ``live`` in the old members, ``start`` nowhere yet, ``moved`` in the commit
+        that a restart was made of, ``commit`` in the last commit before hosts were lost.
+    hosts
+        Names of all hosts of the job file, which seats count by.
+    commits
+        Directory of committed states; empty: there are none.
+    commit
+        Number of the last commit.
+    cpus
+        Host -> CPUs its ranks are bound to from now on, where that was asked.
+    values
+        The state of rank 0.
+    """
+
+    epoch: int
+    old: tuple[HostRows, ...]
+    new: tuple[HostRows, ...]
+    slots: Mapping[str, int]
+    hosts: tuple[str, ...]
+    origin: str
+    lost: tuple[str, ...] = ()
+    commits: str = ""
+    commit: int = 0
+    cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def dump(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
+        """Return the plan of a document."""
+        lists = {name: tuple(raw[name]) for name in ("hosts", "lost")}
+        maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
+        return cls(**{**raw, **lists, **maps})
+
+
+@dataclass
+class ChangeResult:
+    """What a change came to, for one rank."""
+
+    comm: MPI.Intracomm | None
+    strip: RowRange
+    phases: dict[str, float]
+    moved_bytes: int
+
+
+def carry_out(
+    merged: MPI.Intracomm,
+    plan: ChangePlan,
+    declared: Declared,
+    seat: RankId,
+    take_commit: Callable[[MPI.Intracomm, Sequence[RowRange]], bool],
+) -> ChangeResult:
+    """Carry out a plan among all old and new ranks; the data is in its new places then. Collective.
+
+    Parameters
+    ----------
+    merged
+        All ranks, the old ones first in their old order; freed here.
+    seat
+        This rank's.
+    take_commit
+        Called to take the last commit into these strips, collectively; false where there is none.
+    """
+    begin = time.perf_counter()
+    sitting = gather_rank_ids(merged, seat)
+    old, new, order = layout(sitting, plan)
+    if plan.origin == "live":
+        declared.state.load(plan.values)
+        for one in declared.replicated:
+            one.share(merged)
+    seated = processors(sitting, plan, order)
+    for blocks in declared.blocks:
+        blocks.expect(merged, seated)
+    moved = 0
+    if plan.origin == "live":
+        moved = redistribute(merged, declared.arrays, old, new)
+        moved += sum(blocks.redistribute(merged, seated) for blocks in declared.blocks)
+    elif plan.origin == "start" or not take_commit(merged, new):
+        begin_all(merged, declared, new[merged.Get_rank()], seated)
+    moved = total(merged, moved)
+    shared = time.perf_counter()
+    mine = order[merged.Get_rank()]
+    comm = merged.Split(MPI.UNDEFINED if mine is None else 0, mine or 0)
+    assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
+    if mine is not None:
+        ranks = {before: after for before, after in enumerate(order) if after is not None}
+        for blocks in declared.blocks:
+            blocks.settle(comm, ranks)
+    strip = new[merged.Get_rank()]
+    phases = {"redistribute": shared - begin, "rebuild": time.perf_counter() - shared}
+    return ChangeResult(comm if mine is not None else None, strip, phases, moved)
+
+
+def begin_all(
+    merged: MPI.Intracomm, declared: Declared, strip: RowRange, seated: Sequence[Processor]
+) -> None:
+    """Give everything that is shared out its first contents."""
+    for array in declared.arrays:
+        array.begin(strip)
+    for blocks in declared.blocks:
+        blocks.begin(merged, seated)
+
+
+def processors(
+    sitting: Sequence[RankId], plan: ChangePlan, order: Sequence[int | None]
+) -> tuple[Processor, ...]:
+    """Return every rank as the load balancer sees it: a host's weight is shared by its ranks."""
+    weights = {member.host: member.weight for member in (*plan.old, *plan.new)}
+    found = []
+    for seat, place in zip(sitting, order, strict=True):
+        host = plan.hosts[seat.host]
+        speed = weights.get(host, 1.0) / plan.slots.get(host, 1)
+        found.append(Processor(host, speed, enabled=place is not None))
+    return tuple(found)
+
+
+def layout(
+    sitting: Sequence[RankId], plan: ChangePlan
+) -> tuple[list[RowRange], list[RowRange], list[int | None]]:
+    """Return every rank's old strip, its new strip, and its new number (None: it leaves)."""
+    old_ranges = [rows for _, rows in rank_ranges(plan.old, plan.slots)]
+    first: dict[str, int] = {}
+    number = 0
+    for member in plan.new:
+        first[member.host] = number
+        number += plan.slots[member.host]
+    new_ranges = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
+    old, new, order = [], [], []
+    for seat in sitting:
+        name = plan.hosts[seat.host]
+        mine = first[name] + seat.rank if name in first else None
+        old.append(old_ranges[seat.before] if seat.before >= 0 else RowRange(0, 0))
+        new.append(RowRange(0, 0) if mine is None else new_ranges[mine])
+        order.append(mine)
+    return old, new, order
+
+
+@dataclass(frozen=True, slots=True)
+class HostChange:
+    """The hosts are others now; all data is as it was, nothing is computed again.
+
+    Attributes
+    ----------
+    kind
+        ``started`` at a program's first safe point, else ``resized``.
+    epoch
+        Number of the map.
+    old, new
+        Members before and after, in strip order.
+    is_new
+        Whether this rank joined with this change.
+    """
+
+    kind: Literal["started", "resized"]
+    epoch: int
+    old: tuple[HostRows, ...]
+    new: tuple[HostRows, ...]
+    is_new: bool
+    phases: dict[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Hosts were lost; all data is that of the last commit, and what came after it is computed again.
+
+    Attributes
+    ----------
+    commit
+        Number of the commit; 0: the beginning.
+    lost
+        Hosts that are gone.
+    """
+
+    epoch: int
+    commit: int
+    lost: tuple[str, ...]
+    new: tuple[HostRows, ...]
+    is_new: bool = True
+
+
+class Released(SystemExit):
+    """This rank's host leaves the job: unwinds the program, which ends with code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
