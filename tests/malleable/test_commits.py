@@ -97,7 +97,7 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path
     program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
     run = rehearse(
         program, {"ada": 1, "bob": 1, "eve": 1}, [HostWeight("ada"), HostWeight("bob"), HostWeight("eve")],
-        checkpoint=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
+        commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
     )  # fmt: skip
     assert run.ended.state == "finished", run.ended
     (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
