@@ -17,7 +17,7 @@ from apples.launch.events import HostTimes, Outcome, Progress
 from apples.launch.hydra import Command
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.fitness import Fitness
-from apples.malleable.job_file import Place
+from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
@@ -96,7 +96,7 @@ class Execution(ABC):
         UsageError
             The job's limits or its host list forbid it. Permanent.
         LaunchError
-            It is busy, cannot be resized, or tried in vain; it goes on as it was.
+            It is busy, cannot be resized, or trial_migration in vain; it goes on as it was.
         """
         del schedule, ordered
         raise LaunchError("this run cannot be resized")
@@ -222,7 +222,7 @@ class Actuator(ABC):
             f"--actuator {self.name or type(self).__name__}: cannot move a job while it runs"
         )
 
-    def places(self, plan: LaunchPlan) -> Sequence[Place]:
+    def places(self, plan: LaunchPlan) -> Sequence[HostSpec]:
         """Return every host that a malleable job may ever use, and how the job manager starts ranks there.
 
         Called only after `check_movable`, with a plan whose program is malleable.

@@ -29,9 +29,9 @@ class ScriptedControl(CommandSource):
 
     Examples
     --------
-    >>> control = ScriptedControl([[Share("a")]])
+    >>> control = ScriptedControl([[HostWeight("a")]])
     >>> control.poll()
-    Command(epoch=101, hosts=(Share(host='a', weight=1.0, cpus=()),), ordered=False)
+    ResizeCommand(epoch=101, hosts=(HostWeight(host='a', weight=1.0, cpus=()),), ordered=False)
     """
 
     def __init__(self, maps: Iterable[Iterable[HostWeight]]) -> None:

@@ -21,7 +21,7 @@ from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.seating import eligible_segments
 from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.job_file import Place
+from apples.malleable.control.job_file import HostSpec
 
 
 class LocalActuator(Actuator):
@@ -86,7 +86,7 @@ class LocalActuator(Actuator):
     def check_movable(self) -> None:
         """Allow it: hosts are parts of this machine."""
 
-    def places(self, plan: LaunchPlan) -> list[Place]:
+    def places(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""
         return [anchored.place(one) for one in eligible_segments(plan)]
 

@@ -21,12 +21,12 @@ from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run
 from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.control.command import ResizeCommand as MapCommand
-from apples.malleable.control.command import HostWeight
-from apples.malleable.control.server import SECRET_BYTES
 from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
-from apples.malleable.control.job_file import EngineName, JobFile, HostSpec
+from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import ResizeCommand as MapCommand
+from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 from apples.malleable.control.messages import TRANSIENT_REASONS, ResizeOutcome
+from apples.malleable.control.server import SECRET_BYTES
 from apples.schedule import Schedule
 
 RESIZE_SECONDS = 60.0

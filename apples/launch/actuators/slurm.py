@@ -25,7 +25,7 @@ from apples.launch.seating import eligible, eligible_segments
 from apples.launch.slurm import client, deadline, script
 from apples.launch.slurm.looking import looked, own_allocation
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.job_file import Place
+from apples.malleable.control.job_file import HostSpec
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
 """The longest anybody waits in a queue."""
@@ -135,7 +135,7 @@ class SlurmActuator(Actuator):
                 "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
             )
 
-    def places(self, plan: LaunchPlan) -> list[Place]:
+    def places(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every node of the list that the job may use, each reached by a step of the allocation."""
         return [
             anchored.place_in_allocation(

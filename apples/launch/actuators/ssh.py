@@ -27,7 +27,7 @@ from apples.launch.seating import (
 )
 from apples.launch.starting import started
 from apples.launch.talk import Talk, to_stderr
-from apples.malleable.job_file import Place
+from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 
 
@@ -95,7 +95,7 @@ class SshActuator(Actuator):
     def check_movable(self) -> None:
         """Allow it: the job manager has a connection to each host."""
 
-    def places(self, plan: LaunchPlan) -> list[Place]:
+    def places(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, each with its connection."""
         everywhere = seats_of_all(plan)
         if not any(seat.reach for seat in everywhere):

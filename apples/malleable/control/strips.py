@@ -22,8 +22,8 @@ class RowRange:
 
     Examples
     --------
-    >>> Range(0, 10) & Range(6, 20)
-    Range(first=6, stop=10)
+    >>> RowRange(0, 10) & RowRange(6, 20)
+    RowRange(first=6, stop=10)
     """
 
     first: int
@@ -49,7 +49,7 @@ def apportion(rows: int, weights: Sequence[float], least: Sequence[int]) -> list
 
     Examples
     --------
-    >>> share(10, [1, 1, 2], [1, 1, 1]), share(7, [1, 1000], [2, 1])
+    >>> apportion(10, [1, 1, 2], [1, 1, 1]), apportion(7, [1, 1000], [2, 1])
     ([3, 2, 5], [2, 5])
     """
     if rows < sum(least):
@@ -91,8 +91,9 @@ def strips_moving_fewest_rows(
 
     Examples
     --------
-    >>> old = members([Share("a"), Share("b"), Share("c")], 9, {"a": 1, "b": 1, "c": 1})
-    >>> [m.host for m in arrange(old, [Share("a"), Share("c"), Share("d")], 9, dict.fromkeys("acd", 1))]
+    >>> old = strips_by_weight([HostWeight("a"), HostWeight("b"), HostWeight("c")], 9, {"a": 1, "b": 1, "c": 1})
+    >>> new = [HostWeight("a"), HostWeight("c"), HostWeight("d")]
+    >>> [m.host for m in strips_moving_fewest_rows(old, new, 9, dict.fromkeys("acd", 1))]
     ['a', 'd', 'c']
     """
     place = {member.host: index for index, member in enumerate(old)}
@@ -123,7 +124,7 @@ def rows_moved(old: Sequence[HostRows], new: Sequence[HostRows]) -> int:
 
     Examples
     --------
-    >>> moved([Member("a", 0, 6), Member("b", 6, 4)], [Member("a", 0, 10)])
+    >>> rows_moved([HostRows("a", 0, 6), HostRows("b", 6, 4)], [HostRows("a", 0, 10)])
     4
     """
     before = {member.host: _range(member) for member in old}
@@ -142,8 +143,8 @@ def rank_ranges(
 
     Examples
     --------
-    >>> rank_ranges([Member("a", 0, 5), Member("b", 5, 2)], {"a": 2, "b": 1})[1]
-    ('a', Range(first=3, stop=5))
+    >>> rank_ranges([HostRows("a", 0, 5), HostRows("b", 5, 2)], {"a": 2, "b": 1})[1]
+    ('a', RowRange(first=3, stop=5))
     """
     found, first = [], 0
     for member in strips:

@@ -101,7 +101,7 @@ def first_error(log: str) -> str:
 
     Examples
     --------
-    >>> why("(00.01) Warn  (a.c:1): old\n(00.02) Error (criu/files.c:12): Can't open file tmp/x\n")
+    >>> first_error("(00.01) Warn  (a.c:1): old\n(00.02) Error (criu/files.c:12): Can't open file tmp/x\n")
     "Can't open file tmp/x"
     """
     for line in log.splitlines():

@@ -85,7 +85,7 @@ def migration(asked: MigrationRequest) -> MigrationSteps:
 
     Examples
     --------
-    >>> steps = migration(Request("ada", "bob", "/job/1", "/job/token", {}))
+    >>> steps = migration(MigrationRequest("ada", "bob", "/job/1", "/job/token", {}))
     >>> steps.send(None).host, steps.send({"said": "seen", "pids": [7], "files": [], "kernel": ""}).host
     ('ada', 'bob')
     """

@@ -71,7 +71,7 @@ def local_word(word: str) -> str:
 
     Examples
     --------
-    >>> own("{python}") == sys.executable, own("{apples.launch.bind}")[-22:], own("-n")
+    >>> local_word("{python}") == sys.executable, local_word("{apples.launch.bind}")[-22:], local_word("-n")
     (True, '/apples/launch/bind.py', '-n')
     """
     if word == "{python}":

@@ -39,8 +39,9 @@ def backup_ranks(plan: ChangePlan) -> list[int]:
 
     Examples
     --------
-    >>> from apples.malleable.control.command import Member
-    >>> peers(Plan(1, (), (Member("a", 0, 5), Member("b", 5, 5)), {"a": 2, "b": 1}, ("a", "b"), "live"))
+    >>> from apples.malleable.control.command import HostRows
+    >>> new = (HostRows("a", 0, 5), HostRows("b", 5, 5))
+    >>> backup_ranks(ChangePlan(1, (), new, {"a": 2, "b": 1}, ("a", "b"), "live"))
     [2, 2, 0]
     """
     first, number = [], 0
