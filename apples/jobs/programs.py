@@ -14,7 +14,7 @@ from apples.jobs.store import StoredJob
 from apples.launch.actuator import Outcome
 from apples.launch.actuators.program import ProgramExecution, start_program
 from apples.launch.talk import Talk
-from apples.malleable.programs.anchor import signal_number
+from apples.malleable.migration.manager import signal_number
 from apples.resources import HostList, read_host_list
 
 

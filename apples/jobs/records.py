@@ -11,8 +11,8 @@ from typing import Any
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import store
 from apples.jobs.store import Record
-from apples.malleable.conversing import Conversation
-from apples.malleable.protocol.messages import in_order
+from apples.malleable.control.client import ControlClient
+from apples.malleable.control.messages import phases_in_order
 
 POSITION_SECONDS = 2.0
 """How long a running job may take to say where it is."""
@@ -176,7 +176,7 @@ class RunRecord:
         return execution[key] if execution else None
 
 
-def conversation(job: store.StoredJob) -> Conversation:
+def conversation(job: store.StoredJob) -> ControlClient:
     """Return what speaks with a running job.
 
     Raises
@@ -191,7 +191,7 @@ def conversation(job: store.StoredJob) -> Conversation:
         raise LaunchError(
             f"job {job.id} cannot be resized: its template does not say 'malleable = true'"
         )
-    return Conversation(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
+    return ControlClient(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
 
 
 def position_record(position: Any) -> Record:
@@ -204,6 +204,6 @@ def position_record(position: Any) -> Record:
         found["last_resize"] = {
             "epoch": last["epoch"],
             "seconds": last["seconds"],
-            "phases": in_order(last["phases"]),
+            "phases": phases_in_order(last["phases"]),
         }
     return found

@@ -15,8 +15,8 @@ from apples.jobs.spec import JobSpec, read
 from apples.jobs.store import StoredJob
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.malleable import RESIZE_SECONDS, resized
-from apples.malleable.command import Command, Share
-from apples.malleable.conversing import Conversation
+from apples.malleable.control.client import ControlClient
+from apples.malleable.control.command import HostWeight, ResizeCommand
 
 Rows = Mapping[str, int]
 """Rows by host, in the order of the strips."""
@@ -40,7 +40,7 @@ def migrate(job: StoredJob, source: str, target: str) -> ResizeResult:
     return _move(job, talking, epoch, wanted)
 
 
-def _position(job: StoredJob) -> tuple[Conversation, int, Rows]:
+def _position(job: StoredJob) -> tuple[ControlClient, int, Rows]:
     """Return what speaks with a running job, its epoch and its rows."""
     talking = conversation(job)
     status = talking.status()
@@ -50,9 +50,9 @@ def _position(job: StoredJob) -> tuple[Conversation, int, Rows]:
     return talking, int(status["epoch"]), rows
 
 
-def _move(job: StoredJob, talking: Conversation, epoch: int, rows: Rows) -> ResizeResult:
-    hosts = tuple(Share(host, float(max(1, count))) for host, count in rows.items())
-    done = resized(talking.resize(Command(epoch + 1, hosts), RESIZE_SECONDS))
+def _move(job: StoredJob, talking: ControlClient, epoch: int, rows: Rows) -> ResizeResult:
+    hosts = tuple(HostWeight(host, float(max(1, count))) for host, count in rows.items())
+    done = resized(talking.resize(ResizeCommand(epoch + 1, hosts), RESIZE_SECONDS))
     return ResizeResult(JobStatus.of(job), done.seconds, done.phases)
 
 
