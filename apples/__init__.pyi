@@ -1,9 +1,8 @@
 # The table of the front door: type checkers and `__init__.py` read it.
 
-from apples.agent.contract import Contract as Contract
 from apples.agent.coordinator import Blueprint as Blueprint
 from apples.agent.coordinator import Coordinator as Coordinator
-from apples.agent.deliberation import Deliberation as Deliberation
+from apples.agent.coordinator import DecisionLog as DecisionLog
 from apples.agent.estimator import PerformanceEstimator as PerformanceEstimator
 from apples.agent.information import InformationPool as InformationPool
 from apples.agent.information import load_information as load_information
@@ -15,8 +14,7 @@ from apples.agent.planners import equal_strips as equal_strips
 from apples.agent.planners import time_balancing as time_balancing
 from apples.agent.planners.linear import linear as linear
 from apples.agent.planners.milp import milp as milp
-from apples.agent.rescheduling import Move as Move
-from apples.agent.rescheduling import Tended as Tended
+from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.selector import Distance as Distance
 from apples.agent.selector import Filter as Filter
 from apples.agent.selector import ResourceSelector as ResourceSelector

@@ -18,7 +18,8 @@ OURS, PAIR = "run-time AppLeS", "equal strips on the two fast hosts"
 
 def equal_on_the_pair(coordinator):
     """Give the two fast hosts half each."""
-    hosts = tuple(h for h in coordinator.hosts() if h.site == "pair")
+    listed = coordinator.select_resources("listed")
+    hosts = tuple(h for hosts in listed for h in hosts if h.site == "pair")
     schedule = coordinator.plan(hosts, planner=equal_strips)
     kept = [coordinator.estimate(schedule)] if coordinator.is_feasible(schedule) else []
     return coordinator.actuate(coordinator.best(kept))

@@ -55,7 +55,7 @@ def near_the_best_subset(worlds):
         except NoFeasiblePlanError:
             assert np.isinf(best)
             continue
-        ratios.append(coordinator.deliberation.chosen.iteration_seconds / best)
+        ratios.append(coordinator.decision_log.chosen.iteration_seconds / best)
     return float(np.mean(ratios)), float(np.max(ratios))
 
 
@@ -102,7 +102,7 @@ def many_hosts(count):
              "--set", "grid=20000"],
             check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        used = len(coordinator.deliberation.chosen.hosts)
+        used = len(coordinator.decision_log.chosen.hosts)
         return seconds, grown, time.perf_counter() - start, used
 
 

@@ -23,6 +23,7 @@ from apples import Coordinator, MalleableActuator, load_information
 from apples.agent.information import at_a_glance
 from apples.agent.information.sky import LiveSky
 from apples.agent.planners import balanced
+from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
 from apples.agent.session.results import PlanResult
 from apples.agent.session.running import PreparedRun
 from apples.launch.calibrate import calibrate
@@ -91,13 +92,20 @@ class Oracle:
     def __init__(self, rows, after):
         self.rows, self.after, self.done, self.begun = rows, after, False, None
 
-    def __call__(self, coordinator, run):
+    def __call__(self, coordinator, execution, estimate):
+        """Look after an execution."""
+        self.pool = coordinator.information
+        return AdaptiveExecution(
+            execution, PerformanceContract.of(estimate), on_progress=self.on_progress
+        )
+
+    def on_progress(self, run):
         """Go when the time has come."""
         self.begun = self.begun or time.monotonic()
         if self.done or time.monotonic() - self.begun < self.after:
             return
         self.done = True
-        pool = coordinator.information
+        pool = self.pool
         schedule = balanced(tuple(pool.hosts[name] for name in self.rows), pool)
         schedule = replace(schedule, allocations=tuple(
             replace(a, rows=self.rows[a.host.name]) for a in schedule.allocations
@@ -110,10 +118,10 @@ def run(folder, iterations, blueprint, cpu, after, policy=None):
     pool = information(folder, iterations)
     chooser = Coordinator(pool)
     chooser.execute(blueprint)
-    starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=at_a_glance)
-    starter.deliberation = chooser.deliberation
+    starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), refresh=at_a_glance)
+    starter.decision_log = chooser.decision_log
     if policy is not None:
-        starter.deliberation.policy = policy
+        starter.decision_log.policy = policy
     with arriving(cpu, after) as begin:
 
         def follow(_, progress):
@@ -126,7 +134,7 @@ def run(folder, iterations, blueprint, cpu, after, policy=None):
 
 def prepared(starter):
     """Return the run of what a coordinator has on record."""
-    plan = PlanResult("redistribute", starter.deliberation, starter.information)
+    plan = PlanResult("redistribute", starter.decision_log, starter.information)
     return PreparedRun(plan, starter, verify=False, learn=False)
 
 
@@ -145,7 +153,7 @@ def arrives(folder, kind, seconds):
     pool = information(folder, 1)
     trial = Coordinator(pool)
     trial.execute(minimum_execution_time)
-    chosen = trial.deliberation.chosen
+    chosen = trial.decision_log.chosen
     cpu = dict(zip(("ada", "bob"), (first, second), strict=True))[chosen.names[0]]
     iterations = int(seconds / chosen.iteration_seconds)
     after = seconds / 4
@@ -176,13 +184,15 @@ def constant(folder, runs, seconds):
             pool = pool.under(LiveSky(pool.hosts).weather())
             trial = Coordinator(pool)
             trial.execute(redistribute)
-            chosen = trial.deliberation.chosen
+            chosen = trial.decision_log.chosen
             iterations = int(seconds / chosen.iteration_seconds)
             pool = replace(information(folder, iterations), conditions=pool.conditions)
             chooser = Coordinator(pool)
             chooser.execute(redistribute)
-            starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), fresh=at_a_glance)
-            starter.deliberation = chooser.deliberation
+            starter = Coordinator(
+                pool, MalleableActuator(talk=lambda _: None), refresh=at_a_glance
+            )
+            starter.decision_log = chooser.decision_log
             document = prepared(starter).execute().document()
             taken = document["execution"]["redistributions"]
             moves += sum(one["moved"] for one in taken)

@@ -19,7 +19,8 @@ def only(names):
     """Return a blueprint that balances exactly these hosts, in the order that suits them best."""
 
     def blueprint(coordinator):
-        hosts = tuple(h for h in coordinator.hosts() if h.name in names)
+        listed = coordinator.select_resources("listed")
+        hosts = tuple(h for hosts in listed for h in hosts if h.name in names)
         orders = [o for o in permutations(hosts) if o[0].name <= o[-1].name]  # not both ways round
         schedules = [coordinator.plan(order) for order in orders]
         whole = [s for s in schedules if len(s.resources) == len(hosts)]

@@ -5,9 +5,9 @@ from apples import Coordinator, Execution
 
 def all_resources(coordinator: Coordinator) -> Execution:
     """Balance all usable hosts; refuse where one of them could only hold the others up."""
-    resources = coordinator.all_resources()
-    schedule = coordinator.plan(resources)
     candidates = []
-    if coordinator.uses_all(resources, schedule) and coordinator.is_feasible(schedule):
-        candidates.append(coordinator.estimate(schedule))
+    for resources in coordinator.select_resources("chain"):
+        schedule = coordinator.plan(resources)
+        if coordinator.is_feasible(schedule, using=resources):
+            candidates.append(coordinator.estimate(schedule))
     return coordinator.actuate(coordinator.best(candidates))

@@ -5,8 +5,9 @@ from apples import Coordinator, Execution, equal_strips
 
 def blocked(coordinator: Coordinator) -> Execution:
     """Give every usable host, in the order of the list, the same rows."""
-    schedule = coordinator.plan(coordinator.hosts(), planner=equal_strips)
     candidates = []
-    if coordinator.is_feasible(schedule):
-        candidates.append(coordinator.estimate(schedule))
+    for resources in coordinator.select_resources("listed"):
+        schedule = coordinator.plan(resources, equal_strips)
+        if coordinator.is_feasible(schedule):
+            candidates.append(coordinator.estimate(schedule))
     return coordinator.actuate(coordinator.best(candidates))

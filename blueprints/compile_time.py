@@ -4,11 +4,13 @@ from apples import Coordinator, Execution
 
 
 def compile_time(coordinator: Coordinator) -> Execution:
-    """Choose under what the host list says; predict, and run, under the weather there is."""
-    static = coordinator.static()
+    """Choose under the host list alone; predict, and run, under the weather there is."""
+    static = coordinator.under(coordinator.information.static())
     candidates = []
     for resources in static.select_resources():
         schedule = static.plan(resources)
         if static.is_feasible(schedule):
             candidates.append(static.estimate(schedule))
-    return coordinator.actuate(coordinator.as_of_now(static.best(candidates)))
+    chosen = static.best(candidates).schedule
+    predicted = [coordinator.estimate(candidate.schedule) for candidate in candidates]
+    return coordinator.actuate(coordinator.best(e for e in predicted if e.schedule == chosen))

@@ -6,8 +6,8 @@ from apples import Coordinator, Execution
 def single_host(coordinator: Coordinator) -> Execution:
     """Try every usable host by itself; run on the one predicted best."""
     candidates = []
-    for host in coordinator.hosts():
-        schedule = coordinator.plan((host,))
+    for resources in coordinator.select_resources("single"):
+        schedule = coordinator.plan(resources)
         if coordinator.is_feasible(schedule):
             candidates.append(coordinator.estimate(schedule))
     return coordinator.actuate(coordinator.best(candidates))

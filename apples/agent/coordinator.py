@@ -1,4 +1,4 @@
-"""`Coordinator`: the verbs a blueprint is written in, and the record of what was decided and why.
+"""`Coordinator`: the verbs a blueprint is written in; `DecisionLog`: what was decided with them, and why.
 
 Berman et al. 1996, section 4.2: "it executes a blueprint that dictates the way in which it uses the
 various other subsystems to derive a schedule, initiate the application, and monitor its progress".
@@ -8,54 +8,116 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
-from apples.agent.deliberation import Deliberation
-from apples.agent.estimator import PerformanceEstimator, by_value, preferred
+from apples.agent.estimator import (
+    PerformanceEstimator,
+    by_value,
+    preferred,
+    with_queue_wait,
+)
 from apples.agent.information import InformationPool
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.planner import Planner
 from apples.agent.planners import time_balancing
-from apples.agent.selector import ResourceSelector
-from apples.agent.tending import Tending
-from apples.agent.waiting import after_waiting
+from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError
-from apples.launch.actuator import Actuator, Execution, Progress
+from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
-from apples.units import duration
 
-PASSES = 2  # over the frame of the run, and at most one repeat
+PASSES = 2
+"""How often a decision is made over the horizon of its own run: once, and at most one repeat."""
+KEPT_REJECTIONS = 1000
 
+ResourceSets = Literal["search", "single", "chain", "listed"]
 Blueprint = Callable[["Coordinator"], Execution]
+ExecutionPolicy = Callable[["Coordinator", Execution, Estimate], Execution]
+"""Wraps the execution of an estimate in one that is looked after while it runs."""
 
 
 class HostsUnfitError(LaunchError):
-    """A host that was chosen cannot be used as planned; carries what is known of the hosts by now."""
+    """A host that was chosen cannot be used as planned; carries the pool with what was found on the hosts."""
 
     def __init__(self, reason: str, information: InformationPool) -> None:
         super().__init__(reason)
         self.information = information
 
 
-class Coordinator(Tending):
+@dataclass
+class DecisionLog:
+    """What a blueprint considered: the record that explanations and reports are made from.
+
+    Attributes
+    ----------
+    usable
+        Hosts that passed the host filters.
+    considered
+        How many sets a schedule was made for.
+    estimates
+        Feasible candidates, in the order they were estimated, all under `information`.
+    rejections
+        Refusals with their reasons, at most 1000; `rejected` counts them all.
+    chosen
+        The estimate that `best` returned, with its interval.
+    information
+        The pool that the estimates were made under.
+    policy
+        What looks after the application while it runs, if anything does.
+    """
+
+    usable: tuple[Host, ...] = ()
+    considered: int = 0
+    estimates: list[Estimate] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    rejected: int = 0
+    chosen: Estimate | None = None
+    information: InformationPool | None = None
+    policy: ExecutionPolicy | None = None
+
+    def reject(self, rejections: Iterable[Rejection]) -> None:
+        """Record refusals."""
+        for rejection in rejections:
+            self.rejected += 1
+            if len(self.rejections) < KEPT_REJECTIONS:
+                self.rejections.append(rejection)
+
+    def add(self, estimate: Estimate, information: InformationPool) -> None:
+        """Record a candidate; those estimated under another pool are dropped, so that all are comparable."""
+        if information is not self.information:
+            self.estimates, self.chosen, self.information = [], None, information
+        self.estimates.append(estimate)
+
+    def clear(self) -> None:
+        """Forget everything: the decision is made again."""
+        vars(self).update(vars(DecisionLog()))
+
+
+class Coordinator:
     """Executes blueprints over one information pool.
+
+    The verbs, in the order a blueprint uses them: `select_resources`, `plan`, `is_feasible`, `estimate`, `best`,
+    `actuate`, then `monitor` and `resize` for an application that runs; `under` for a decision under another
+    pool; and `execute`, which runs a blueprint.
 
     Parameters
     ----------
     information
         Everything known at this moment; every candidate of the decision is compared under it.
     actuator
-        Starts the chosen schedule; the default records it and starts nothing.
+        Starts the chosen schedule; the default records it and starts nothing. The attribute may be set anew
+        between a decision and its start.
     selector, planner, estimator
-        The subsystems; the defaults are those of DESIGN's words: chains by communication with local
-        search, time balancing, the strip model's estimate.
-    fresh, clock
-        For an application that runs: the pool under the weather of the moment it is called, and seconds.
+        The subsystems; the defaults are chains by communication with local search, time balancing, and the
+        strip model's estimate.
+    refresh
+        Returns the pool under the weather of the moment it is called, for an application that runs.
+    clock
+        Seconds, for an application that runs.
     """
 
     def __init__(
@@ -66,94 +128,82 @@ class Coordinator(Tending):
         selector: ResourceSelector | None = None,
         planner: Planner = time_balancing,
         estimator: PerformanceEstimator | None = None,
-        fresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+        refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.information = information
-        self.fresh, self.clock = fresh, clock
+        self.refresh, self.clock = refresh, clock
         self.actuator = actuator or RecordingActuator()
         self.selector = selector or ResourceSelector()
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
-        self.deliberation: Deliberation = Deliberation()
-        self._present = information
+        self.decision_log = DecisionLog()
+        self._present = information  # the hosts as they are, whatever the decision assumes of them
+        self._alone: tuple[InformationPool, float | None] | None = None
 
     def execute(self, blueprint: Blueprint) -> Execution:
         """Run a blueprint and return the execution it started.
 
-        Where a host it chose turns out to be unfit, it is run again without, under the same sky.
+        Where a host it chose turns out to be unfit, it is run again without that host, under the same weather.
 
         Raises
         ------
         NoFeasiblePlanError
-            Nothing it considered is feasible; carries every refusal.
+            No candidate is feasible; carries every refusal.
         """
         while True:
             try:
                 return blueprint(self)
-            except HostsUnfitError as news:
-                if news.information is self._present:
-                    raise  # it was known: planning again would choose it again
-                self._present = news.information
-                self.information = self.information.knowing(news.information.looked_at)
-                self.deliberation.begin_again()
-                vars(self).pop("_alone_seconds", None)
+            except HostsUnfitError as unfit:
+                if unfit.information is self._present:
+                    raise  # nothing new was found: planning again would choose the same host
+                self._found(unfit.information)
+                self.decision_log.clear()
 
-    def deliberate(self, blueprint: Blueprint) -> None:
-        """Decide, starting nothing, under the weather of the run to come; raises as `execute` does.
+    def under(self, information: InformationPool, log: DecisionLog | None = None) -> Coordinator:
+        """Return a coordinator like this one that decides under another pool.
 
-        A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
-        weather over T0; where the run then chosen asks for another horizon, once more.
-        """
-        self.execute(blueprint)
-        for _ in range(PASSES):
-            chosen = self.deliberation.chosen
-            framed = chosen and self.information.over(chosen.execution_seconds)
-            if not framed:
-                return
-            self.information = self._present = framed.knowing(self._present.looked_at)
-            self.deliberation.begin_again()
-            vars(self).pop("_alone_seconds", None)
-            self.execute(blueprint)
+        It starts applications through the same actuator, on the hosts as they are now.
 
-    def static(self) -> Coordinator:
-        """Return this coordinator deciding from the host list alone: the paper's compile-time view.
-
-        It writes into the same deliberation and starts through the same actuator, on hosts that are
-        as they are now.
+        Parameters
+        ----------
+        log
+            Where it records its decision; default: in this one's log.
         """
         other = Coordinator(
-            self.information.static(),
+            information,
             self.actuator,
             selector=self.selector,
             planner=self.planner,
             estimator=self.estimator,
-            fresh=self.fresh,
+            refresh=self.refresh,
             clock=self.clock,
         )
-        other.deliberation = self.deliberation
+        other.decision_log = self.decision_log if log is None else log
         other._present = self._present
         return other
 
-    @property
-    def present(self) -> InformationPool:
-        """What is known of the hosts by now; of a static coordinator too."""
-        return self._present
-
     # ------------------------------------------------------------------ selecting
-    def hosts(self) -> ResourceSet:
-        """Return every usable host in the order of the host list."""
-        self.deliberation.usable, refused = self.selector.usable_hosts(self.information)
-        self.deliberation.reject(refused)
-        return self.deliberation.usable
+    def select_resources(self, sets: ResourceSets = "search") -> Iterator[ResourceSet]:
+        """Yield resource sets of usable hosts to plan for.
 
-    def all_resources(self) -> ResourceSet:
-        """Return every usable host, as one chain in the order that balances best."""
-        return self.selector.whole_set(self.hosts(), self.information)
-
-    def select_resources(self) -> Iterator[ResourceSet]:
-        """Yield the resource sets worth planning for, the most promising first."""
-        yield from self.selector.resource_sets(self.hosts(), self.information)
+        Parameters
+        ----------
+        sets
+            Which ones: ``search``, those worth planning for, the most promising first; ``single``, each host
+            alone; ``chain``, all hosts as one chain in the order that balances best; ``listed``, all hosts in
+            the order of the host list.
+        """
+        hosts, refused = self.selector.usable_hosts(self.information)
+        self.decision_log.usable = hosts
+        self.decision_log.reject(refused)
+        if sets == "search":
+            yield from self.selector.resource_sets(hosts, self.information)
+        elif sets == "single":
+            yield from ((host,) for host in hosts)
+        elif hosts:
+            chain = sets == "chain"
+            yield self.selector.whole_set(hosts, self.information) if chain else hosts
 
     # ------------------------------------------------------- planning and judging
     def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:
@@ -167,55 +217,32 @@ class Coordinator(Tending):
             The set is empty: every host was refused, with the reasons recorded.
         """
         if not resources:
-            raise NoFeasiblePlanError(tuple(self.deliberation.rejections))
-        self.deliberation.considered += 1
+            raise NoFeasiblePlanError(tuple(self.decision_log.rejections))
+        self.decision_log.considered += 1
         return _checked((planner or self.planner)(resources, self.information), resources)
 
-    def is_feasible(self, schedule: Schedule) -> bool:
-        """Whether no filter refuses the schedule; a refusal is recorded with its reason."""
-        rejection = self.selector.rejection(schedule, self.information)
-        if rejection is not None:
-            self.deliberation.reject([rejection])
-        return rejection is None
+    def is_feasible(self, schedule: Schedule, using: ResourceSet | None = None) -> bool:
+        """Whether no filter refuses the schedule; a refusal is recorded with its reason.
 
-    def candidates(self) -> Iterator[Estimate]:
-        """Yield the estimates of all feasible schedules, one a resource set worth planning for."""
-        for resources in self.select_resources():
-            schedule = self.plan(resources)
-            if self.is_feasible(schedule):
-                yield self.estimate(schedule)
-
-    def uses_all(self, resources: ResourceSet, schedule: Schedule) -> bool:
-        """Whether the planner found work for every host of the set; else the refusal is recorded."""
-        if not schedule.dropped or not schedule.allocations:
-            return True
-        host = schedule.dropped[0]
-        model, place = self.information.model, resources.index(host)
-        row = model.computation(resources, np.ones(len(resources))) + model.communication(
-            resources
-        )
-        longest = self.information.iteration_seconds(schedule)
-        self.deliberation.reject(
-            [
-                Rejection(
-                    names(resources),
-                    f"{host.name} would get no rows: its border and a single row cost "
-                    f"{duration(row[place])}, the others need {duration(longest)} for all of it",
-                    (float(row[place]), longest),
-                    "negative_strip",
-                )
-            ]
-        )
-        return False
+        Parameters
+        ----------
+        using
+            Hosts that must all have work: a schedule whose planner dropped one of them is refused.
+        """
+        rejection = using and every_host_used(schedule, using, self.information)
+        rejection = rejection or self.selector.rejection(schedule, self.information)
+        if rejection:
+            self.decision_log.reject([rejection])
+        return not rejection
 
     def estimate(self, schedule: Schedule) -> Estimate:
         """Return the predicted performance of a feasible schedule."""
-        estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds)
+        estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds())
         if not np.isfinite(estimate.value):
             raise ModelError(
                 f"the model estimates {estimate.value} for {names(schedule.resources)}"
             )
-        self.deliberation.estimates.append(estimate)
+        self.decision_log.add(estimate, self.information)
         return estimate
 
     def best(self, candidates: Iterable[Estimate]) -> Estimate:
@@ -226,51 +253,42 @@ class Coordinator(Tending):
         NoFeasiblePlanError
             There is no candidate; carries every refusal recorded so far.
         """
-        ranked = by_value(list(candidates))
-        ranked = after_waiting(ranked, self.actuator, self.information, self.deliberation)
+        log, information = self.decision_log, self.information
+        ranked, refused = with_queue_wait(by_value(candidates), self.actuator, information)
+        log.reject(refused)
         if not ranked:
-            raise NoFeasiblePlanError(tuple(self.deliberation.rejections))
-        chosen = preferred(ranked, self.information.specifications.preferences)
-        interval = self.estimator.interval(chosen.schedule, self.information)
-        self.deliberation.chosen = replace(chosen, interval=interval)
-        self.deliberation.information = self.information
-        return self.deliberation.chosen
+            raise NoFeasiblePlanError(tuple(log.rejections))
+        chosen = preferred(ranked, information.specifications.preferences)
+        interval = self.estimator.interval(chosen.schedule, information)
+        log.chosen, log.information = replace(chosen, interval=interval), information
+        return log.chosen
 
-    def as_of_now(self, chosen: Estimate) -> Estimate:
-        """Return what a choice made under another weather is predicted to take under this one.
-
-        Every candidate on record is judged anew with it, so that all figures of the decision are of
-        one sky; the choice stays.
-        """
-        record = self.deliberation
-        before = record.estimates
-        record.estimates, record.chosen, record.information = [], None, None
-        for candidate in before:
-            self.estimate(candidate.schedule)
-        return self.best(
-            [self.estimator.estimate(chosen.schedule, self.information, self._alone_seconds)]
-        )
-
-    @cached_property
     def _alone_seconds(self) -> float | None:
-        """The iteration seconds of the user's reference, else of the fastest host that holds the grid."""
-        information, reference = (
-            self.information,
-            self.information.specifications.objective.reference,
-        )
+        """Return the iteration seconds of the user's reference, else of the fastest host that holds the grid."""
+        information = self.information
+        if self._alone is not None and self._alone[0] is information:
+            return self._alone[1]
+        reference = information.specifications.objective.reference
         total, model = information.application.rows, information.model
         if reference:
             hosts: Sequence[Host] = (information.hosts[reference],)
         else:
-            usable = self.deliberation.usable or tuple(information.hosts)
+            usable = self.decision_log.usable or tuple(information.hosts)
             caps = model.caps(usable, total)
             hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
         rows = np.array([float(total)])
-        return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+        seconds = min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+        self._alone = information, seconds
+        return seconds
 
-    # ------------------------------------------------------------------- starting
-    def actuate(self, estimate: Estimate) -> Execution:
+    # ----------------------------------------------------- starting and looking after
+    def actuate(self, estimate: Estimate, policy: ExecutionPolicy | None = None) -> Execution:
         """Start the schedule of an estimate through the actuator.
+
+        Parameters
+        ----------
+        policy
+            Looks after the application while it runs, where it can be moved at all (`ReschedulingPolicy`).
 
         Raises
         ------
@@ -282,12 +300,55 @@ class Coordinator(Tending):
         for one in estimate.schedule.allocations:
             if reason := seen.refusal(one.host, one.implementation):
                 raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
-        self._present = seen
-        return self.actuator.actuate(launch_plan(estimate.schedule, seen))
+        self._found(seen)
+        execution = self.actuator.actuate(launch_plan(estimate.schedule, seen))
+        if policy is None:
+            return execution
+        self.decision_log.policy = policy
+        return policy(self, execution, estimate) if execution.movable else execution
+
+    def _found(self, seen: InformationPool) -> None:
+        """Take over what was found on the hosts that were looked at; the weather of the decision stays."""
+        if seen is not self._present:
+            self._present = seen
+            self.information = self.information.knowing(seen.looked_at)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
         """Yield the progress of an execution until it ends."""
         yield from execution.monitor()
+
+    def resize(self, execution: Execution, estimate: Estimate) -> Resized:
+        """Move a running application to the hosts and rows of an estimate; returns when it is there.
+
+        Raises
+        ------
+        UsageError, LaunchError
+            It refused, or tried in vain, and goes on as it was.
+        """
+        return execution.resize(estimate.schedule)
+
+
+def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
+    """Have a coordinator whose actuator starts nothing decide under the weather of the run to come.
+
+    A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
+    weather over T0; where the run then chosen asks for another horizon, once more. The decision is in
+    ``coordinator.decision_log``.
+
+    Raises
+    ------
+    NoFeasiblePlanError
+        No candidate is feasible; carries every refusal.
+    """
+    coordinator.execute(blueprint)
+    for _ in range(PASSES):
+        chosen = coordinator.decision_log.chosen
+        over = chosen and coordinator.information.over(chosen.execution_seconds)
+        if not over:
+            return
+        coordinator.information = coordinator._present = over
+        coordinator.decision_log.clear()
+        coordinator.execute(blueprint)
 
 
 def _checked(schedule: Schedule, resources: ResourceSet) -> Schedule:

@@ -2,19 +2,23 @@
 
 The largest of several uncertain times is later than the largest of their means: the nominal T is a
 biased promise. So the range from 10 to 90 % is drawn from the forecasts' errors, with the strips held
-fixed, and stands beside T.
+fixed, and stands beside T. The estimates are ranked by the user's objective (`by_value`), by the time their
+resources are waited for (`with_queue_wait`), and by preference (`preferred`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from apples.agent.information import InformationPool
+from apples.agent.launching import launch_plan
+from apples.errors import LaunchError
+from apples.launch.actuator import Actuator
 from apples.resources import Host
-from apples.schedule import Estimate, HostEstimate, Schedule
+from apples.schedule import Estimate, HostEstimate, Rejection, Schedule
 from hat import Preferences
 
 DRAWS = 20_000
@@ -22,6 +26,8 @@ MOST_NUMBERS = 400_000
 """Draws times hosts: for very many hosts fewer draws do, the maximum hardly varies then."""
 LOW, HIGH = 10, 90
 SEED = 1996
+ENOUGH_WAITING, MOST_ASKED = 8, 64
+"""So many candidates that all wait are compared; so many waits are asked for at most: each is a query."""
 
 
 class PerformanceEstimator:
@@ -96,9 +102,47 @@ def _host_estimate(
     )
 
 
-def by_value(estimates: Sequence[Estimate]) -> list[Estimate]:
+def by_value(estimates: Iterable[Estimate]) -> list[Estimate]:
     """Return estimates, the best first; ties go to fewer hosts."""
     return sorted(estimates, key=lambda e: (e.value, len(e.hosts)))
+
+
+def with_queue_wait(
+    ranked: Sequence[Estimate], actuator: Actuator, information: InformationPool
+) -> tuple[list[Estimate], list[Rejection]]:
+    """Return candidates with their expected wait, best first, and refusals of those that cannot be had.
+
+    The first candidate that starts at once ends the search: what ranks behind it is neither faster nor sooner.
+
+    Parameters
+    ----------
+    ranked
+        Best first, without waiting.
+    """
+    if not actuator.queues:
+        return list(ranked), []
+    waited: list[Estimate] = []
+    refused: list[Rejection] = []
+    for place, estimate in enumerate(ranked[:MOST_ASKED]):
+        try:
+            seconds = actuator.wait_seconds(launch_plan(estimate.schedule, information))
+        except LaunchError as error:
+            refused.append(Rejection(estimate.names, str(error), (0.0, 0.0), "queue"))
+            continue
+        waited.append(_waiting(estimate, seconds, information.specifications.objective.measure))
+        if seconds <= 0:
+            return by_value([*waited, *ranked[place + 1 :]]), refused
+        if len(waited) == ENOUGH_WAITING:
+            break
+    return by_value(waited), refused
+
+
+def _waiting(estimate: Estimate, seconds: float, measure: str) -> Estimate:
+    """Return the estimate of a run that begins after `seconds`; waiting costs nothing."""
+    if seconds <= 0 or measure == "cost":
+        return replace(estimate, wait_seconds=max(0.0, seconds))
+    longer = 1.0 + seconds / estimate.execution_seconds
+    return replace(estimate, wait_seconds=seconds, value=estimate.value * longer)
 
 
 def preferred(ranked: Sequence[Estimate], preferences: Preferences) -> Estimate:

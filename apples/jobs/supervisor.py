@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from apples.agent.monitoring import Watched
-from apples.agent.rescheduling import Tended
+from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError
@@ -50,7 +49,7 @@ class Supervisor:
         self.record = job.record()
         self._told = told
         self._written = self._asked = 0.0
-        self._watched = Watched()
+        self._performance = PerformanceMonitor()
 
     def run(self) -> int:
         """Do everything; return the exit code the job ends with."""
@@ -121,7 +120,7 @@ class Supervisor:
 
     def _progress(self, execution: Execution, progress: Progress) -> None:
         now = time.monotonic()
-        self._watched.see(progress)
+        self._performance.observe(progress)
         self.record["iteration"] = progress.iteration
         self.record["iterations"] = progress.iterations
         if now - self._asked >= STATUS_SECONDS:
@@ -137,18 +136,18 @@ class Supervisor:
         with suppress(ApplesError):
             news = position_record(execution.position(ANSWER_SECONDS))
             if news["epoch"] != self.record["epoch"]:
-                self._watched.moved()
+                self._performance.hosts_changed()
             self.record.update(news)
-        if isinstance(execution, Tended):
+        if isinstance(execution, AdaptiveExecution):
             last = execution.decisions[-SHOWN_DECISIONS:]
             self.record["redistributions"] = [one.document() for one in last]
-        pace = self._watched.pace()
-        if pace is not None:
+        rate = self._performance.rate()
+        if rate is not None:
             rows = dict(zip(self.record["hosts"], self.record["rows"], strict=True))
             self.record["measured"] = {
                 "rows": rows,
-                "iteration_seconds": pace.iteration_seconds,
-                "compute_seconds": {h: s for h, s in pace.compute_seconds.items() if h in rows},
+                "iteration_seconds": rate.iteration_seconds,
+                "compute_seconds": {h: s for h, s in rate.compute_seconds.items() if h in rows},
             }
 
     def _note(self, **news: Any) -> None:

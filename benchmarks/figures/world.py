@@ -131,7 +131,7 @@ class World:
             coordinator.execute(blueprint)
         except NoFeasiblePlanError as error:
             return str(error)
-        return coordinator.deliberation.chosen
+        return coordinator.decision_log.chosen
 
     def run(self, pool, chosen, method, learn=True, **more):
         """Run a choice for at least as long as asked; record predicted and measured, and learn."""

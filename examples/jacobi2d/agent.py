@@ -40,7 +40,7 @@ def main() -> None:
     selector = apples.ResourceSelector(filters=(*apples.ResourceSelector().filters, thick))
     coordinator = apples.Coordinator(information, apples.LocalActuator(), selector=selector)
     execution = coordinator.execute(fewest_hosts)
-    chosen, outcome = coordinator.deliberation.chosen, execution.outcome()
+    chosen, outcome = coordinator.decision_log.chosen, execution.outcome()
     if chosen is None or outcome is None:
         return
     for strip in chosen.schedule.allocations:

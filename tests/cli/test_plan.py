@@ -239,7 +239,7 @@ def by_name(host, others, information):
     return np.array([abs(ord(host.name[0]) - ord(o.name[0])) for o in others], dtype=float)
 
 def first(coordinator):
-    schedule = coordinator.plan(coordinator.hosts()[:1])
+    schedule = coordinator.plan(next(coordinator.select_resources("single")))
     return coordinator.actuate(coordinator.best([coordinator.estimate(schedule)]))
 
 def broken(*arguments):

@@ -151,7 +151,7 @@ def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
 def test_a_compile_time_plan_is_started_under_this_moments_weather():
     plan, coordinator = prepared(compile_time)
     PreparedRun(plan, coordinator, verify=False, learn=False).execute()
-    schedule = coordinator.deliberation.chosen.schedule
+    schedule = coordinator.decision_log.chosen.schedule
     assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
     assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
 

@@ -116,7 +116,7 @@ def chosen(refuse, **selection):
     selector = ResourceSelector(host_filters=[*HOST_FILTERS, refuse], filters=FILTERS, **selection)
     coordinator = Coordinator(pool(HOSTS), selector=selector)
     coordinator.execute(minimum_execution_time)
-    return coordinator.deliberation
+    return coordinator.decision_log
 
 
 def test_a_broker_is_a_filter_among_the_others_and_says_why():

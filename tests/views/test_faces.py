@@ -102,14 +102,14 @@ def decided(information):
     coordinator = Coordinator(information)
     with contextlib.suppress(NoFeasiblePlanError):
         coordinator.execute(minimum_execution_time)
-    document = plan_document("minimum_execution_time", coordinator.deliberation, information)
+    document = plan_document("minimum_execution_time", coordinator.decision_log, information)
     return coordinator, document
 
 
 def test_every_number_of_the_plans_short_face_is_in_the_json():
     for information in problems(50):
         coordinator, document = decided(information)
-        document["remedy"] = remedy(information, coordinator.deliberation)
+        document["remedy"] = remedy(information, coordinator.decision_log)
         assert missing(plan_text(document, ""), document) == []
 
 
@@ -120,7 +120,7 @@ def test_every_number_of_the_plans_long_face_is_in_the_json():
             continue
         changes = thresholds(coordinator, minimum_execution_time)
         document = explained(
-            document, coordinator.deliberation, changes, equal_strips_of(coordinator)
+            document, coordinator.decision_log, changes, equal_strips_of(coordinator)
         )
         assert missing(explained_text(document, ""), document) == []
 
@@ -128,7 +128,7 @@ def test_every_number_of_the_plans_long_face_is_in_the_json():
 def run_of(information, generator):
     """The document of a run that was not quite as predicted, or of none where there is no plan."""
     coordinator, plan = decided(information)
-    chosen = coordinator.deliberation.chosen
+    chosen = coordinator.decision_log.chosen
     if chosen is None:
         return refused_document(plan, plan["rejected"][0]["reason"])
     late = generator.uniform(0.8, 1.3)
@@ -216,5 +216,5 @@ def test_four_hosts_are_explained_on_40_lines():
     links = symmetric({("local", "local"): Link(1e-5, 1e9), ("local", "s"): Link(0.02, 1e7)})
     coordinator, document = decided(pool(hosts, links))
     changes = thresholds(coordinator, minimum_execution_time)
-    document = explained(document, coordinator.deliberation, changes, equal_strips_of(coordinator))
+    document = explained(document, coordinator.decision_log, changes, equal_strips_of(coordinator))
     assert len(explained_text(document, "apples run").splitlines()) <= 40

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apples.agent.deliberation import Deliberation
+from apples.agent.coordinator import DecisionLog
 from apples.agent.information import InformationPool
 from apples.agent.planners.time_balancing import balance
 from apples.resources import Host, ResourceSet
@@ -27,13 +27,13 @@ class LeftOut:
     figures: tuple[float, float]
 
 
-def left_out(deliberation: Deliberation) -> Iterator[LeftOut]:
+def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     """Yield the reason for each usable host that was not chosen, the first twelve."""
-    chosen, information = deliberation.chosen, deliberation.information
+    chosen, information = decision_log.chosen, decision_log.information
     if chosen is None or information is None:
         return
     used = {host.name for host in chosen.schedule.resources}
-    others = [host for host in deliberation.usable if host.name not in used]
+    others = [host for host in decision_log.usable if host.name not in used]
     for host in others[:EXPLAINED]:
         yield _reason(host, chosen, information)
 

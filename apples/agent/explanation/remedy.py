@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hat
-from apples.agent.deliberation import Deliberation
+from apples.agent.coordinator import DecisionLog
 from apples.agent.information import InformationPool
 from apples.resources import Host
 from apples.units import amount
 
 
-def remedy(information: InformationPool, deliberation: Deliberation) -> str:
+def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
     """Return the nearest relaxation in one sentence, empty when memory is not what is missing."""
-    allowed = _allowed(information, deliberation)
+    allowed = _allowed(information, decision_log)
     total = information.application.rows
     held = int(information.model.caps(allowed, total).sum()) if allowed else 0
-    if held >= total or not any(r.filter == "memory" for r in deliberation.rejections):
+    if held >= total or not any(r.filter == "memory" for r in decision_log.rejections):
         return ""
     more = information.model.memory(total - held)
     parts = [f"fits with one more host of {amount(more)} free"]
@@ -24,10 +24,10 @@ def remedy(information: InformationPool, deliberation: Deliberation) -> str:
     return ", or ".join(parts)
 
 
-def _allowed(information: InformationPool, deliberation: Deliberation) -> tuple[Host, ...]:
+def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[Host, ...]:
     """Return the hosts that nothing but memory speaks against."""
     refused = {
-        r.hosts[0] for r in deliberation.rejections if len(r.hosts) == 1 and r.filter != "memory"
+        r.hosts[0] for r in decision_log.rejections if len(r.hosts) == 1 and r.filter != "memory"
     }
     return tuple(host for host in information.hosts if host.name not in refused)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from apples.agent.conditions import error_of
-from apples.agent.coordinator import Blueprint, Coordinator
-from apples.agent.deliberation import Deliberation
+from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
 from apples.agent.information import InformationPool
 from apples.errors import ApplesError
 from apples.resources import Host
@@ -67,7 +66,7 @@ class Threshold:
 
 def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Threshold]:
     """Yield where the coordinator's last answer changes, for the chosen hosts and those left out."""
-    record = coordinator.deliberation
+    record = coordinator.decision_log
     information = record.information
     if record.chosen is None or information is None or len(record.usable) > MOST_HOSTS:
         return
@@ -88,7 +87,7 @@ def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Thres
 Question = tuple[Host, str, float, float, Vary, float]
 
 
-def _of_chosen(host: Host, record: Deliberation) -> Iterator[Question]:
+def _of_chosen(host: Host, record: DecisionLog) -> Iterator[Question]:
     information, chosen = record.information, record.chosen
     if information is None or chosen is None:
         return
@@ -139,8 +138,8 @@ class _Asker:
     def __init__(self, coordinator: Coordinator, blueprint: Blueprint) -> None:
         self.coordinator = coordinator
         self.blueprint = blueprint
-        chosen = coordinator.deliberation.chosen
-        self.now = _answer(coordinator.deliberation) if chosen else ()
+        chosen = coordinator.decision_log.chosen
+        self.now = _answer(coordinator.decision_log) if chosen else ()
 
     def change(self, vary: Vary, limit: float) -> tuple[float, Answer] | None:
         """Return the factor between 1 and `limit` at which the answer changes, and the new answer."""
@@ -168,9 +167,9 @@ class _Asker:
             asked.execute(self.blueprint)
         except ApplesError:
             return ()
-        return _answer(asked.deliberation)
+        return _answer(asked.decision_log)
 
 
-def _answer(record: Deliberation) -> Answer:
+def _answer(record: DecisionLog) -> Answer:
     chosen = record.chosen
     return tuple(sorted(host.name for host in chosen.schedule.resources)) if chosen else ()

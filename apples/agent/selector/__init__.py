@@ -5,7 +5,13 @@ Read `distances` (what near means), `chains` (Figure 3), `prefixes` (every prefi
 """
 
 from apples.agent.selector.distances import DISTANCES, Distance
-from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter
+from apples.agent.selector.filters import (
+    FILTERS,
+    HOST_FILTERS,
+    Filter,
+    HostFilter,
+    every_host_used,
+)
 from apples.agent.selector.selector import ResourceSelector
 
 __all__ = [
@@ -16,4 +22,5 @@ __all__ = [
     "Filter",
     "HostFilter",
     "ResourceSelector",
+    "every_host_used",
 ]

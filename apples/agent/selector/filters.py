@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from apples.agent.information import InformationPool
-from apples.resources import Host, names
+from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
 from apples.units import amount, duration
 
@@ -173,6 +173,25 @@ def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejec
             "cost",
         )
     return None
+
+
+def every_host_used(
+    schedule: Schedule, resources: ResourceSet, information: InformationPool
+) -> Rejection | None:
+    """Refuse a schedule whose planner left a host of the set without work."""
+    if not schedule.dropped or not schedule.allocations:
+        return None
+    host = schedule.dropped[0]
+    model, place = information.model, resources.index(host)
+    row = model.computation(resources, np.ones(len(resources))) + model.communication(resources)
+    longest = information.iteration_seconds(schedule)
+    return Rejection(
+        names(resources),
+        f"{host.name} would get no rows: its border and a single row cost "
+        f"{duration(row[place])}, the others need {duration(longest)} for all of it",
+        (float(row[place]), longest),
+        "negative_strip",
+    )
 
 
 HOST_FILTERS: Sequence[HostFilter] = (access, fitness, implementation, one_row_of_memory)

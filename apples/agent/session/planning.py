@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 
-from apples.agent.coordinator import Blueprint, Coordinator
+from apples.agent.coordinator import Blueprint, Coordinator, decide_over_horizon
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, elsewhere, load_information
 from apples.agent.planners import PLANNERS, equal_strips
@@ -91,7 +91,7 @@ def coordinator_of(
     spec: PlanSpec,
     information: InformationPool,
     actuator: Actuator | None,
-    fresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+    refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
 ) -> Coordinator:
     """Return a coordinator with the planner and distance asked for, else the user's preferences."""
     preferences = information.specifications.preferences
@@ -104,7 +104,7 @@ def coordinator_of(
             distance if callable(distance) else resolve(distance, DISTANCES, "distance")
         ),
         planner=planner if callable(planner) else resolve(planner, PLANNERS, "planner"),
-        fresh=fresh,
+        refresh=refresh,
     )
 
 
@@ -114,24 +114,24 @@ def decide(
     """Run a blueprint under an actuator that starts nothing, and return what it decided."""
     refusal, explanation = None, None
     try:
-        coordinator.deliberate(blueprint)
+        decide_over_horizon(coordinator, blueprint)
     except NoFeasiblePlanError as error:
-        advice = remedy(coordinator.information, coordinator.deliberation)
+        advice = remedy(coordinator.information, coordinator.decision_log)
         refusal = NoFeasiblePlanError(error.rejections, advice)
     else:
-        if coordinator.deliberation.chosen is None:
+        if coordinator.decision_log.chosen is None:
             raise UsageError(f"blueprint '{name}' ended without asking for the best candidate")
         if explain:
             explanation = Explanation(
                 tuple(thresholds(coordinator, blueprint)), equal_strips_of(coordinator)
             )
-    record = coordinator.deliberation
+    record = coordinator.decision_log
     return PlanResult(name, record, coordinator.information, refusal, explanation)
 
 
 def equal_strips_of(coordinator: Coordinator) -> Estimate | None:
     """Return what equal strips on the chosen hosts would take."""
-    record = coordinator.deliberation
+    record = coordinator.decision_log
     if record.chosen is None or record.information is None:
         return None
     resources = record.chosen.schedule.resources

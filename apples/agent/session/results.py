@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Any
 
 from apples.agent.conditions import error_of
-from apples.agent.deliberation import Deliberation
+from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
-from apples.agent.rescheduling import Redistribution
+from apples.agent.rescheduling import ReschedulingDecision
 from apples.launch.actuator import Command, Outcome
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
@@ -62,7 +62,7 @@ class PlanResult:
     """
 
     blueprint: str
-    decisions: Deliberation
+    decisions: DecisionLog
     information: InformationPool
     refusal: NoFeasiblePlanError | None = None
     explanation: Explanation | None = None
@@ -126,7 +126,7 @@ class RunResult:
     check: PredictionCheck
     verified: bool | None = None
     moved: bool = False
-    rescheduling: tuple[Redistribution, ...] = ()
+    rescheduling: tuple[ReschedulingDecision, ...] = ()
 
     def document(self) -> Document:
         """Return the run as ``apples.run/1``."""
@@ -139,7 +139,7 @@ class RunResult:
         return document
 
 
-def plan_document(blueprint: str, record: Deliberation, information: InformationPool) -> Document:
+def plan_document(blueprint: str, record: DecisionLog, information: InformationPool) -> Document:
     """Return the document of a decision; ``chosen`` is null where there is no plan."""
     decided = record.information or information
     application = information.application
@@ -175,7 +175,7 @@ def plan_document(blueprint: str, record: Deliberation, information: Information
 
 
 def explained(
-    document: Document, record: Deliberation, changes: Iterable[Threshold], equal: Estimate | None
+    document: Document, record: DecisionLog, changes: Iterable[Threshold], equal: Estimate | None
 ) -> Document:
     """Return the document with the whole argument: sets compared, when the answer changes, its base."""
     chosen = record.chosen
@@ -241,7 +241,7 @@ def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
     }
 
 
-def _next_best(record: Deliberation) -> Document | None:
+def _next_best(record: DecisionLog) -> Document | None:
     chosen = record.chosen
     if chosen is None:
         return None

@@ -15,7 +15,7 @@ from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import check, remember
-from apples.agent.rescheduling import Tended
+from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import (
     actuator_name,
     actuator_of,
@@ -90,10 +90,9 @@ class PreparedRun:
             As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
         """
         chosen, record, coordinator = self.plan.estimate, self.plan.decisions, self.coordinator
-        execution = coordinator.actuate(chosen)
-        if record.policy is not None:
-            coordinator.tell = lambda decision: talk(decision.explanation)
-            execution = coordinator.tend(execution, record.policy)
+        execution = coordinator.actuate(chosen, record.policy)
+        if isinstance(execution, AdaptiveExecution):
+            execution.on_decision = lambda decision: talk(decision.explanation)
         outcome = _followed(execution, coordinator.monitor(execution), follow)
         verified = None
         if self.verify:
@@ -116,7 +115,7 @@ class PreparedRun:
                 talk(
                     f"warning: {error.filename}: {error.strerror}; nothing was learned from this run"
                 )
-        decisions = tuple(execution.decisions) if isinstance(execution, Tended) else ()
+        decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
         return RunResult(self.plan, outcome, result, verified, execution.moved, decisions)
 
 
@@ -185,21 +184,21 @@ def prepare(
             rigid, spec, information, "--detach", talk=talk,
             folder=job.folder, job=job.id, commits=job.commits,
         )  # fmt: skip
-    fresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
+    refresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
     while True:
         rehearsal = RecordingActuator(starter if look else None)
-        coordinator = coordinator_of(spec, information, rehearsal, fresh)
+        coordinator = coordinator_of(spec, information, rehearsal, refresh)
         decided = decide(title, blueprint, coordinator)
         moves = decided.refusal is None and decided.decisions.policy is not None
         if not moves or isinstance(starter, MalleableActuator):
             break
         # The blueprint moves what it started. The actuator for that may find other hosts unfit: decide again.
         starter = _malleable(rigid, spec, information, f"--blueprint {title}")
-        found = starter.look(host_survey(coordinator.present)) if look else {}
+        found = starter.look(host_survey(coordinator.information)) if look else {}
         if not found:
             break
-        information = coordinator.present.knowing(found)
-    coordinator.actuator, coordinator.information = starter, coordinator.present
+        information = coordinator.information.knowing(found)
+    coordinator.actuator = starter
     return PreparedRun(decided, coordinator, spec.verify, spec.learns)
 
 

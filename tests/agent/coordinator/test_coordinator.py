@@ -40,7 +40,7 @@ def hosts(*speeds, **more):
 def decided(information, blueprint=minimum_execution_time, **subsystems):
     coordinator = Coordinator(information, **subsystems)
     coordinator.execute(blueprint)
-    return coordinator.deliberation.chosen
+    return coordinator.decision_log.chosen
 
 
 def constrained(listed, constraints, links=NEAR, **more):
@@ -52,7 +52,7 @@ def test_a_blueprint_in_the_papers_words_selects_plans_judges_estimates_and_actu
     actuator = RecordingActuator()
     coordinator = Coordinator(pool(hosts(1e-9, 2e-9), NEAR), actuator)
     sets = list(coordinator.select_resources())
-    assert coordinator.deliberation.usable == coordinator.hosts()
+    assert [coordinator.decision_log.usable] == list(coordinator.select_resources("listed"))
     schedules = [coordinator.plan(resources) for resources in sets]
     assert all(coordinator.is_feasible(schedule) for schedule in schedules)
     estimates = [coordinator.estimate(schedule) for schedule in schedules]
@@ -62,7 +62,7 @@ def test_a_blueprint_in_the_papers_words_selects_plans_judges_estimates_and_actu
     assert best.interval is not None
     assert actuator.plans == [launch_plan(best.schedule, coordinator.information)]
     assert list(coordinator.monitor(execution)) == []
-    record = coordinator.deliberation
+    record = coordinator.decision_log
     assert (record.considered, record.estimates, record.chosen) == (len(sets), estimates, best)
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_is_recorded_with_two_numbers_and_carried_by_the_error():
     coordinator = Coordinator(pool(listed, NEAR))
     with pytest.raises(NoFeasiblePlanError) as error:
         coordinator.execute(minimum_execution_time)
-    assert error.value.rejections == tuple(coordinator.deliberation.rejections)
+    assert error.value.rejections == tuple(coordinator.decision_log.rejections)
     (refusal,) = error.value.rejections
     assert refusal.figures == (60.0, 1000.0)
     assert refusal.reason == "memory and limits of 1 host admit 60 rows, the grid has 1000"
@@ -126,8 +126,8 @@ def test_the_compile_time_plan_is_made_from_the_list_and_started_as_things_are()
     information = pool(listed, NEAR, weather=sky)
     coordinator = Coordinator(information, Watching())
     coordinator.execute(compile_time)
-    assert coordinator.deliberation.chosen.schedule.rows == (500, 500)
-    assert seen == [launch_plan(coordinator.deliberation.chosen.schedule, information)]
+    assert coordinator.decision_log.chosen.schedule.rows == (500, 500)
+    assert seen == [launch_plan(coordinator.decision_log.chosen.schedule, information)]
     assert decided(information).schedule.rows != (500, 500)
 
 

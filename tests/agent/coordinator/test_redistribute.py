@@ -6,11 +6,10 @@ import pytest
 
 from apples import Coordinator, Resized, load_information
 from apples.agent.planners import balanced
-from apples.agent.rescheduling import Tended
+from apples.agent.rescheduling import AdaptiveExecution
 from apples.errors import LaunchError
 from apples.launch.actuator import Actuator, Execution, HostTimes, Outcome, Progress
 from blueprints import minimum_execution_time, redistribute
-from blueprints.redistribute import LOOK_AROUND
 
 SECONDS_PER_POINT = 1e-7
 GRID = 1000
@@ -124,10 +123,10 @@ def played(information, blueprint=redistribute, *, looks=None, **options):
         execution.disturb(LOOK_SECONDS)
         return pool
 
-    coordinator.fresh = fresh
+    coordinator.refresh = fresh
     run = coordinator.execute(blueprint)
     run.outcome()
-    moves = [d for d in run.decisions if d.moved] if isinstance(run, Tended) else []
+    moves = [d for d in run.decisions if d.moved] if isinstance(run, AdaptiveExecution) else []
     return run, actuator.execution.now, moves
 
 
@@ -184,13 +183,13 @@ def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, 
     information = pool(tmp_path, 3, 60.0)
     for seed in range(runs):
         looks = []
-        _, seconds, moves = played(
+        run, seconds, moves = played(
             information, looks=looks, slowness=lambda *_: 1.0, noise=noise, seed=seed, bias=1.7
         )
         assert seconds > 60
         assert moves == []
         assert (
-            len(looks) <= 2 + seconds / LOOK_AROUND
+            len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
         )  # the model's error breaks the contract once
 
 
@@ -222,9 +221,9 @@ def test_where_nothing_better_is_found_one_looks_no_oftener(most, tmp_path):
     """All hosts become slower by a third for good: what there is is the best, and is what is expected."""
     looks, information = [], pool(tmp_path, most, 60.0, NAMES[:most])
     slowness = lambda _, now: 1.33 if now >= 10.0 else 1.0  # noqa: E731
-    _, seconds, moves = played(information, looks=looks, slowness=slowness)
+    run, seconds, moves = played(information, looks=looks, slowness=slowness)
     assert moves == []
-    assert len(looks) <= 2 + seconds / LOOK_AROUND
+    assert len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
 
 
 def test_a_look_that_fails_is_not_repeated_at_once(tmp_path, monkeypatch):
@@ -236,9 +235,9 @@ def test_a_look_that_fails_is_not_repeated_at_once(tmp_path, monkeypatch):
         return {"hosts": [], "rows": [], "epoch": 0}
 
     monkeypatch.setattr(Played, "position", nowhere)
-    _, seconds, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
+    run, seconds, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
     assert moves == []
-    assert 3 <= len(looks) <= 2 + seconds / LOOK_AROUND
+    assert 3 <= len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
 
 
 def test_a_load_that_flickers_does_not_drag_the_job_about(tmp_path):
@@ -264,5 +263,5 @@ def test_the_blueprint_plans_like_any_other_where_nothing_is_started(tmp_path):
     one, other = Coordinator(information), Coordinator(information)
     one.execute(redistribute)
     other.execute(minimum_execution_time)
-    assert one.deliberation.chosen == other.deliberation.chosen
-    assert one.deliberation.policy is not None
+    assert one.decision_log.chosen == other.decision_log.chosen
+    assert one.decision_log.policy is not None

@@ -22,7 +22,7 @@ def decided(information, blueprint=minimum_execution_time):
 
 
 def answer(information, blueprint=minimum_execution_time):
-    return tuple(sorted(decided(information, blueprint).deliberation.chosen.names))
+    return tuple(sorted(decided(information, blueprint).decision_log.chosen.names))
 
 
 def with_host(information, name, **fields):
@@ -69,7 +69,7 @@ def test_a_new_plan_one_percent_beyond_each_threshold_says_what_was_printed():
         )
         information = world.information
         coordinator = decided(information)
-        now = tuple(sorted(coordinator.deliberation.chosen.names))
+        now = tuple(sorted(coordinator.decision_log.chosen.names))
         for change in thresholds(coordinator, minimum_execution_time):
             seen += 1
             quantities.add(change.quantity)
@@ -125,7 +125,7 @@ def test_each_host_left_out_is_explained_with_the_two_numbers_of_the_sentence():
     explained = 0
     for _ in range(20):
         world = random_world(generator, 4, capped=False)
-        record = decided(world.information).deliberation
+        record = decided(world.information).decision_log
         usable = {h.name for h in record.usable} - set(record.chosen.names)
         reasons = list(left_out(record))
         assert {r.host for r in reasons} == usable
@@ -140,7 +140,7 @@ def test_each_host_left_out_is_explained_with_the_two_numbers_of_the_sentence():
 def test_a_far_host_is_left_out_because_its_border_outlasts_the_iteration():
     hosts = [Host("a", seconds_per_point=1e-9), Host("far", site="s", seconds_per_point=1e-9)]
     information = pool(hosts, symmetric({("local", "s"): Link(0.02, 1e7)}))
-    (reason,) = left_out(decided(information).deliberation)
+    (reason,) = left_out(decided(information).decision_log)
     assert reason.reason == "its border costs 41.6 ms, the whole iteration takes 1.00 ms"
 
 
@@ -158,13 +158,13 @@ def test_the_grid_that_is_said_to_fit_fits_and_one_more_does_not(seed):
     coordinator = Coordinator(information)
     with pytest.raises(Exception, match="no feasible plan"):
         coordinator.execute(minimum_execution_time)
-    said = remedy(information, coordinator.deliberation)
+    said = remedy(information, coordinator.decision_log)
     assert said.startswith("fits if grid is at most ")
     largest = int(said.split()[6].rstrip(","))
 
     def plan(grid):
         smaller = information.at(information.template.bind({"grid": grid, "iterations": 100}))
-        return decided(smaller).deliberation.chosen
+        return decided(smaller).decision_log.chosen
 
     assert sum(plan(largest).schedule.rows) == largest
     with pytest.raises(Exception, match="no feasible plan"):
@@ -177,7 +177,7 @@ def test_the_memory_that_is_said_to_help_helps():
     coordinator = Coordinator(information)
     with pytest.raises(Exception, match="no feasible plan"):
         coordinator.execute(minimum_execution_time)
-    assert "with one more host of 6.43 MB free" in remedy(information, coordinator.deliberation)
+    assert "with one more host of 6.43 MB free" in remedy(information, coordinator.decision_log)
     more = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_440_000)]
     assert answer(pool(more)) == ("a", "b")
     less = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_410_000)]

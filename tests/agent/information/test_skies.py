@@ -7,7 +7,7 @@ from commands import planned
 from worlds import pool
 
 from apples.agent.conditions import Conditions, excess_of, shortfall_of
-from apples.agent.coordinator import Coordinator
+from apples.agent.coordinator import Coordinator, decide_over_horizon
 from apples.agent.information.service import service_settings
 from apples.agent.information.sky import Skies
 from apples.resources import Host, HostList, Network
@@ -168,10 +168,10 @@ def test_all_candidates_are_compared_over_the_run_with_one_repeat_at_most(horizo
     coordinator = Coordinator(information.framed(frames))
     one_step = Coordinator(information)
     one_step.execute(minimum_execution_time)
-    coordinator.deliberate(minimum_execution_time)
+    decide_over_horizon(coordinator, minimum_execution_time)
     assert len(frames.asked) == asked
-    assert frames.asked[0] == one_step.deliberation.chosen.execution_seconds
-    record = coordinator.deliberation
+    assert frames.asked[0] == one_step.decision_log.chosen.execution_seconds
+    record = coordinator.decision_log
     assert record.information is coordinator.information
 
 
@@ -196,7 +196,7 @@ def test_a_cautious_plan_gives_less_to_the_host_that_may_be_far_worse():
         information = pool(hosts, weather=sky, user=f"[preferences]\nrisk = {risk}\n")
         coordinator = Coordinator(information)
         coordinator.execute(minimum_execution_time)
-        chosen = coordinator.deliberation.chosen
+        chosen = coordinator.decision_log.chosen
         return dict(zip(chosen.names, chosen.schedule.rows, strict=True))
 
     assert rows(0)["ada"] == rows(0)["bob"]

@@ -36,7 +36,7 @@ def decided(user="", sky=None, links=LINKS):
     information = pool(HOSTS, links, user=user, weather=sky, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
-    return coordinator.deliberation.chosen, information
+    return coordinator.decision_log.chosen, information
 
 
 class World:
@@ -260,7 +260,7 @@ def test_a_border_that_hardly_matters_teaches_nothing_of_links(bandwidth, taught
     information = pool(HOSTS, {("local", "local"): Link(1e-9, bandwidth)}, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
-    estimate = coordinator.deliberation.chosen
+    estimate = coordinator.decision_log.chosen
     count, longest = estimate.iterations, estimate.iteration_seconds
     times = tuple(
         HostTimes(h.host.name, h.compute_seconds * count, 0.2 * longest * count, 0.0)
@@ -275,7 +275,7 @@ def test_a_host_alone_has_no_drag_and_teaches_none():
     information = pool(HOSTS[:1], LINKS, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
-    estimate = coordinator.deliberation.chosen
+    estimate = coordinator.decision_log.chosen
     plain = pool(HOSTS[:1], LINKS).iteration_seconds(estimate.schedule)
     assert estimate.iteration_seconds == pytest.approx(plain)
     count = estimate.iterations

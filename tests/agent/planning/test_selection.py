@@ -16,7 +16,7 @@ from blueprints import all_resources, blocked, minimum_execution_time, single_ho
 def chosen(information, blueprint=minimum_execution_time, **subsystems):
     coordinator = Coordinator(information, **subsystems)
     coordinator.execute(blueprint)
-    return coordinator.deliberation.chosen
+    return coordinator.decision_log.chosen
 
 
 def test_the_chosen_set_is_the_best_of_all_ordered_subsets_up_to_one_percent():

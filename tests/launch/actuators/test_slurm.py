@@ -10,9 +10,9 @@ import pytest
 from commands import command
 
 from apples.agent.coordinator import Coordinator
+from apples.agent.estimator import with_queue_wait
 from apples.agent.information import load_information
 from apples.agent.launching import host_survey, launch_plan
-from apples.agent.waiting import after_waiting
 from apples.errors import ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.slurm import SlurmActuator
@@ -144,7 +144,7 @@ def test_the_queue_is_waited_for_in_the_estimate(cluster, tmp_path):
         assert 120 < wait < 400
         coordinator = Coordinator(one.information, actuator)
         estimate = coordinator.estimate(one.schedule)
-        (later,) = after_waiting([estimate], actuator, one.information, coordinator.deliberation)
+        ((later,), _) = with_queue_wait([estimate], actuator, one.information)
         assert later.wait_seconds == pytest.approx(wait, abs=60)
         assert later.value == pytest.approx(estimate.value + later.wait_seconds)
     finally:

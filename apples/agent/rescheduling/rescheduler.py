@@ -1,0 +1,323 @@
+"""`Rescheduler`: looks after a running application, and moves it to other hosts or rows where that pays.
+
+After each progress message the rescheduler asks for a trigger: the performance contract is violated, or nothing
+was evaluated for a while. Then it plans anew, the hosts in use by their measured times and the others by the
+forecasts, evaluates the candidate, and moves or stays. Each decision is recorded with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apples.agent.coordinator import Coordinator, DecisionLog
+from apples.agent.information import InformationPool, as_measured
+from apples.agent.rescheduling.evaluation import Move, evaluate_move
+from apples.agent.rescheduling.monitor import PerformanceContract, PerformanceMonitor
+from apples.errors import InfeasibleError, LaunchError, UsageError
+from apples.launch.actuator import Execution, Outcome, Progress, Resized
+from apples.schedule import Estimate, Schedule
+
+ANSWER_SECONDS = 1.0
+KEPT_DECISIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReschedulingDecision:
+    """A move that was evaluated, whether it was made, and why."""
+
+    iteration: int
+    moved: bool
+    explanation: str
+    move: Move
+    seconds: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as JSON."""
+        move, payback = self.move, self.move.payback
+        schedule = move.estimate.schedule
+        return {
+            "iteration": self.iteration, "moved": self.moved, "explanation": self.explanation,
+            "breach": move.violation, "hosts": [a.host.name for a in schedule.allocations],
+            "rows": [int(a.rows) for a in schedule.allocations],
+            "iteration_seconds": move.iteration_seconds, "predicted_seconds": move.next_seconds,
+            "remaining": move.remaining, "error": move.error, "gain_seconds": move.gain, "cost_seconds": move.cost,
+            "payback_seconds": payback if payback < float("inf") else None,
+            "resize_seconds": self.seconds,
+        }  # fmt: skip
+
+
+def _ignore(argument: object) -> None:
+    """Take no notice."""
+    del argument
+
+
+@dataclass
+class AdaptiveExecution(Execution):
+    """An execution that is measured against a performance contract and may be moved while it runs.
+
+    Attributes
+    ----------
+    execution
+        The application that runs.
+    contract
+        The times it is expected to take now.
+    performance
+        The times it is measured to take.
+    on_progress
+        Called after each progress message, with this execution; it may move it.
+    on_decision
+        Called with each decision that is recorded.
+    decisions
+        The moves that were evaluated; the last `KEPT_DECISIONS`.
+    costs
+        Measured seconds of the moves made.
+    """
+
+    execution: Execution
+    contract: PerformanceContract
+    performance: PerformanceMonitor = field(default_factory=PerformanceMonitor)
+    on_progress: Callable[[AdaptiveExecution], None] = _ignore
+    on_decision: Callable[[ReschedulingDecision], None] = _ignore
+    decisions: list[ReschedulingDecision] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it runs elsewhere than it began."""
+        return self.execution.moved or bool(self.costs)
+
+    @property
+    def movable(self) -> bool:
+        """Whether it can be moved: yes."""
+        return True
+
+    def monitor(self) -> Iterator[Progress]:
+        """Yield progress until the run ends; `on_progress` is called before each is handed on."""
+        for progress in self.execution.monitor():
+            self.performance.observe(progress)
+            self.on_progress(self)
+            yield progress
+
+    def violation(self) -> str:
+        """Return which host violates the contract, in words; empty when none does."""
+        rate = self.performance.rate()
+        return "" if rate is None else self.contract.violation(rate)
+
+    def record(self, move: Move, explanation: str, resized: Resized | None = None) -> None:
+        """Record a decision: `resized` is what the move took, None where the application stays."""
+        last = self.performance.last
+        decision = ReschedulingDecision(
+            last.iteration if last else 0,
+            resized is not None,
+            explanation,
+            move,
+            resized.seconds if resized else None,
+        )
+        self.decisions = [*self.decisions, decision][-KEPT_DECISIONS:]
+        self.on_decision(decision)
+
+    def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
+        """Return where the application is; it has `seconds` to answer."""
+        return self.execution.position(seconds)
+
+    def rows(self) -> dict[str, int]:
+        """Return the rows each host has now, in strip order.
+
+        Raises
+        ------
+        LaunchError
+            It does not answer, or is between two configurations.
+        """
+        at = self.position(ANSWER_SECONDS)
+        if not at["hosts"]:
+            raise LaunchError("the job is nowhere just now")
+        return dict(zip(at["hosts"], at["rows"], strict=True))
+
+    def resize(self, schedule: Schedule, *, ordered: bool = False) -> Resized:
+        """Move the application; the window of the measurement begins anew."""
+        resized = self.execution.resize(schedule, ordered=ordered)
+        self.costs.append(resized.seconds)
+        self.performance.hosts_changed()
+        return resized
+
+    def outcome(self) -> Outcome | None:
+        """Return what was measured, waiting for the end and looking after the application till then."""
+        for _ in self.monitor():
+            pass
+        return self.execution.outcome()
+
+    def cancel(self) -> None:
+        """End the run."""
+        self.execution.cancel()
+
+
+@dataclass(frozen=True)
+class ReschedulingPolicy:
+    """When a running application is planned anew, and what a move must bring to be made.
+
+    A `Coordinator` is handed the policy with the estimate it starts: ``coordinator.actuate(estimate, policy)``.
+
+    Attributes
+    ----------
+    replan
+        Returns the best candidate of a coordinator; usually the function that chose the first.
+    minimum_dwell
+        Seconds the application stays where it is, whatever happens.
+    look_interval
+        Seconds after which one plans anew though the contract is kept: other hosts may have become free.
+    least_improvement
+        The part by which an iteration must become shorter: less is within the errors of the forecasts.
+    standard_errors
+        The improvement must exceed so many standard errors of the measurement, too.
+    times_the_cost
+        How many times its cost a move must bring in the iterations that are left.
+    """
+
+    replan: Callable[[Coordinator], Estimate]
+    minimum_dwell: float
+    look_interval: float
+    least_improvement: float
+    standard_errors: float
+    times_the_cost: float
+
+    def __call__(
+        self, coordinator: Coordinator, execution: Execution, estimate: Estimate
+    ) -> AdaptiveExecution:
+        """Return the execution of an estimate, rescheduled by this policy while it runs."""
+        return AdaptiveExecution(
+            execution,
+            PerformanceContract.of(estimate),
+            PerformanceMonitor(clock=coordinator.clock),
+            Rescheduler(coordinator, self),
+        )
+
+
+class Rescheduler:
+    """Applies a policy to one running application; called after each of its progress messages.
+
+    A move needs two agreeing measurements. A violated contract is measured once more in a window of its own
+    before one plans anew; a move that a periodic evaluation found to pay is evaluated again before it is made.
+
+    Attributes
+    ----------
+    slowdown
+        By host the application was on: how many times longer it computed there than the model says.
+    bias
+        The least slowdown seen so far: what the model leaves out on every host, load or no load.
+    """
+
+    def __init__(self, coordinator: Coordinator, policy: ReschedulingPolicy) -> None:
+        self.coordinator = coordinator
+        self.policy = policy
+        self.slowdown: dict[str, float] = {}
+        self.bias = 1.0
+        self._proposed = False
+        self._confirming = False
+        self._evaluated = float("-inf")
+
+    def __call__(self, run: AdaptiveExecution) -> None:
+        """Evaluate a move if there is a trigger; make it if it pays.
+
+        Measuring the weather takes its part of the CPUs, so the rate begins a new window after it.
+        """
+        before = self._evaluated
+        try:
+            self._reschedule(run)
+        except (LaunchError, InfeasibleError):  # the run may have ended; no host may be fit
+            self._accept(run)
+        if self._evaluated != before:
+            run.performance.discard()
+            self._evaluated = run.performance.clock()
+
+    def _reschedule(self, run: AdaptiveExecution) -> None:
+        policy = self.policy
+        if run.performance.dwell < policy.minimum_dwell or not self.reschedule_trigger(run):
+            return
+        move = self._evaluate(run)
+        if move is None:
+            self._accept(run)
+        elif not move.pays(
+            policy.least_improvement, policy.standard_errors, policy.times_the_cost
+        ):
+            self._accept(run)
+            run.record(move, f"stays: {move.explanation()}")
+        elif self._confirming or self._proposed:
+            self._move(run, move)
+        else:
+            self._proposed = True
+
+    def reschedule_trigger(self, run: AdaptiveExecution) -> str:
+        """Return why to plan anew now, in words; empty where there is no reason.
+
+        The first window that violates the contract is no reason: it may reach back before a change of load, or
+        hold a short disturbance. It begins a new window, whose violation is one.
+        """
+        performance = run.performance
+        rate = performance.rate()
+        if rate is None or rate.seconds < performance.window / 2:
+            return ""
+        violation = run.violation()
+        if violation and not self._confirming:
+            self._confirming = True
+            performance.begin_window()
+            return ""
+        self._confirming = bool(violation)
+        patience = performance.window if self._proposed else self.policy.look_interval
+        waited = performance.clock() - self._evaluated
+        return violation or ("a look around" if waited >= patience else "")
+
+    def _evaluate(self, run: AdaptiveExecution) -> Move | None:
+        """Return the best move under this moment's weather; None where the application has the best already."""
+        performance = run.performance
+        self._evaluated = performance.clock()
+        rate, rows = performance.rate(), run.rows()
+        measured = {} if rate is None else rate.compute_seconds
+        weather = self.coordinator.refresh(self.coordinator.information)
+        self._learn(as_measured(weather, rows, measured), rows)
+        information = as_measured(weather, rows, measured, self.slowdown, self.bias)
+        candidate = self.policy.replan(self.coordinator.under(information, DecisionLog()))
+        rate, last = performance.rate(), performance.last
+        if rate is None or last is None:
+            return None
+        return evaluate_move(
+            candidate,
+            run.rows(),
+            rate,
+            max(0, last.iterations - last.iteration),
+            information,
+            self.coordinator.estimator,
+            costs=run.costs,
+            violation=run.contract.violation(rate),
+        )
+
+    def _learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:
+        """Take in how far the model is off on the hosts the application is on."""
+        seen = {name: measured.pace[name] for name in rows if name in measured.pace}
+        known = bool(self.slowdown)
+        self.slowdown.update(seen)
+        if seen:
+            self.bias = min([*([self.bias] if known else []), *seen.values()])
+
+    def _move(self, run: AdaptiveExecution, move: Move) -> None:
+        """Make a move and record it; a refusal of the application is recorded too."""
+        try:
+            resized = self.coordinator.resize(run, move.estimate)
+        except (UsageError, LaunchError) as refusal:
+            self._accept(run)
+            run.record(move, f"stays, though {move.explanation()}: {refusal}")
+            return
+        self._proposed = self._confirming = False
+        # The measurement has shown what the model leaves out of an iteration: the new contract includes it.
+        contract = PerformanceContract.of(move.estimate)
+        factor = move.next_seconds / move.estimate.iteration_seconds
+        run.contract = replace(contract, iteration_seconds=contract.iteration_seconds * factor)
+        run.record(move, f"moves: {move.explanation()}", resized)
+
+    def _accept(self, run: AdaptiveExecution) -> None:
+        """Stay: from now on the contract is the measured rate, and no move is under consideration."""
+        self._proposed = self._confirming = False
+        rate = run.performance.rate()
+        if rate is not None:
+            run.contract = PerformanceContract(rate.iteration_seconds, rate.compute_seconds)
