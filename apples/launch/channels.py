@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.launch.events import LINE_LIMIT
-from apples.launch.guard import HELLO
 from apples.launch.lines import Lines
+from apples.launch.supervisor import HELLO
 
 LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64
 MOST_BEFORE_HELLO = 1 << 16
-"""Bytes a login may say before the guard does."""
+"""Bytes a login may say before the supervisor does."""
 KINDS = ("output", "error", "report", "beat")
 
 RANK = re.compile(rb"rank [0-9]{1,9}")
@@ -26,12 +26,12 @@ Said = tuple[str, bytes]
 
 @dataclass
 class Channel:
-    r"""What one guard says, as lines by source.
+    r"""What one remote supervisor says, as lines by source.
 
     Examples
     --------
     >>> channel = Channel("ada")
-    >>> channel.feed(b"Welcome!\napples.guard/1\noutput 3\nhi\nreport 6\nrank 2")
+    >>> channel.feed(b"Welcome!\napples.supervisor/1\noutput 3\nhi\nreport 6\nrank 2")
     [('output', b'hi'), ('report', b'rank 2')]
     >>> channel.feed(b"report 5\nclear"), channel.cleared
     ([], True)
@@ -45,7 +45,7 @@ class Channel:
     _lines: dict[str, Lines] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> list[Said]:
-        """Return the lines that `data` completes; what is no frame of a guard breaks the channel."""
+        """Return the lines that `data` completes; what is no frame of a supervisor breaks the channel."""
         if self.broken:
             return []
         self._buffer += data
@@ -62,18 +62,18 @@ class Channel:
         if hello:
             self.heard, self._buffer = True, rest
         elif len(self._buffer) > MOST_BEFORE_HELLO:
-            self.broken = "it says too much before the guard does"
+            self.broken = "it says too much before the supervisor does"
 
     def _frames(self) -> Iterator[Said]:
         while True:
             head, newline, rest = self._buffer.partition(b"\n")
             if not newline:
                 if len(head) > LONGEST_HEAD:
-                    self.broken = "what it says is no frame of a guard"
+                    self.broken = "what it says is no frame of a supervisor"
                 return
             kind, _, size = head.decode("ascii", "replace").partition(" ")
             if kind not in KINDS or not size.isdecimal() or int(size) > LONGEST_FRAME:
-                self.broken = "what it says is no frame of a guard"
+                self.broken = "what it says is no frame of a supervisor"
                 return
             if len(rest) < int(size):
                 return

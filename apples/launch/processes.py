@@ -1,4 +1,4 @@
-"""The processes of one run, behind their watchdog: started, listened to, and gone when asked.
+"""The processes of one run, behind their supervisor: started, listened to, and gone when asked.
 
 Every wait here has a deadline. What the program writes is handed on line by line and never kept.
 """
@@ -22,12 +22,14 @@ from types import TracebackType
 from typing import IO, Literal, cast
 
 from apples.errors import LaunchError
-from apples.launch import leftovers, watchdog
+from apples.launch import supervisor
 from apples.launch.channels import Channel, Channels
 from apples.launch.events import LINE_LIMIT
-from apples.launch.hydra import Command, environment
+from apples.launch.hydra import LAUNCH_FILE, Command, environment
 from apples.launch.lines import Lines
-from apples.launch.sweeping import swept
+from apples.launch.remote import shipping
+from apples.launch.remote.ask import Question, ask
+from apples.supervision import job_processes
 
 Source = Literal["output", "error", "report"]
 GRACE_SECONDS = 1.0
@@ -35,8 +37,11 @@ GRACE_SECONDS = 1.0
 LINGER_SECONDS = 1.0
 """How long connections to other hosts may take to end by themselves."""
 STOP_SECONDS = 4.0
-"""How long the watchdog may take to clear up before it is killed and its work done here."""
+"""How long the supervisor may take to clear up before it is killed and its work done here."""
 CHUNK = 1 << 16
+SWEEP = "apples.supervision.job_processes"
+SWEEP_SECONDS, SWEEP_KILL_SECONDS = 6.0, 2.0
+"""For a last look at all hosts together, and for the killing on one; a supervisor that lives needs less."""
 
 
 def job_name() -> str:
@@ -56,9 +61,9 @@ class Processes:
     cgroups
         Directories that are removed when the run is over.
     prepare
-        Called when the watchdog is on guard and before the command starts: makes the cgroups.
+        Called when the supervisor is ready and before the command starts: makes the cgroups.
     remote
-        Other hosts that guards report from, in the order of the launch file.
+        Other hosts that supervisors report from, in the order of the launch file.
     grace
         Seconds the command is given to end by itself.
 
@@ -70,7 +75,7 @@ class Processes:
     Raises
     ------
     LaunchError
-        The watchdog cannot be started. Often transient (no memory, too many processes).
+        The supervisor cannot be started. Often transient (no memory, too many processes).
     """
 
     def __init__(
@@ -99,12 +104,12 @@ class Processes:
             self._open_fifo("errors", "error")
             for pipe, channel in self._channels.open(Path(self._directory)):
                 self._register(os.fdopen(pipe, "rb"), channel)
-            self._watchdog = self._guard(command)
+            self._supervisor = self._start_supervisor(command)
         except OSError as error:
             self._close()
-            watchdog.remove(self._directory, self._cgroups)
+            job_processes.remove_run(self._directory, self._cgroups)
             raise LaunchError(f"cannot start the run: {error}") from None
-        weakref.finalize(self, _let_go, self._watchdog, list(self._pipes))
+        weakref.finalize(self, _let_go, self._supervisor, list(self._pipes))
         try:
             config = {
                 "argv": command.argv,
@@ -125,20 +130,20 @@ class Processes:
         os.mkfifo(path, 0o600)
         self._listen(os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"), source)
 
-    def _guard(self, command: Command) -> subprocess.Popen[bytes]:
-        """Start the watchdog, which waits for its orders."""
+    def _start_supervisor(self, command: Command) -> subprocess.Popen[bytes]:
+        """Start the supervisor, which waits for its orders."""
         report, reported = os.pipe()
         try:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", watchdog.__file__),
+                    *(sys.executable, "-I", "-S", supervisor.__file__),
                     *(self._directory, str(reported), str(os.getpid())),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self._directory,
-                env=environment({**command.environment, leftovers.MARK: self.job}),
+                env=environment({**command.environment, job_processes.MARK: self.job}),
                 pass_fds=(reported,),
                 start_new_session=True,
             )
@@ -163,7 +168,7 @@ class Processes:
         self._pipes.append(pipe)
 
     def _tell(self, line: str) -> None:
-        pipe = self._watchdog.stdin
+        pipe = self._supervisor.stdin
         assert pipe is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(BrokenPipeError):  # it is gone: reading says so
             pipe.write(f"{line}\n".encode())
@@ -175,7 +180,7 @@ class Processes:
         return Path(self._directory)
 
     def ready(self) -> None:
-        """Tell the watchdog that every rank is up."""
+        """Tell the supervisor that every rank is up."""
         if self.running:
             self._channels.say("ready")
             self._tell("ready")
@@ -187,7 +192,7 @@ class Processes:
 
     @property
     def guarded(self) -> bool:
-        """Whether the watchdog is there and the run not over."""
+        """Whether the supervisor is there and the run not over."""
         return any(
             not isinstance(key.data, Channel) and key.data[0] == "report"
             for key in self._selector.get_map().values()
@@ -209,7 +214,7 @@ class Processes:
         return heard
 
     def _from(self, channel: Channel, data: bytes) -> list[tuple[Source, bytes]]:
-        """Return what a guard says; that it is gone is a report of ours."""
+        """Return what a remote supervisor says; that it is gone is a report of ours."""
         said: list[tuple[Source, bytes]] = [
             (cast("Source", kind), line)
             for kind, line in (channel.feed(data) if data else channel.rest())
@@ -231,7 +236,7 @@ class Processes:
         """
         last: list[tuple[Source, bytes]] = []
         self._channels.say("end")
-        process = self._watchdog
+        process = self._supervisor
         if process.stdin and not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
@@ -247,21 +252,21 @@ class Processes:
         return last
 
     def _make_sure(self) -> None:
-        """End the watchdog if it would not, and what it left."""
-        process = self._watchdog
+        """End the supervisor if it would not, and what it left."""
+        process = self._supervisor
         if self.guarded:
             process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-        if not self._cleared and not leftovers.clear(self.job, STOP_SECONDS):
-            left = leftovers.leftovers(self.job)
+        if not self._cleared and not job_processes.kill_marked(self.job, STOP_SECONDS):
+            left = job_processes.marked(self.job)
             raise LaunchError(f"processes that cannot be killed: {left}")
         self._cleared = True
 
     def _put_away(self) -> None:
         """Close the pipes and remove the files."""
         self._close()
-        watchdog.remove(self._directory, self._cgroups)
+        job_processes.remove_run(self._directory, self._cgroups)
 
     def _close(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -293,3 +298,24 @@ def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> Non
         process.wait(STOP_SECONDS)
     for pipe in pipes:
         pipe.close()
+
+
+def swept(command: Command, hosts: Sequence[str], job: str) -> list[str]:
+    """Look once more at hosts whose supervisor was lost, over new connections, and kill what bears the run's mark.
+
+    Returns
+    -------
+    list[str]
+        Those of `hosts` of which nobody knows afterwards whether something of the run is left.
+    """
+    if not hosts:
+        return []
+    remote = json.loads(command.files[LAUNCH_FILE])["remote"].values()
+    places = {there["hosts"][0]["host"]: there for there in remote}
+    questions = {}
+    for host in hosts:
+        told = {"job": job, "folder": places[host]["folder"], "seconds": SWEEP_KILL_SECONDS}
+        parcel = shipping.parcel((SWEEP,), f"{SWEEP}:sweep", told)
+        questions[host] = Question(places[host]["ssh"], parcel)
+    answers = ask(questions, SWEEP_SECONDS)
+    return [host for host, answer in answers.items() if answer.code != 0]

@@ -1,4 +1,4 @@
-"""What hydra starts in place of ssh, once for each host: becomes the ssh that starts a guard there.
+"""What hydra starts in place of ssh, once for each host: becomes the ssh that starts a supervisor there.
 
 ``python -I -m apples.launch.reach [-x] ADDRESS "PROXY" ARGUMENTS..`` in the folder of the launch file. The
 ssh command lines stand there, made by `apples.launch.ssh`; only numbers and addresses of hydra's own are
@@ -17,19 +17,21 @@ from typing import Any, NoReturn
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
 from apples.launch.remote import shipping
 
-GUARD = "apples.launch.guard"
-MODULES = ("apples.launch.watchdog", "apples.launch.remote.look", GUARD)
+SUPERVISOR = "apples.launch.supervisor"
+MODULES = ("apples.supervision.job_processes", "apples.supervision.this_host", SUPERVISOR)
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: what one host is told must fit."""
 
 
 def main() -> NoReturn:
-    """Become ssh, with the guard and its orders waiting in its standard input."""
+    """Become ssh, with the supervisor and its orders waiting in its standard input."""
     address, proxy = parsed(sys.argv[1:])
     launch = json.loads(Path(LAUNCH_FILE).read_text(encoding="utf-8"))
     there = launch["remote"][address]
     task = Path(TASK_FILE).read_text(encoding="utf-8")
-    parcel = shipping.parcel(MODULES, f"{GUARD}:main", orders(there, proxy, task, launch["job"]))
+    parcel = shipping.parcel(
+        MODULES, f"{SUPERVISOR}:serve", orders(there, proxy, task, launch["job"])
+    )
     os.dup2(_input(there["number"], parcel), 0)
     output = f"host-{there['number']}"
     if Path(output).exists():  # somebody listens
@@ -52,7 +54,7 @@ def parsed(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def orders(there: dict[str, Any], proxy: list[str], task: str, job: str) -> dict[str, Any]:
-    """Return what a guard is told."""
+    """Return what a supervisor is told."""
     return {
         "directory": there["folder"],
         "home": there["directory"],

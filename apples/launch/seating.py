@@ -14,12 +14,12 @@ from apples.launch.remote import preflight
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.ask import printable
 from apples.launch.remote.fitness import Finding, Fitness, own_version
-from apples.launch.remote.look import network, own_machine
 from apples.launch.remote.resolving import numbers
 from apples.launch.remote.ssh import reach
 from apples.launch.talk import Talk
 from apples.resources import Host
 from apples.schedule import Allocation
+from apples.supervision.this_host import network, own_machine
 from apples.topology.live import live_topology
 from apples.topology.probed import read_packed
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from apples.launch.anchored import job_of, place
 from apples.launch.hydra import Segment
-from apples.launch.leftovers import leftovers
 from apples.launch.processes import job_name
 from apples.malleable.control.command import HostWeight, JobEnded, JobNotice, ResizeDone
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
+from apples.supervision.job_processes import marked
 from apples.testing.scripted import ScriptedControl
 
 Maps = Iterable[Iterable[HostWeight]]
@@ -67,7 +67,7 @@ class Watched(ScriptedControl):
         self._free = time.monotonic() + self._pause
         if isinstance(notice, ResizeDone):
             left = set(self._hosts) - {member.host for member in notice.members}
-            self.residents.append([p for p in leftovers(self._job) if _host(p) in left])
+            self.residents.append([p for p in marked(self._job) if _host(p) in left])
 
 
 def rehearse(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch import leftovers
 from apples.launch.hydra import Segment, command
 from apples.launch.run import Run
+from apples.supervision import job_processes
 
 collect_ignore_glob = ["programs/*"]  # programs, not modules: importing them runs them
 
@@ -60,13 +60,13 @@ class Job:
     def processes(self):
         """Name -> process ids of what runs now."""
         found = {}
-        for pid in leftovers.leftovers(self.name):
+        for pid in job_processes.marked(self.name):
             found.setdefault(kind(pid), []).append(pid)
         return found
 
     def is_gone(self):
         """Whether every process ended within the promised time."""
-        return self.eventually(lambda: not leftovers.leftovers(self.name))
+        return self.eventually(lambda: not job_processes.marked(self.name))
 
     def eventually(self, condition):
         """Whether a condition held before the deadline."""
@@ -83,7 +83,7 @@ def kind(pid):
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return "gone"
-    names = {b"watchdog.py": "watchdog", b"hydra_pmi_proxy": "proxy", b"/mpiexec\0": "mpiexec"}
+    names = {b"supervisor.py": "supervisor", b"hydra_pmi_proxy": "proxy", b"/mpiexec\0": "mpiexec"}
     return next((name for part, name in names.items() if part in line), "rank")
 
 
@@ -94,7 +94,7 @@ def job(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     started = Job()
     yield started
-    left = leftovers.leftovers(started.name)
-    leftovers.clear(started.name, DEADLINE)
+    left = job_processes.marked(started.name)
+    job_processes.kill_marked(started.name, DEADLINE)
     assert not left, f"left behind: {[kind(pid) for pid in left]}"
     assert not list(tmp_path.glob("apples-*"))

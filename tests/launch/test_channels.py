@@ -1,4 +1,4 @@
-"""What guards say over ssh, cut up by the network as it likes, and what is no guard at all."""
+"""What supervisors say over ssh, cut up by the network as it likes, and what is no supervisor at all."""
 
 import pytest
 from hypothesis import example, given
@@ -64,7 +64,7 @@ def test_a_report_that_is_none_is_not_passed_on():
         assert channel.feed((b"" if channel.heard else HELLO) + frame("report", body)) == []
 
 
-def test_a_guard_that_says_clear_is_believed_and_others_reports_are_not():
+def test_a_supervisor_that_says_clear_is_believed_and_others_reports_are_not():
     channel = Channel("ada")
     assert channel.feed(HELLO + frame("report", b"exit 0") + frame("report", b"clear")) == []
     assert channel.cleared

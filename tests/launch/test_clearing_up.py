@@ -1,8 +1,8 @@
 """Whatever is killed, nothing of the run is left.
 
-agent -- pipe --> watchdog --> mpiexec --> proxy --> rank rank rank
+agent -- pipe --> supervisor --> mpiexec --> proxy --> rank rank rank
          (eof)    (subreaper)  (dies with (dies with (die with
-                                watchdog)  mpiexec)   the proxy)
+                                supervisor)  mpiexec)   the proxy)
 """
 
 import os
@@ -55,7 +55,7 @@ def state(pid):
 
 
 def test_a_killed_agent_leaves_nothing(job, agent):
-    assert set(job.processes()) == {"watchdog", "mpiexec", "proxy", "rank"}
+    assert set(job.processes()) == {"supervisor", "mpiexec", "proxy", "rank"}
     agent.kill()
     assert job.is_gone()
 
@@ -66,9 +66,9 @@ def test_an_interrupted_agent_leaves_nothing(job, agent):
     assert not job.processes()
 
 
-def test_an_agent_killed_together_with_its_watchdog_leaves_no_process(job, agent, tmp_path):
-    (watchdog,) = job.processes()["watchdog"]
-    os.kill(watchdog, signal.SIGKILL)
+def test_an_agent_killed_together_with_its_supervisor_leaves_no_process(job, agent, tmp_path):
+    (supervisor,) = job.processes()["supervisor"]
+    os.kill(supervisor, signal.SIGKILL)
     agent.kill()
     assert job.is_gone()
     for directory in tmp_path.glob("apples-*"):  # all that is left: three small files
@@ -77,14 +77,14 @@ def test_an_agent_killed_together_with_its_watchdog_leaves_no_process(job, agent
         directory.rmdir()
 
 
-def test_a_killed_agent_wakes_a_watchdog_that_was_stopped(job, agent):
-    (watchdog,) = job.processes()["watchdog"]
-    os.kill(watchdog, signal.SIGSTOP)
+def test_a_killed_agent_wakes_a_supervisor_that_was_stopped(job, agent):
+    (supervisor,) = job.processes()["supervisor"]
+    os.kill(supervisor, signal.SIGSTOP)
     agent.kill()
     assert job.is_gone()
 
 
-@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy"])
+@pytest.mark.parametrize("victim", ["supervisor", "mpiexec", "proxy"])
 def test_a_killed_helper_ends_the_run(job, victim):
     run = job.run(how="silent")
     run.until_ready()
@@ -94,7 +94,7 @@ def test_a_killed_helper_ends_the_run(job, victim):
     assert not job.processes()
 
 
-@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy", "rank"])
+@pytest.mark.parametrize("victim", ["supervisor", "mpiexec", "proxy", "rank"])
 def test_a_stopped_process_does_not_hold_up_the_end(job, victim):
     run = job.run(how="silent")
     run.until_ready()

@@ -1,7 +1,7 @@
 """Real runs over real ssh: four hosts that are loopback addresses of one sshd.
 
-agent --> watchdog --> mpiexec --> ssh ==> sshd --> guard --> proxy --> rank
-                                        (its end ends the guard, that all below it)
+agent --> supervisor --> mpiexec --> ssh ==> sshd --> supervisor --> proxy --> rank
+                                        (its end ends the supervisor, that all below it)
 """
 
 import json
@@ -15,10 +15,11 @@ import pytest
 import sshd as own
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch import leftovers, ssh
+from apples.launch import ssh
 from apples.launch.hydra import Segment
 from apples.launch.remote.ssh import Reach
 from apples.launch.run import Run
+from apples.supervision import job_processes
 
 pytestmark = pytest.mark.ssh
 FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"))
@@ -51,12 +52,12 @@ def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **pa
 
 
 def processes(job):
-    """Name -> process ids; guards bear no mark, but are what started the proxies."""
+    """Name -> process ids; remote supervisors bear no mark, but are what started the proxies."""
     found = job.processes()
-    guards = {parent(pid) for pid in found.get("proxy", [])}
+    supervisors = {parent(pid) for pid in found.get("proxy", [])}
     ssh_ = [pid for pid in found.get("rank", []) if program(pid) == "ssh"]
     ranks = [pid for pid in found.get("rank", []) if program(pid) != "ssh" and became(pid)]
-    return found | {"guard": sorted(guards), "ssh": ssh_, "rank": ranks}
+    return found | {"remote": sorted(supervisors), "ssh": ssh_, "rank": ranks}
 
 
 def parent(pid):
@@ -64,7 +65,7 @@ def parent(pid):
 
 
 def became(pid):
-    """Whether a rank is the program already, which it becomes after it is known to its guard."""
+    """Whether a rank is the program already, which it becomes after it is known to its supervisor."""
     return b"bind.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
@@ -73,12 +74,12 @@ def program(pid):
 
 
 def folders(job):
-    return list(Path("/tmp").glob(f"apples-{job.name}-*"))  # noqa: S108 - where guards make them
+    return list(Path("/tmp").glob(f"apples-{job.name}-*"))  # noqa: S108 - where supervisors make them
 
 
 @pytest.fixture
 def nothing_left(job):
-    """Nothing of the job is left in the shared folder either; a killed guard's is put away."""
+    """Nothing of the job is left in the shared folder either; a killed supervisor's is put away."""
     yield
     for folder in folders(job):
         for file in folder.iterdir():
@@ -119,7 +120,7 @@ def test_only_listed_variables_leave_this_machine(job, sshd, tmp_path, monkeypat
 
 
 PAIR = ("h1", "h2")  # where two hosts show what four would: a login takes its time
-PRESENT = {"watchdog": 1, "mpiexec": 1, "ssh": 2, "guard": 2, "proxy": 2, "rank": 3}
+PRESENT = {"supervisor": 1, "mpiexec": 1, "ssh": 2, "remote": 2, "proxy": 2, "rank": 3}
 
 
 def started(job, config):
@@ -135,14 +136,16 @@ def started(job, config):
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("victim", ["watchdog", "mpiexec", "proxy", "guard", "ssh"])
+@pytest.mark.parametrize("victim", ["supervisor", "mpiexec", "proxy", "remote", "ssh"])
 def test_a_killed_helper_ends_the_run_on_every_host(job, sshd, victim):
     run, there = started(job, sshd.config)
     os.kill(there[victim][-1], signal.SIGKILL)
     with pytest.raises(ApplicationError, match="before it said 'done'"):
         list(run.events())
     assert job.is_gone()
-    assert job.eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in there["guard"]))
+    assert job.eventually(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in there["remote"])
+    )
 
 
 @pytest.mark.hardware  # its neighbours die of it: who is seen first is measured, and load turns it over
@@ -153,7 +156,7 @@ def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(ApplicationError, match=r"rank 2 \(h2\) ended before it said 'done'"):
         list(run.events())
-    assert not leftovers.leftovers(job.name)
+    assert not job_processes.marked(job.name)
     assert not folders(job)
 
 
@@ -161,26 +164,26 @@ def environ(pid):
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_launcher_that_kills_its_process_group_kills_no_guard(job, sshd):
+def test_a_launcher_that_kills_its_process_group_kills_no_supervisor(job, sshd):
     """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
     run, there = started(job, sshd.config)
-    guards = {os.getpgid(pid) for pid in (*there["watchdog"], *there["guard"])}
+    supervisors = {os.getpgid(pid) for pid in (*there["supervisor"], *there["remote"])}
     for pid in (*there["mpiexec"], *there["proxy"]):
-        assert os.getpgid(pid) not in guards
+        assert os.getpgid(pid) not in supervisors
     run.cancel()
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("victim", ["mpiexec", "guard", "ssh"])
+@pytest.mark.parametrize("victim", ["mpiexec", "remote", "ssh"])
 def test_a_stopped_process_does_not_hold_up_the_end(job, sshd, victim):
     run, there = started(job, sshd.config)
     os.kill(there[victim][-1], signal.SIGSTOP)
     run.cancel()
-    assert not leftovers.leftovers(job.name)
+    assert not job_processes.marked(job.name)
     assert not any("nobody knows" in line for line in job.talk)
-    if victim == "guard":  # which has no children any more, and ends when it goes on
-        os.kill(there["guard"][-1], signal.SIGCONT)
-        assert job.eventually(lambda: not Path(f"/proc/{there['guard'][-1]}").exists())
+    if victim == "remote":  # which has no children any more, and ends when it goes on
+        os.kill(there["remote"][-1], signal.SIGCONT)
+        assert job.eventually(lambda: not Path(f"/proc/{there['remote'][-1]}").exists())
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -189,7 +192,7 @@ def test_a_host_that_cannot_be_asked_any_more_is_named(job, sshd, tmp_path):
     config.write_text(f"Include {sshd.config}\n")
     run, there = started(job, config)
     config.write_text(f"Host 127.0.0.3\n  Port 1\nHost *\n  Include {sshd.config}\n")
-    second = next(pid for pid in there["guard"] if b"127.0.0.3" in environ(pid))
+    second = next(pid for pid in there["remote"] if b"127.0.0.3" in environ(pid))
     os.kill(second, signal.SIGKILL)
     run.cancel()
     assert job.talk[-1] == "warning: h2: nobody knows whether processes of it are left there"
@@ -208,7 +211,7 @@ for event in over_ssh(job, sys.argv[3], hosts=PAIR, how="silent").events():
 """
 
 
-@pytest.mark.parametrize("together_with", [(), ("watchdog",), ("watchdog", "mpiexec")])
+@pytest.mark.parametrize("together_with", [(), ("supervisor",), ("supervisor", "mpiexec")])
 def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp_path):
     place = str(Path(__file__).parent)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -230,7 +233,7 @@ def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp
     assert job.eventually(lambda: not folders(job))
     for directory in tmp_path.glob(
         "apples-*"
-    ):  # of an agent killed with its watchdog: a few files
+    ):  # of an agent killed with its supervisor: a few files
         for file in directory.iterdir():
             file.unlink()
         directory.rmdir()

@@ -15,8 +15,8 @@ from commands import command
 
 from apples.jobs import store
 from apples.lab.commands import entering
-from apples.launch.leftovers import leftovers
 from apples.launch.slurm import client
+from apples.supervision.job_processes import marked
 
 HERE = Path(__file__).parent / "jobs"
 FILES = [
@@ -46,7 +46,7 @@ def job(lab, tmp_path, monkeypatch):
     yield start
     for name in started:
         command("apples", "cancel", name)
-        assert leftovers(name) == []
+        assert marked(name) == []
     assert {host: processes(lab, host) for host in ("ada", "bob", "far")} == {
         "ada": 0,
         "bob": 0,

@@ -10,7 +10,7 @@ import pytest
 from commands import command
 
 from apples.jobs import store
-from apples.launch.leftovers import leftovers
+from apples.supervision.job_processes import marked
 
 HERE = Path(__file__).parent / "jobs"
 FILES = [
@@ -81,7 +81,7 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
 
     ended = ask("cancel", name)
     assert (ended.code, ended.document["state"]) == (0, "cancelled")
-    assert leftovers(name) == []
+    assert marked(name) == []
     assert command("apples", "resize", name, "--hosts", "ada").code == 4
     assert ask("wait", name).code == 5
 
@@ -103,7 +103,7 @@ def test_a_job_that_fails_says_why_and_wait_ends_as_the_run_did():
     assert "as was asked for" in waited.err
     assert "as was asked for" in ask("jobs", name).document["reason"]
     assert "as was asked for" in command("apples", "logs", name).out
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
@@ -116,7 +116,7 @@ def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
     assert (found["state"], found["reason"]) == ("failed", store.LOST)
     assert command("apples", "wait", name).code == 4
     assert ask("cancel", name).document["state"] == "failed"
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 def test_what_cannot_start_is_said_by_the_command_that_asked(tmp_path):
@@ -148,7 +148,7 @@ def test_the_secret_is_in_no_command_line_or_environment_and_readable_by_nobody_
     secret = job.secret().hex()
     assert (job.folder / "secret").stat().st_mode & 0o777 == 0o600
     assert job.folder.stat().st_mode & 0o777 == 0o700
-    for pid in leftovers(name):
+    for pid in marked(name):
         for file in ("cmdline", "environ"):
             assert secret.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
     assert secret not in json.dumps(ask("jobs", name).document) + job.log.read_text()

@@ -6,8 +6,6 @@ never late for the one who asked.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import importlib
 import importlib.util
 import json
@@ -15,7 +13,6 @@ import os
 import platform
 import shutil
 import socket
-import struct
 import sys
 import threading
 import time
@@ -23,13 +20,14 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from apples.supervision.this_host import located, own_machine
+
 SCHEMA = "apples.look/1"
 RESOLVE_SECONDS = 2.0
 BACK_SECONDS = 2.0
 DESCRIBE_SECONDS = 2.0
 MOST_DESCRIBED = 1 << 19
 """Characters of a topology; the answer as a whole is read to a megabyte."""
-SIOCGIFADDR = 0x8915
 
 
 def main(told: dict[str, Any]) -> int:
@@ -115,13 +113,6 @@ def _version(package: str) -> str:
         return ""
 
 
-def own_machine() -> str:
-    """Return what is the same for all namespaces and containers of one machine until it starts again."""
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
-        return file.read().strip()
-    return ""
-
-
 def _importable(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -133,14 +124,6 @@ def _missing(place: str, directory: str) -> str:
     """Return a program's path if it is nowhere it is looked for, else nothing."""
     found = located(place, directory)
     return "" if os.access(found, os.R_OK) else place
-
-
-def located(place: str, directory: str) -> str:
-    """Return where a file of the template's folder is here: the same path, else in the working directory."""
-    if os.path.exists(place):  # noqa: PTH110
-        return place
-    own = os.path.join(directory, os.path.basename(place))  # noqa: PTH118, PTH119
-    return own if os.path.exists(own) else place  # noqa: PTH110
 
 
 def _directory(path: str) -> str:
@@ -156,41 +139,6 @@ def _free(path: str) -> int | None:
     except OSError:
         return None
     return found.f_bavail * found.f_frsize
-
-
-def network(address: str) -> dict[str, str]:
-    """Return the variables that keep MPI on the interface which bears an address; none where nobody knows."""
-    name = interface_of(address)
-    if not name:
-        return {}
-    bridge = os.path.isdir(f"/sys/class/net/{name}/bridge")  # noqa: PTH112
-    return {"UCX_NET_DEVICES": name, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
-
-
-def interface_of(address: str) -> str:
-    """Return the name of the interface that bears an address, empty where none does."""
-    if address.startswith("127."):
-        return "lo"
-    if ":" in address:
-        return _interface_of_6(address.partition("%")[0])
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        wanted = socket.inet_aton(address)
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if told[20:24] == wanted:
-                    return name
-    return ""
-
-
-def _interface_of_6(address: str) -> str:
-    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:  # noqa: PTH123
-        wanted = socket.inet_pton(socket.AF_INET6, address).hex()
-        for line in file:
-            words = line.split()
-            if words[0] == wanted:
-                return words[5]
-    return ""
 
 
 def _available_memory() -> int:

@@ -21,6 +21,7 @@ LOOK_SECONDS = 5.5
 BUSY_SECONDS = 6.0
 """More for a host that has begun to answer: it is not dead but busy."""
 LOOK = "apples.launch.remote.look"
+THIS_HOST = "apples.supervision.this_host"
 
 
 def preflight(
@@ -34,7 +35,7 @@ def preflight(
         A host whose words must not reach ssh. Permanent.
     """
     reaches = {host.name: ssh.reach(host, listed) for host in hosts}
-    modules = (needs.probe, LOOK) if needs.probe else (LOOK,)
+    modules = (*([needs.probe] if needs.probe else []), THIS_HOST, LOOK)
     with contextlib.ExitStack() as stack:
         back = _listeners(numbers(reaches), stack)
         questions = {

@@ -18,9 +18,9 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from apples.launch.remote import look
 from apples.malleable.node import supervisor
 from apples.malleable.node.supervisor import NodeSupervisor, serve
+from apples.supervision.this_host import located, network
 
 
 class RemoteNodeSupervisor(NodeSupervisor):
@@ -53,14 +53,14 @@ class RemoteNodeSupervisor(NodeSupervisor):
 def localize(order: dict[str, Any]) -> None:
     """Make this host's own of an order that was written elsewhere."""
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
-    order["environment"] = {**look.network(server), **order["environment"]}
+    order["environment"] = {**network(server), **order["environment"]}
     order["argv"] = [local_word(word) for word in order["argv"]]
     launch = json.loads(order["files"]["launch"])
     directory = launch["directory"] = os.path.expanduser(launch["directory"] or "~")  # noqa: PTH111
     for entry in launch["hosts"]:
         files = set(entry.pop("programs"))
         entry["program"] = [
-            look.located(word, directory) if word in files else local_word(word)
+            located(word, directory) if word in files else local_word(word)
             for word in entry["program"]
         ]
     order["files"]["launch"] = json.dumps(launch)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from apples.launch import hydra
-from apples.launch.leftovers import leftovers
 from apples.malleable.control.command import HostWeight, ResizeDone, RolledBack
+from apples.supervision.job_processes import marked
 from apples.testing.rehearsal import rehearse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
@@ -110,7 +110,7 @@ class Killer(threading.Thread):
         until = time.monotonic() + 60
         while len(list(self.folder.glob("*.json"))) < 2 and time.monotonic() < until:
             time.sleep(0.01)
-        for pid in leftovers(self.job):
+        for pid in marked(self.job):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

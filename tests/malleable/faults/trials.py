@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from apples.launch.leftovers import MARK, leftovers
+from apples.supervision.job_processes import MARK, marked
 
 HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
@@ -89,7 +89,7 @@ def run(seed: int) -> Outcome:
         if agent.poll() is None:
             agent.kill()
         agent.wait()
-        for pid in leftovers(job):
+        for pid in marked(job):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
@@ -139,12 +139,12 @@ def _line(agent, seconds: float) -> str:
 
 def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
-    words = {"watchdog": "watchdog.py", "anchor": "scripted_anchor.py", "guard": "node/supervisor.py",
+    words = {"watchdog": "launch/supervisor.py", "anchor": "scripted_anchor.py", "guard": "node/supervisor.py",
              "proxy": "hydra_pmi_proxy", "rank": "counting.py", "mpiexec": "/mpiexec"}  # fmt: skip
     if kind == "agent":
         return agent
     found = []
-    for pid in leftovers(job):
+    for pid in marked(job):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
@@ -192,7 +192,7 @@ def _fault(code: int, heard: list[str], seconds: float) -> str:
 def _gone(job: str, outcome: Outcome, since: float, result: str) -> Outcome:
     """Demand that no process is left."""
     outcome.result = result
-    while (left := leftovers(job)) and time.monotonic() - since < END_SECONDS:
+    while (left := marked(job)) and time.monotonic() - since < END_SECONDS:
         time.sleep(0.02)
     outcome.seconds = outcome.seconds or time.monotonic() - since
     if left:

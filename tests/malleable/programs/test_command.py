@@ -10,9 +10,9 @@ import pytest
 from commands import command
 
 from apples.jobs import store
-from apples.launch.leftovers import leftovers
 from apples.malleable.migration import inspection
 from apples.storage import state
+from apples.supervision.job_processes import marked
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
 
@@ -63,7 +63,7 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     lines = output.read_text().splitlines()
     assert lines == [str(n + 1) for n in range(len(lines))]
     assert lines[-1] in command("apples", "logs", "job", name).out
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 @pytest.mark.criu
@@ -82,7 +82,7 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     assert "has a socket open: TCP" in refused.err
     assert command("apples", "jobs", name, "--json").document["hosts"] == ["ada"]
     assert command("apples", "cancel", name).code == 0
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 def test_in_the_foreground_the_exit_code_says_how_it_ended(hosts, tmp_path, capfd):
@@ -104,7 +104,7 @@ def looping(hosts):
     name = command("apples", *hosts, "--detach", "--json", "--", "sh", "-c", LOOP).document["id"]
     grown(store.job(name).commits / "output", 3)
     anchors = []
-    for pid in leftovers(name):
+    for pid in marked(name):
         with contextlib.suppress(OSError):  # the loop's own children come and go
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
             anchors += [pid] if b"migration.manager" in line else []
@@ -118,7 +118,7 @@ def test_an_anchor_that_is_killed_ends_the_job_with_no_process_left(looping):
     waited = command("apples", "wait", name, "--timeout", "20")
     assert waited.code in {4, 5, 7}, waited.err
     assert command("apples", "jobs", name, "--json").document["state"] == "failed"
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
@@ -130,7 +130,7 @@ def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
     grown(store.job(name).commits / "output", 3)
     assert command("apples", "jobs", name, "--json").document["state"] == "running"
     assert command("apples", "cancel", name).code == 0
-    assert leftovers(name) == []
+    assert marked(name) == []
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from commands import command
 
 from apples.jobs import store
-from apples.launch.leftovers import leftovers
 from apples.storage import state
+from apples.supervision.job_processes import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 
@@ -66,6 +66,6 @@ def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(tmp_path
         assert first.split()[0] != last.split()[0]
         assert "/ada'" in first
         assert "/bob'" in last
-        assert leftovers(name) == []
+        assert marked(name) == []
     finally:
         command("apples", "lab", "down", "moving")

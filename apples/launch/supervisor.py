@@ -1,0 +1,369 @@
+"""Supervises one run, here or on another host: whatever happens to the agent, no process of the run is left.
+
+One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S supervisor.py
+DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec; on every other host it
+travels with the ssh connection (`apples.launch.remote.shipping`), and its launcher is hydra's proxy. Standard
+library only.
+
+In both, standard input is held by the agent: its end, or the word ``end``, ends every process of the run
+here. As subreaper the supervisor inherits every orphan of the run. If the supervisor itself is killed, its
+launcher dies with it (parent-death signal), the proxies with the launcher, the ranks with their proxy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+from apples.supervision import job_processes
+from apples.supervision.this_host import located, network
+
+FOLDER = "/dev/shm/"  # noqa: S108 - libfabric names its segments by process
+SHARED_MEMORY = FOLDER + "mpich_shm_"  # the name MPICH gives its segments, removed here
+HELLO = b"apples.supervisor/1\n"
+"""What a supervisor at the end of a connection says first; a login may say other things before it."""
+BEAT_MILLISECONDS = 10_000
+"""A word now and then: a network that is cut is noticed by whoever has sent something."""
+CHUNK = 1 << 16
+FIFOS = {"output": "output", "errors": "error"}
+"""The pipes that ranks on another host write to, and how their frames are called."""
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """What both have in common: a launcher, the ranks that registered themselves, and clearing up."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.launcher = 0
+        self.status: int | None = None
+        self.cgroups: list[str] = []
+        self.linger = 0.0
+        self.ranks: dict[int, tuple[int, int]] = {}
+        self.shared, self.inboxes = set[str](), set[str]()
+        self.poll = select.poll()
+        self.listener = -1
+        self.registered = b""
+
+    def report(self, line: str) -> None:
+        """Tell the agent what became of the launcher, of a rank, or of all."""
+        raise NotImplementedError
+
+    def on_message(self) -> bool:
+        """Read what the agent says; False when it is gone or wants the run gone."""
+        data = os.read(0, CHUNK)
+        if b"ready" in data:
+            self._note_shared_memory()
+            self._unlink_shared_memory()  # every rank has it mapped: nobody needs the name any more
+        return bool(data) and b"end" not in data
+
+    def on_registration(self) -> None:
+        """Watch the ranks that registered themselves."""
+        self.registered += os.read(self.listener, CHUNK)
+        *lines, self.registered = self.registered.split(b"\n")
+        for line in lines:
+            rank, pid = map(int, line.split())
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                self.report(f"rank {rank}")
+                continue
+            self.ranks[pidfd] = (rank, pid)
+            self.poll.register(pidfd, select.POLLIN)
+
+    def on_rank_exit(self, pidfd: int) -> None:
+        """Report a rank that ended."""
+        self._note_shared_memory()
+        rank, _ = self.ranks.pop(pidfd)
+        self.poll.unregister(pidfd)
+        os.close(pidfd)
+        self.report(f"rank {rank}")
+
+    def on_launcher_exit(self) -> None:
+        """Take the launcher's exit code and report it."""
+        _, status = os.waitpid(self.launcher, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self.status = code if code >= 0 else 128 - code
+        self.report(f"exit {code}")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, name)  # noqa: PTH118 - pathlib is slow to load
+
+    def _open_registration(self) -> None:
+        """Make the pipe in which `bind` says which process is which rank."""
+        os.mkfifo(self._path("ranks"), 0o600)
+        self.listener = os.open(self._path("ranks"), os.O_RDWR | os.O_NONBLOCK)
+
+    def _note_shared_memory(self) -> None:
+        for _, pid in self.ranks.values():
+            maps = job_processes.read(f"/proc/{pid}/maps").decode(errors="replace")
+            for line in maps.splitlines():
+                _, _, name = line.partition(SHARED_MEMORY)
+                if name and "/" not in name and not name.endswith(" (deleted)"):
+                    self.shared.add(SHARED_MEMORY + name)
+                _, _, name = line.partition(FOLDER)
+                if ":" in name and name.partition(":")[0].isdigit():
+                    self.inboxes.add(FOLDER + name)  # of ranks that later ones may still look up
+
+    def _unlink_shared_memory(self) -> None:
+        for name in self.shared:
+            with contextlib.suppress(OSError):
+                os.unlink(name)  # noqa: PTH108 - pathlib is slow to load
+        self.shared.clear()
+
+    def _await_farewells(self) -> None:
+        """Give connections to other hosts a moment to end by themselves, with their last words."""
+        deadline = time.monotonic() + self.linger
+        while (
+            time.monotonic() < deadline
+            and job_processes.reap()
+            and any(job_processes.descendants(os.getpid()))
+        ):
+            time.sleep(0.01)
+
+    def clear(self) -> None:
+        """Kill every descendant until none is left; remove what the run had on this machine."""
+        self._note_shared_memory()
+        self._await_farewells()
+        job_processes.kill_descendants(os.getpid())
+        self.shared |= self.inboxes
+        self._unlink_shared_memory()
+        job_processes.remove_run(self.directory, self.cgroups)
+        self.report("clear")
+
+
+class LocalSupervisor(Supervisor):
+    """The supervisor on the agent's machine: its launcher is mpiexec.
+
+    The agent's first line is JSON and says what to start; later lines are words (``go``, ``ready``, ``end``).
+    """
+
+    def __init__(self, directory: str, report: int, agent: int) -> None:
+        super().__init__(directory)
+        self.report_pipe, self.agent = report, agent
+        self.input = b""
+
+    def report(self, line: str) -> None:
+        """Write to the pipe that the agent reads."""
+        with contextlib.suppress(OSError):
+            os.write(self.report_pipe, f"{line}\n".encode())
+
+    def run(self) -> int:
+        """Supervise until the launcher ended or the agent is gone; return the launcher's code."""
+        try:
+            self._open_registration()
+            for name in FIFOS:  # open until the run ends, not between two ranks
+                os.open(self._path(name), os.O_WRONLY | os.O_NONBLOCK)
+            asked, asking = os.pipe()
+            for number in ENDING:
+                signal.signal(number, lambda *_: os.write(asking, b"x"))
+            config = json.loads(self._line() or b"{}")
+            self.cgroups, self.linger = config.get("cgroups", []), config.get("linger", 0.0)
+            if self._line() == b"go":
+                self._start(config["argv"])
+                self._supervise(asked, config["grace"])
+        finally:
+            self.clear()
+        return self.status or 0
+
+    def _line(self) -> bytes:
+        """Return the next line of the agent; empty when it is gone."""
+        while b"\n" not in self.input:
+            data = os.read(0, CHUNK)
+            if not data:
+                return b""
+            self.input += data
+        line, _, self.input = self.input.partition(b"\n")
+        return line
+
+    def _start(self, argv: list[str]) -> None:
+        supervisor = os.getpid()
+        self.launcher = os.fork()
+        if self.launcher == 0:
+            job_processes.exec_launcher(argv, supervisor)
+        os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)
+        os.close(null)
+
+    def _supervise(self, asked: int, grace: float) -> None:
+        """Wait for the end of the launcher or of the agent."""
+        launcher, agent = os.pidfd_open(self.launcher), os.pidfd_open(os.getppid())
+        if os.getppid() != self.agent:
+            self._end_launcher(launcher, grace)
+            return
+        ends = (asked, agent)
+        for pipe in (0, self.listener, launcher, *ends):
+            self.poll.register(pipe, select.POLLIN)
+        while True:
+            for pipe, _ in self.poll.poll(1000) or self._continue_launcher():
+                if pipe == launcher:
+                    self.on_launcher_exit()
+                    return
+                if pipe in ends or (pipe == 0 and not self.on_message()):
+                    self._end_launcher(launcher, grace)
+                    return
+                if pipe == self.listener:
+                    self.on_registration()
+                elif pipe in self.ranks:
+                    self.on_rank_exit(pipe)
+
+    def _continue_launcher(self) -> tuple[()]:
+        """Let a launcher that was stopped go on: when all others have ended nobody else would notice."""
+        if job_processes.state_of(self.launcher) == "T":
+            os.kill(self.launcher, signal.SIGCONT)
+        return ()
+
+    def _end_launcher(self, launcher: int, grace: float) -> None:
+        """Ask the launcher to end, for as long as the grace lasts."""
+        self._note_shared_memory()
+        os.kill(self.launcher, signal.SIGTERM)
+        if select.select([launcher], [], [], grace)[0]:
+            self.on_launcher_exit()
+
+
+class RemoteSupervisor(Supervisor):
+    """The supervisor at the end of an ssh connection: its launcher is hydra's proxy.
+
+    Its standard output is frames, ``KIND LENGTH`` and so many bytes: what ranks wrote (``output``, ``error``)
+    and what became of them (``report``).
+    """
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__(told["directory"])
+        self.told = told
+        self.pipes: dict[int, str] = {}
+
+    def report(self, line: str) -> None:
+        """Send a frame; where the connection is gone nobody is told."""
+        with contextlib.suppress(OSError):
+            self._send("report", line.encode())
+
+    def run(self) -> int:
+        """Start the proxy and supervise it to its end or the agent's."""
+        os.umask(0o077)
+        os.write(1, HELLO)
+        os.mkdir(self.directory, 0o700)  # noqa: PTH102 - pathlib is slow to load
+        try:
+            self._furnish()
+            self._start_proxy()
+            self._supervise()
+        finally:
+            self.clear()
+        return self.status or 0
+
+    def _furnish(self) -> None:
+        """Write the files of the run and make its pipes."""
+        self._point_at_the_network()
+        for name, text in self.told["files"].items():
+            with open(self._path(name), "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
+                stream.write(text)
+        os.symlink(sys.executable, self._path("python"))  # noqa: PTH211 - likewise
+        self._open_registration()
+        for name, kind in FIFOS.items():
+            os.mkfifo(self._path(name), 0o600)
+            self.pipes[os.open(self._path(name), os.O_RDWR | os.O_NONBLOCK)] = kind
+
+    def _point_at_the_network(self) -> None:
+        """Keep MPI on the interface that the agent reaches this host by, and find the program."""
+        server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
+        directory = os.path.expanduser(self.told["home"] or "~")  # noqa: PTH111
+        launch = self.told["launch"]
+        launch["directory"] = directory
+        for entry in launch["hosts"]:
+            entry["environment"] = {**network(server), **entry["environment"]}
+            files = set(entry.pop("programs"))
+            entry["program"] = [
+                located(word, directory) if word in files else word for word in entry["program"]
+            ]
+        self.told["files"]["launch.json"] = json.dumps(launch)
+
+    def _start_proxy(self) -> None:
+        os.environ[job_processes.MARK] = self.told["job"]
+        proxy = os.path.join(os.path.dirname(sys.executable), "hydra_pmi_proxy")  # noqa: PTH118, PTH120
+        supervisor = os.getpid()
+        self.launcher = os.fork()
+        if self.launcher == 0:
+            os.dup2(2, 1)  # standard output is frames
+            job_processes.exec_launcher([proxy, *self.told["proxy"]], supervisor)
+
+    def _supervise(self) -> None:
+        """Pass on what is said until the proxy ends or the agent is gone."""
+        proxy = os.pidfd_open(self.launcher)
+        for pipe in (0, self.listener, proxy, *self.pipes):
+            self.poll.register(pipe, select.POLLIN)
+        while True:
+            ready = [pipe for pipe, _ in self.poll.poll(BEAT_MILLISECONDS)]
+            if not ready:
+                self._send("beat", b"")
+            if not all(self._handle(pipe) for pipe in ready if pipe != proxy):
+                return
+            if proxy in ready:
+                self.on_launcher_exit()
+                for pipe in self.pipes:
+                    while self._pass_on(pipe):
+                        pass
+                return
+
+    def _handle(self, pipe: int) -> bool:
+        """Do what a pipe that is ready asks for; False when the agent is gone or wants the run gone."""
+        if pipe == 0:
+            return self.on_message()
+        if pipe in self.pipes:
+            self._pass_on(pipe)
+        elif pipe == self.listener:
+            self.on_registration()
+        elif pipe in self.ranks:
+            self.on_rank_exit(pipe)
+        return True
+
+    def _pass_on(self, pipe: int) -> bool:
+        """Pass on what a pipe holds; False when it holds nothing."""
+        try:
+            data = os.read(pipe, CHUNK)
+        except BlockingIOError:
+            return False
+        self._send(self.pipes[pipe], data)
+        return True
+
+    def _send(self, kind: str, data: bytes) -> None:
+        """Write a frame; a connection that is gone ends this process' watch by the error."""
+        left = memoryview(f"{kind} {len(data)}\n".encode() + data)
+        while left:
+            left = left[os.write(1, left) :]
+
+
+def serve(told: dict[str, Any]) -> int:
+    """Supervise the part of a run on this host, at the end of a connection; nothing of it is left afterwards."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number in ENDING:
+        signal.signal(number, _end)
+    job_processes.become_subreaper()
+    try:
+        return RemoteSupervisor(told).run()
+    except OSError as error:
+        sys.stderr.write(f"apples: {error.filename or 'the connection'}: {error.strerror}\n")
+        return 1
+
+
+def _end(number: int, frame: object) -> None:
+    del frame
+    raise OSError(0, f"ended by signal {number}")
+
+
+def main() -> int:
+    """Supervise the run in the directory of the first argument."""
+    job_processes.become_subreaper()
+    job_processes.signal_at_parents_end(signal.SIGCONT)  # one that was stopped must hear of it too
+    return LocalSupervisor(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

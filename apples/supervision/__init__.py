@@ -1,0 +1,7 @@
+"""What every supervising program is made of: standard library only, for it also runs where nothing is installed.
+
+A supervisor is the parent of what it starts, the subreaper of all below it, and dies with whoever holds its
+input. `job_processes` finds and kills the processes of a job; `this_host` says what a program must know of the
+host it runs on. The programs themselves: `apples.launch.supervisor` (a run), `apples.malleable.node` (a host of
+a malleable job).
+"""

@@ -1,0 +1,197 @@
+"""The processes of a job on this machine: found by ancestry or by the mark in their environment, and killed.
+
+Standard library only, and little of it: every run starts a supervisor that loads this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+MARK = "APPLES_JOB"
+"""The variable that every process of a job bears, with the job's name."""
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+CANNOT_START = 127
+REMOVAL_SECONDS = 2.0
+"""How long a cgroup is waited for after its last process is gone."""
+
+
+# ------------------------------------------------------------------ being a parent
+def become_subreaper() -> None:
+    """Inherit every orphan below this process, as init would."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def signal_at_parents_end(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def exec_launcher(
+    argv: list[str], supervisor: int, environment: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Turn this child into a launcher that dies with its supervisor, in a process group that hydra may kill.
+
+    Parameters
+    ----------
+    supervisor
+        The process that forked this one; where it is gone already nothing is started.
+    environment
+        The launcher's; this process's own when None.
+    """
+    try:
+        os.setpgid(0, 0)
+        signal_at_parents_end(signal.SIGKILL)
+        for number in DEFAULTED:
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if os.getppid() == supervisor:
+            os.execve(argv[0], argv, environment or os.environ)  # noqa: S606 - an argument list, no shell
+    except OSError as error:
+        sys.stderr.write(f"apples: cannot start {argv[0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(CANNOT_START)
+
+
+# ------------------------------------------------------------------ found by ancestry
+def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
+    """Yield every descendant with its parent, parents first."""
+    children: dict[int, list[int]] = {}
+    for pid in all_processes():
+        children.setdefault(parent_of(pid), []).append(pid)
+    waiting = [ancestor]
+    while waiting:
+        parent = waiting.pop()
+        for pid in children.get(parent, ()):
+            yield pid, parent
+            waiting.append(pid)
+
+
+def kill_descendants(ancestor: int) -> None:
+    """Kill all descendants of this process and reap them, until none is left."""
+    while True:
+        found = list(descendants(ancestor))
+        for pid, parent in found:
+            kill_child(pid, parent)
+        reap()
+        if not found:
+            return
+        time.sleep(0.005)
+
+
+def kill_child(pid: int, parent: int) -> None:
+    """Kill the process `pid` if it still is the child of `parent` (numbers are used again)."""
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if parent_of(pid) == parent:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
+def reap() -> bool:
+    """Take note of every child that ended; whether there may be more."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
+
+
+def all_processes() -> list[int]:
+    """Return the numbers of all processes there are."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib is slow to load
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state; X when it is gone."""
+    fields = _stat(pid)
+    return fields[0].decode() if fields else "X"
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields after the name: state, parent and more; none where the process is gone."""
+    return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def read(path: str) -> bytes:
+    """Return a file of /proc; empty when its process is gone or another user's."""
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123 - pathlib is slow to load
+            return stream.read()
+    except OSError:
+        return b""
+
+
+# ------------------------------------------------------------------ found by the job's mark
+def marked(job: str) -> list[int]:
+    """Return the processes that were started with this job's mark, zombies not counted."""
+    return [pid for pid in all_processes() if _bears(pid, job)]
+
+
+def kill_marked(job: str, seconds: float) -> bool:
+    """Kill what is left of a job; whether nothing was left within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while left := marked(job):
+        for pid in left:
+            _kill_marked(pid, job)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def sweep(told: dict[str, Any]) -> int:
+    """Kill what is left of a job on this host and remove its folder; 0 when nothing is left."""
+    cleared = kill_marked(told["job"], told["seconds"])
+    remove_run(told["folder"], [])
+    return 0 if cleared else 1
+
+
+def remove_run(directory: str, cgroups: list[str]) -> None:
+    """Remove a run's cgroups and its directory of plain files; what is gone already is fine."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    for cgroup in cgroups:
+        while True:
+            try:
+                os.rmdir(cgroup)  # noqa: PTH106 - pathlib is slow to load
+            except FileNotFoundError:
+                break
+            except OSError:  # its last process is still being taken away
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.005)
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(directory):
+            os.unlink(entry.path)  # noqa: PTH108
+        os.rmdir(directory)  # noqa: PTH106
+
+
+def _bears(pid: int, job: str) -> bool:
+    return f"{MARK}={job}".encode() in read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def _kill_marked(pid: int, job: str) -> None:
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if _bears(pid, job):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
