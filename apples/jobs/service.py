@@ -32,7 +32,7 @@ from apples.errors import (
 from apples.jobs import store
 from apples.jobs.records import JobStatus, ResizeResult, RunRecord, conversation
 from apples.jobs.spec import JobSpec, ProgramSpec
-from apples.launch import leftovers
+from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
 
@@ -234,8 +234,8 @@ def cancel(job: str) -> JobStatus:
     ended = found.record()["state"] in store.OVER and not found.supervised()
     if not ended:
         _end(found)
-    if not leftovers.clear(found.id, END_SECONDS):
-        raise LaunchError(f"processes that cannot be killed: {leftovers.leftovers(found.id)}")
+    if not job_processes.kill_marked(found.id, END_SECONDS):
+        raise LaunchError(f"processes that cannot be killed: {job_processes.marked(found.id)}")
     record = found.record()
     if not ended and record["state"] != "cancelled" and record.get("reason") == store.LOST:
         record.update(state="cancelled", reason="")
