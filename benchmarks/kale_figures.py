@@ -15,11 +15,11 @@ from functools import partial
 import numpy as np
 
 from apples.scheduling.policies import Equipartition, FirstFit
+from apples.simulation.config import COSTS, SimulationConfig
 from apples.simulation.generators import kale_workload
 from apples.simulation.run import simulate
-from apples.simulation.setting import COSTS, Setting
 from apples.simulation.speedup import amdahl
-from apples.simulation.sweep import Interval, interval
+from apples.simulation.sweep import MeanInterval, interval
 
 SEEDS = 20
 per_cent = "{:+.0%}".format
@@ -29,14 +29,14 @@ LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 def run(jobs: int, load: float, seed: int, adaptive: bool, serial: float) -> tuple[float, float]:
     """Return mean response and mean utilisation of one experiment."""
     speedup = partial(amdahl, serial=serial)
-    setting = Setting(64, speedup=speedup, cost=COSTS["kale"])
+    config = SimulationConfig(64, speedup=speedup, cost=COSTS["kale"])
     workload = kale_workload(jobs, load, seed, adaptive=adaptive, speedup=speedup)
-    schedule = simulate(workload, Equipartition() if adaptive else FirstFit(), setting)
-    span = schedule.end.max() - workload.submit[0]
-    return float((schedule.end - workload.submit).mean()), schedule.node_seconds / (64 * span)
+    result = simulate(workload, Equipartition() if adaptive else FirstFit(), config)
+    span = result.end.max() - workload.submit[0]
+    return float((result.end - workload.submit).mean()), result.node_seconds / (64 * span)
 
 
-def said(one: Interval, form: Callable[[float], str]) -> str:
+def said(one: MeanInterval, form: Callable[[float], str]) -> str:
     """Return a mean and half its interval."""
     return f"{form(one.mean)} +- {form(one.half or 0.0)}"
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from apples.scheduling.policies import Easy, SlowdownDriven
+from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.generators import CirneLike, cirne_like_workload, lublin_workload
 from apples.simulation.metrics import makespan, outcome
 from apples.simulation.run import simulate
-from apples.simulation.setting import Schedule, Setting
 from apples.simulation.sweep import interval
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
@@ -38,12 +38,12 @@ PAPER = {
     "at MAXSD 10, makespan constant; 10.3 % malleable starts, 8.6 % mates",
     "Lublin-Feitelson": "not in the paper",
 }
-Cases = list[tuple[Workload, Setting]]
+Cases = list[tuple[Workload, SimulationConfig]]
 
 
 def cases(folder: Path) -> dict[str, Cases]:
     """Return the workloads: several slices or seeds of each."""
-    cirne = Setting(1024, 48)
+    cirne = SimulationConfig(1024, 48)
     found: dict[str, Cases] = {
         name: [
             (cirne_like_workload(2000, 1024, 48, 128, seed, coefficients=CirneLike(load=1.3),
@@ -53,31 +53,32 @@ def cases(folder: Path) -> dict[str, Cases]:
         for name, exact in (("Cirne-like", False), ("Cirne-like, exact requests", True))
     }  # fmt: skip
     found["Lublin-Feitelson"] = [
-        (lublin_workload(4000, 256, seed), Setting(64, 4)) for seed in range(6)
+        (lublin_workload(4000, 256, seed), SimulationConfig(64, 4)) for seed in range(6)
     ]
     if folder.is_dir():
         ricc, _ = clean(read_swf(folder / "RICC-2010-2.swf.gz"), 576)
         september = [slice_jobs(ricc, MONTH + k * 5 * DAY).take(slice(0, 5000)) for k in range(6)]
-        found["RICC, September 2010"] = [(part, Setting(1024, 8)) for part in september]
+        found["RICC, September 2010"] = [(part, SimulationConfig(1024, 8)) for part in september]
         curie, _ = clean(read_swf(folder / "CEA-Curie-2011-sample.swf.gz"), 80640)
         bounds = np.linspace(0, len(curie), 7).astype(int)
         found["CEA-Curie excerpt"] = [
-            (curie.take(slice(int(a), int(b))), Setting(5040, 16)) for a, b in pairwise(bounds)
+            (curie.take(slice(int(a), int(b))), SimulationConfig(5040, 16))
+            for a, b in pairwise(bounds)
         ]
     else:
         print(f"the archive's logs are not at {folder}: RICC and CEA-Curie are left out")
     return {
-        name: [(mark_malleable(workload, 1.0, 0), setting) for workload, setting in several]
+        name: [(mark_malleable(workload, 1.0, 0), config) for workload, config in several]
         for name, several in found.items()
     }
 
 
 def figures(
-    workload: Workload, schedule: Schedule
+    workload: Workload, result: SimulationResult
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return makespan, mean response and mean slowdown."""
-    jobs = outcome(workload, schedule)
-    return np.array([makespan(workload, schedule), jobs.response.mean(), jobs.slowdown.mean()])
+    jobs = outcome(workload, result)
+    return np.array([makespan(workload, result), jobs.response.mean(), jobs.slowdown.mean()])
 
 
 def change(values: list[float]) -> str:
@@ -99,11 +100,11 @@ def max_slowdown(name: str, several: Cases) -> None:
                 continue
             policy = SlowdownDriven(max_slowdown=cut, guard=guard)  # type: ignore[arg-type]
             ratios, guests, mates = [], 0.0, 0.0
-            for (workload, setting), base in zip(several, static, strict=True):
-                schedule = simulate(workload, policy, setting)
-                ratios.append(figures(workload, schedule) / base - 1)
-                guests += schedule.guest.mean() / len(several)
-                mates += schedule.mate.mean() / len(several)
+            for (workload, config), base in zip(several, static, strict=True):
+                result = simulate(workload, policy, config)
+                ratios.append(figures(workload, result) / base - 1)
+                guests += result.guest.mean() / len(several)
+                mates += result.mate.mean() / len(several)
             makespans, responses, slowdowns = (change([r[k] for r in ratios]) for k in range(3))
             extra = "" if guard else " without the guard, as released"
             print(
@@ -116,10 +117,10 @@ def runtime_models(name: str, several: Cases) -> None:
     """Figure 8: the worst-case model against the ideal one under DynAVGSD."""
     policy = SlowdownDriven(max_slowdown="dynamic")
     ratios = []
-    for workload, setting in several:
+    for workload, config in several:
         both = [
-            figures(workload, simulate(workload, policy, Setting(
-                setting.nodes, setting.cores_per_node, runtime_model=model)))
+            figures(workload, simulate(workload, policy, SimulationConfig(
+                config.nodes, config.cores_per_node, runtime_model=model)))
             for model in ("ideal", "worst")
         ]  # fmt: skip
         ratios.append(both[1] / both[0] - 1)
@@ -129,10 +130,10 @@ def runtime_models(name: str, several: Cases) -> None:
     ))  # fmt: skip
 
 
-def big_workload(workload: Workload, setting: Setting) -> None:
+def big_workload(workload: Workload, config: SimulationConfig) -> None:
     """Figures 4-7 on the whole Curie excerpt: ratios by class, slowdown by day."""
     runs = [
-        Run(name, workload, simulate(workload, policy, setting), setting)
+        Run(name, workload, simulate(workload, policy, config), config)
         for name, policy in (("static", Easy()), ("MAXSD 10", SlowdownDriven()))
     ]
     for number, one in zip((4, 5, 6), heat_maps(runs[0], runs[1]), strict=True):
@@ -165,7 +166,7 @@ def main() -> None:
           "+16 % (1), +3.5 % (3), +1 % (4)")  # fmt: skip
     if "CEA-Curie excerpt" in found:
         curie, _ = clean(read_swf(folder / "CEA-Curie-2011-sample.swf.gz"), 80640)
-        big_workload(mark_malleable(curie, 1.0, 0), Setting(5040, 16))
+        big_workload(mark_malleable(curie, 1.0, 0), SimulationConfig(5040, 16))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from apples.scheduling.policies import Easy, Equipartition, FirstFit, SlowdownDriven
-from apples.simulation.compiled import ENGINE
+from apples.simulation.config import SimulationConfig
 from apples.simulation.generators import kale_workload, lublin_workload
+from apples.simulation.kernels.compiled import ENGINE
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.simulation.speedup import amdahl
 from apples.simulation.swf import Log, read_swf, write_swf
 from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
@@ -86,11 +86,11 @@ def row(name: str, jobs: int, wall: float, cpu: float, bar: str = "") -> None:
 
 def peers(name: str, workload: Workload, processors: int) -> None:
     """Compare the fast core with the general engine and with the plain reference."""
-    setting = Setting(processors)
-    simulate(workload, Easy(), setting)
-    fast, wall, cpu = timed(partial(simulate, workload, Easy(), setting))
+    config = SimulationConfig(processors)
+    simulate(workload, Easy(), config)
+    fast, wall, cpu = timed(partial(simulate, workload, Easy(), config))
     row(f"EASY, {name}, fast core ({ENGINE})", len(workload), wall, cpu)
-    slow, _, events = timed(partial(simulate, workload, Easy(), setting, engine="events"))
+    slow, _, events = timed(partial(simulate, workload, Easy(), config, engine="events"))
     reference, _, plain = timed(partial(plain_easy, workload, processors))
     same = fast.start.tolist() == slow.start.tolist() == reference
     print(
@@ -139,9 +139,9 @@ def whole_process(path: Path, processors: int, tiny: Path) -> None:
 def kale_sweep() -> None:
     """Ten loads, ten seeds, two policies, 10,000 jobs each."""
     speedup = partial(amdahl, serial=0.02)
-    setting = Setting(64, speedup=speedup)
+    config = SimulationConfig(64, speedup=speedup)
     warm = kale_workload(10, 0.5, 0, adaptive=True)
-    simulate(warm, Equipartition(), setting)
+    simulate(warm, Equipartition(), config)
 
     def sweep() -> None:
         for load in np.linspace(0.1, 1.0, 10):
@@ -149,7 +149,7 @@ def kale_sweep() -> None:
                 for policy in (Equipartition(), FirstFit()):
                     adaptive = isinstance(policy, Equipartition)
                     jobs = kale_workload(10_000, load, seed, adaptive=adaptive, speedup=speedup)
-                    simulate(jobs, policy, setting)
+                    simulate(jobs, policy, config)
 
     _, wall, cpu = timed(sweep)
     row("Kale: 10 loads x 10 seeds x 2 policies", 2_000_000, wall, cpu, "bar 5 s")
@@ -164,12 +164,12 @@ def slowdown_driven(folder: Path) -> None:
         ("Curie excerpt", curie, 5040, 16, "bar 20,000/s"),
         ("RICC, 10,000 of September", ricc, 1024, 8, "bar 5,000/s"),
     ):
-        setting = Setting(nodes, cores)
+        config = SimulationConfig(nodes, cores)
         for cut in (10.0, float("inf"), "dynamic"):
             policy = SlowdownDriven(max_slowdown=cut)
             jobs = mark_malleable(workload, 1.0, 0)
-            simulate(jobs.take(slice(0, 50)), policy, setting)
-            _, wall, cpu = timed(partial(simulate, jobs, policy, setting))
+            simulate(jobs.take(slice(0, 50)), policy, config)
+            _, wall, cpu = timed(partial(simulate, jobs, policy, config))
             row(f"SD, MAX_SLOWDOWN {cut}, {name}", len(jobs), wall, cpu, bar)
 
 
@@ -177,9 +177,9 @@ def main() -> None:
     """Measure everything."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/swf")
     generated = lublin_workload(10_000, 256, 1)
-    simulate(generated.take(slice(0, 50)), Easy(), Setting(256))
+    simulate(generated.take(slice(0, 50)), Easy(), SimulationConfig(256))
     peers("Lublin-Feitelson", generated, 256)
-    events = simulate(generated, Easy(), Setting(256), engine="events")
+    events = simulate(generated, Easy(), SimulationConfig(256), engine="events")
     print(
         f"a Python policy (EASY): {2 * len(generated) / events.seconds:,.0f} events/s, bar 10,000"
     )

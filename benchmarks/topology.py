@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.simulation.fragmentation import mean_distance, passing_jobs
-from apples.simulation.mix_a import replay
-from apples.simulation.placing import first_fit, random_fit
+from apples.simulation.placement import first_fit, random_fit
+from apples.testing.placement_replays import mean_distance, passing_jobs, replay
 from apples.topology import CpuSet, Requirement, fit, load_topology, synthetic
 from apples.topology.broker import CpusetBroker, HostCpus, Request
 from apples.topology.language import parse

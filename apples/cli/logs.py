@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from apples.jobs import store
-from apples.simulation.archive import ARCHIVE, LOGS, fetch_log, log_folder
+from apples.simulation.sources import ARCHIVE, LOGS, fetch_log, log_folder
 
 
 class Logs(TyperGroup):

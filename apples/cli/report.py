@@ -87,13 +87,13 @@ def _runs(
         )  # fmt: skip
         if not runs:
             say_what_was_done(source, made)
-        setting, read = made.setting, made.source
-        runs.append(Run(name, made.workload, made.run(record=True), setting))
+        config, read = made.config, made.source
+        runs.append(Run(name, made.workload, made.run(record=True), config))
         method.update(
             {"log sha256": read.sha256 or "none: a model", "records": read.records,
              "cleaning": str(read.cleaning) or "nothing",
-             "machine": f"{setting.nodes} nodes x {setting.cores_per_node} cores",
-             "tie rule": setting.ties, "run-time model": setting.runtime_model,
+             "machine": f"{config.nodes} nodes x {config.cores_per_node} cores",
+             "tie rule": config.ties, "run-time model": config.runtime_model,
              "malleable": malleable}
         )  # fmt: skip
         method[f"policy {name}"] = repr(made.policy)

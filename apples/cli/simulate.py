@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from apples.simulation.metrics import summary, write_csv
-from apples.simulation.prepare import Prepared, prepare
+from apples.simulation.prepare import PreparedSimulation, prepare
 from apples.simulation.run import first_compilation
 
 SCHEMA = "apples.simulation/1"
@@ -52,7 +52,7 @@ def simulate(
     read_seconds = perf_counter() - began
     say_what_was_done(log, made)
     source, workload = made.source, made.workload
-    schedule = made.run()
+    result = made.run()
     figures = {
         "schema": SCHEMA,
         "log": {"name": log, "sha256": source.sha256},
@@ -62,20 +62,20 @@ def simulate(
         "requests_raised": source.cleaning.raised,
         "policy": policy,
         "malleable": made.malleable,
-        **summary(workload, schedule, made.setting),
-        "engine": schedule.engine,
-        "simulation_seconds": schedule.seconds,
+        **summary(workload, result, made.config),
+        "engine": result.engine,
+        "simulation_seconds": result.seconds,
         "read_seconds": read_seconds,
     }
     if csv is not None:
-        write_csv(csv, workload, schedule)
+        write_csv(csv, workload, result)
     if as_json:
         typer.echo(json.dumps(figures, allow_nan=False))
     else:
         typer.echo(_text(figures, log))
 
 
-def say_what_was_done(log: str, made: Prepared) -> None:
+def say_what_was_done(log: str, made: PreparedSimulation) -> None:
     """Say on stderr what the log's numbers do not: size from the header, cleaning, compilation."""
     source = made.source
     if source.from_header:
@@ -86,7 +86,7 @@ def say_what_was_done(log: str, made: Prepared) -> None:
             f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
             f"{source.cleaning}", err=True,
         )  # fmt: skip
-    core = first_compilation(made.policy, made.setting, made.options.engine)
+    core = first_compilation(made.policy, made.config, made.options.engine)
     if core:
         typer.echo(f"apples: compiling the {core} core, once per machine", err=True)
 

@@ -76,7 +76,7 @@ class Start:
     nodes: int
     mates: tuple[int, ...] = ()
     share: float = 1.0
-    places: frozenset[int] = field(default=frozenset(), repr=False)
+    node_ids: frozenset[int] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,11 @@ full. Written on indexed sequences so that the simulator compiles these very fun
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Collection, Iterable, MutableSequence, Sequence
+from itertools import combinations
 from typing import Any
+
+from apples.errors import UsageError
 
 Numbers = MutableSequence[Any]
 NO_PENALTY = 1e300
@@ -140,3 +143,65 @@ def find_mates(
             nodes, penalties, count, wanted, most, [0.0] * cells, [0] * (cells * count), chosen
         )
     return tuple(sorted(chosen[:found]))
+
+
+def parse_node_ids(text: str) -> frozenset[int]:
+    """Return the node numbers of a list such as `0-3,8`.
+
+    Raises
+    ------
+    UsageError
+        Anything else. Permanent.
+
+    Examples
+    --------
+    >>> sorted(parse_nodes("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    nodes: set[int] = set()
+    for word in filter(None, text.split(",")):
+        first, dash, last = word.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"nodes {text!r}: not of the form 0-3,8")
+        nodes.update(range(int(first), int(last or first) + 1))
+    return frozenset(nodes)
+
+
+def is_contiguous(nodes: Collection[int]) -> bool:
+    """Return whether the numbers follow one another without a gap."""
+    return not nodes or max(nodes) - min(nodes) + 1 == len(nodes)
+
+
+def pick_free(free: Iterable[int], count: int, contiguous: bool) -> frozenset[int] | None:
+    """Return the lowest free nodes, side by side if that is asked, None if there are not so many.
+
+    Examples
+    --------
+    >>> sorted(pick_free([0, 2, 3, 7], 2, contiguous=True))
+    [2, 3]
+    """
+    ordered = sorted(free)
+    for k in range(len(ordered) - count + 1):
+        chosen = ordered[k : k + count]
+        if not contiguous or is_contiguous(chosen):
+            return frozenset(chosen)
+    return None
+
+
+def contiguous_mates(
+    node_ids: Sequence[frozenset[int]], penalties: Sequence[float], wanted: int, most: int
+) -> tuple[int, ...]:
+    """Return the positions of the mates of least summed penalty that lie side by side.
+
+    Tries every group of at most `most`: meant for few mates.
+    """
+    best: tuple[int, ...] = ()
+    least = float("inf")
+    for size in range(1, most + 1):
+        for group in combinations(range(len(node_ids)), size):
+            if sum(len(node_ids[k]) for k in group) != wanted:
+                continue
+            total = sum(penalties[k] for k in group)
+            if total < least and is_contiguous(frozenset().union(*(node_ids[k] for k in group))):
+                best, least = group, total
+    return best

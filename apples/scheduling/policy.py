@@ -47,7 +47,7 @@ class RunningJob:
     shared: int = 0
     share: float = 1.0
     wanted: int | None = None
-    places: frozenset[int] = frozenset()
+    node_ids: frozenset[int] = frozenset()
 
     @property
     def can_be_mate(self) -> bool:
@@ -87,7 +87,7 @@ class ClusterState:
     running: Mapping[int, RunningJob] = field(default_factory=dict)
     reservations: Mapping[int, float] = field(default_factory=dict)
     early_release: bool = False
-    free_places: Sequence[int] = ()
+    free_node_ids: Sequence[int] = ()
 
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
@@ -107,7 +107,7 @@ class SchedulingPolicy(ABC):
     uses_malleable: ClassVar[bool] = False
 
     @property
-    def needs_places(self) -> bool:
+    def needs_node_ids(self) -> bool:
         """Whether it must know which nodes jobs have, not only how many."""
         return False
 

@@ -1,7 +1,12 @@
-"""The general engine: an event loop that asks any policy and carries out what it decides.
+"""The event engine: any scheduling policy over a workload, on a virtual clock.
 
-A job's work is kept in seconds on what it asked for. Whenever its processors change, the work is
-brought up to date and its end is put into the heap anew; an end that was overtaken is skipped.
+The engine is the simulator's back end of `apples.scheduling.driver`: a heap of events moves the virtual
+clock, the driver runs policy and ledger, and what the ledger accepts changes the jobs' rates here.
+
+A job's work is kept in seconds on the processors that it asked for. Whenever its rate changes, the work
+left is brought up to date and a new end is put into the heap; the end that was overtaken stays there and
+is skipped when its turn comes (lazy deletion). The built-in policies have compiled kernels beside this
+loop (`kernels`), which give the same result bit for bit.
 """
 
 from __future__ import annotations
@@ -14,40 +19,45 @@ from time import perf_counter
 import numpy as np
 
 from apples.errors import UsageError
-from apples.scheduling.cluster import Cluster
-from apples.scheduling.jobs import Decision, JobKind, Reserve, Resize
-from apples.scheduling.policy import SchedulingPolicy
-from apples.simulation.asking import asked, check_all_done
-from apples.simulation.rates import cores_of, rate_of
-from apples.simulation.setting import Failure, Schedule, Setting
+from apples.scheduling.driver import Driver, SchedulerBackend, policy_at
+from apples.scheduling.jobs import JobKind
+from apples.scheduling.ledger import ClusterLedger, Refused
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
+from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
+#: Kinds of events, in the order in which those of one instant happen; submissions come before all.
 END, FAIL, REPAIR, CANCEL, ASK, WAKE = range(6)
 
 
-class Engine:
+class DecisionError(UsageError):
+    """A policy decided what the machine or the job cannot do; permanent, the policy is wrong."""
+
+
+class EventEngine(SchedulerBackend):
     """One simulation by events.
 
     Parameters
     ----------
-    workload, policy, setting
+    workload, policy, config
         What to run.
     record
-        Whether to keep every change of a job's nodes.
+        Whether to keep every change of a job's cores.
     """
 
     def __init__(
         self,
         workload: Workload,
         policy: SchedulingPolicy,
-        setting: Setting,
+        config: SimulationConfig,
         record: bool = False,
     ) -> None:
-        self.setting = setting
+        self.config = config
         self.policy = policy
         self.jobs = [
-            replace(job, kind=JobKind.EVOLVING, minimum=1, maximum=setting.processors)
-            if job.id in setting.demands
+            replace(job, kind=JobKind.EVOLVING, minimum=1, maximum=config.processors)
+            if job.id in config.demands
             else job
             for job in workload.jobs()
         ]
@@ -56,12 +66,17 @@ class Engine:
             twice = [job.id for k, job in enumerate(self.jobs) if self.position[job.id] != k]
             raise UsageError(f"two jobs of the log have the number {twice[0]}")
         self.run_times: list[float] = workload.run.tolist()
-        self.cluster = Cluster(
-            setting.nodes,
-            setting.cores_per_node,
-            keep_places=bool(setting.failures) or getattr(policy, "needs_places", False),
+        self.ledger = ClusterLedger(
+            config.nodes,
+            config.cores_per_node,
+            track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
         )
+        self.now = self.jobs[0].submit
+        self.driver = Driver(policy, self.ledger, lambda: self.now, self)
         count = len(self.jobs)
+        # By position in the workload. The work of a job is what was left of it at `since`, in seconds on
+        # the processors it asked for; at `rate` seconds of work a second it ends at `end`. No rate: the
+        # job does not run.
         self.start = [nan] * count
         self.end = [nan] * count
         self.work = [0.0] * count
@@ -71,22 +86,23 @@ class Engine:
         self.guest = [False] * count
         self.mate = [False] * count
         self.completed = [False] * count
-        self.asked = [0] * count
-        self.events: list[tuple[float, int, int, int]] = []  # time, kind, turn, which
-        self.turn = [0] * count
-        self.started = 0
+        self.demands_made = [0] * count
+        # Events are (time, kind, order of the job's start, position of the job or number of the node).
+        self.events: list[tuple[float, int, int, int]] = []
+        self.order = [0] * count
+        self.starts = 0
         self.changes: list[tuple[float, int, int]] | None = [] if record else None
         self.restarts = 0
-        self.promised = 0  # passes in a row that did nothing but promise
+        self.idle_passes = 0
         self.node_seconds = 0.0
-        for failure in setting.failures:
+        for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
-        self.repairs = {(f.time, f.node): f for f in setting.failures}
-        for number, time in setting.cancellations.items():
+        self.failures = {(failure.time, failure.node): failure for failure in config.failures}
+        for number, time in config.cancellations.items():
             if number in self.position:
                 heapq.heappush(self.events, (time, CANCEL, 0, self.position[number]))
 
-    def run(self) -> Schedule:
+    def run(self) -> SimulationResult:
         """Run all jobs.
 
         Raises
@@ -94,12 +110,11 @@ class Engine:
         DecisionError
             The policy decided what cannot be done.
         UsageError
-            The policy leaves jobs waiting for ever.
+            The policy failed, or leaves jobs waiting for ever.
         """
         began = perf_counter()
         arrived = 0
-        state = self.cluster.state
-        state.time = self.jobs[0].submit
+        state = self.ledger.state
         while True:
             self._skip_overtaken()
             now = self.events[0][0] if self.events else inf
@@ -107,17 +122,19 @@ class Engine:
                 now = self.jobs[arrived].submit
             if now == inf or (arrived == len(self.jobs) and self._nothing_left()):
                 break
-            self.node_seconds += (state.nodes - state.free) * (now - state.time)
-            state.time = now
-            state.early_release = False
-            arrived = self._happen(now, arrived)
-            self._pass()
+            self.node_seconds += (state.nodes - state.free) * (now - self.now)
+            self.now = now
+            arrived = self._take_events(now, arrived)
+            self.driver.run_pass()
             if self._only_promises(arrived):
                 break
-        check_all_done(self.policy, self.cluster.state)
-        return self._schedule(perf_counter() - began)
+        check_all_done(self.policy, state)
+        return self._result(perf_counter() - began)
+
+    # --------------------------------------------------------------------------------- events
 
     def _skip_overtaken(self) -> None:
+        """Take the ends off the heap that a change of rate has overtaken."""
         while self.events:
             time, kind, _, k = self.events[0]
             if kind != END or (self.rate[k] > 0 and self.end[k] == time):
@@ -125,166 +142,169 @@ class Engine:
             heapq.heappop(self.events)
 
     def _nothing_left(self) -> bool:
-        """Whether only failures and repairs are left to happen, which nobody would notice."""
-        return not self.cluster.state.queue and not self.cluster.state.running
+        """Return whether no job waits or runs, so that failures and repairs to come change nothing."""
+        return not self.ledger.state.queue and not self.ledger.state.running
 
     def _only_promises(self, arrived: int) -> bool:
-        """Whether the policy has only promised, more often than there are jobs that wait."""
-        state = self.cluster.state
-        if arrived < len(self.jobs) or state.running or any(e[1] != WAKE for e in self.events):
-            self.promised = 0
-            return False
-        self.promised += 1
-        return self.promised > 2 * len(state.queue) + 16
+        """Return whether the policy goes on promising starts and starts nothing.
 
-    def _happen(self, now: float, arrived: int) -> int:
-        """Let the events of the instant happen, or one of them; return the jobs submitted."""
-        one = self.setting.ties != "instant"
+        Nothing runs and nothing is to come but wake-ups, and there were more such passes in a row than
+        an honest policy needs to keep its promises one by one.
+        """
+        state = self.ledger.state
+        if arrived < len(self.jobs) or state.running or any(e[1] != WAKE for e in self.events):
+            self.idle_passes = 0
+            return False
+        self.idle_passes += 1
+        return self.idle_passes > 2 * len(state.queue) + 16
+
+    def _take_events(self, now: float, arrived: int) -> int:
+        """Let the events of the instant happen, or one of them; return the number of jobs submitted."""
+        one = self.config.ties != "instant"
         while arrived < len(self.jobs) and self.jobs[arrived].submit <= now:
-            self.cluster.submit(self.jobs[arrived])
+            self.driver.submit(self.jobs[arrived])
             arrived += 1
             if one:
                 return arrived
         while self.events and self.events[0][0] <= now:
-            self._happens(*heapq.heappop(self.events))
+            self._take_event(*heapq.heappop(self.events))
             if one:
                 break
         return arrived
 
-    def _happens(self, time: float, kind: int, _: int, k: int) -> None:
+    def _take_event(self, time: float, kind: int, _: int, k: int) -> None:
         if kind == END:
             if self.rate[k] > 0 and self.end[k] == time:
-                self._finish(k, completed=True)
+                self._end_job(k, completed=True)
         elif kind == FAIL:
-            self._fail(self.repairs[time, k])
+            self._fail_node(self.failures[time, k])
         elif kind == REPAIR:
-            self.cluster.repair(k)
+            self.ledger.restore_node(k)
         elif kind == CANCEL:
             self._cancel(k)
         elif kind == ASK:
-            self._ask(k)
+            self._demand(k)
 
-    def _finish(self, k: int, completed: bool) -> None:
-        now = self.cluster.state.time
-        number = self.jobs[k].id
-        affected = self.cluster.finish(number)
-        self.end[k] = now
+    def _end_job(self, k: int, completed: bool) -> None:
+        self.end[k] = self.now
         self.rate[k] = 0.0
         self.completed[k] = completed
-        self._note(k)
-        for other in affected:
-            self._set_rate(self.position[other])
+        self._record(k, 0)
+        self.driver.end(self.jobs[k].id)
 
     def _cancel(self, k: int) -> None:
         number = self.jobs[k].id
-        if number in self.cluster.state.running:
-            self._finish(k, completed=False)
-        elif any(job.id == number for job in self.cluster.state.queue):
-            self.cluster.withdraw(number)
+        if number in self.ledger.state.running:
+            self._end_job(k, completed=False)
+        elif any(job.id == number for job in self.ledger.state.queue):
+            self.driver.withdraw(number)
 
-    def _fail(self, failure: Failure) -> None:
-        while (victim := self.cluster.lose(failure.node)) is not None:
+    def _fail_node(self, failure: NodeFailure) -> None:
+        """Lose the runs of the jobs on a node, two where it is shared; they start again from nothing."""
+        while (victim := self.ledger.fail_node(failure.node)) is not None:
             k = self.position[victim]
-            self._finish(k, completed=False)
+            self._end_job(k, completed=False)
             self.restarts += 1
-            self.asked[k] = 0
-            self.cluster.requeue(self.jobs[k])
+            self.demands_made[k] = 0
+            self.ledger.requeue(self.jobs[k])
         heapq.heappush(self.events, (failure.repaired, REPAIR, 0, failure.node))
 
-    def _ask(self, k: int) -> None:
+    def _demand(self, k: int) -> None:
+        """Let an evolving job ask for other processors; the policy grants them, or does not."""
         job = self.jobs[k]
-        running = self.cluster.state.running.get(job.id)
+        running = self.ledger.state.running.get(job.id)
         if running is not None:
-            _, processors = self.setting.demands[job.id][self.asked[k]]
-            self.asked[k] += 1
-            running.wanted = self.cluster.state.nodes_for(processors)
-            self._next_demand(k)
+            _, processors = self.config.demands[job.id][self.demands_made[k]]
+            self.demands_made[k] += 1
+            running.wanted = self.ledger.state.nodes_for(processors)
+            self._await_demand(k)
 
-    def _pass(self) -> None:
-        state = self.cluster.state
-        for decision in asked(self.policy, state):
-            before, affected = self._apply(decision)
-            if isinstance(decision, Reserve):
-                if decision.time > state.time:
-                    heapq.heappush(self.events, (decision.time, WAKE, 0, 0))
-                continue
-            for number in affected:
-                k = self.position[number]
-                if number == decision.job and isinstance(decision, Resize):
-                    stall = self.setting.cost.seconds(before, decision.nodes)
-                    self._set_rate(k, stall)
-                elif number == decision.job:
-                    self._begin(k)
-                else:
-                    self.mate[k] = True
-                    self._set_rate(k)
-        self.cluster.settle()
+    # ---------------------------------------------------------------- effects of the decisions
 
-    def _apply(self, decision: Decision) -> tuple[int, tuple[int, ...]]:
-        """Carry a decision out; return the nodes its job had, and whose speed may have changed."""
-        running = self.cluster.state.running
-        try:
-            before = running[decision.job].nodes if decision.job in running else 0
-            return before, self.cluster.apply(decision)
-        except (TypeError, AttributeError, LookupError, ValueError) as error:
-            raise UsageError(
-                f"policy {type(self.policy).__name__} at {self.cluster.state.time!r} s: "
-                f"{decision!r} is no decision: {error}"
-            ) from error
-
-    def _begin(self, k: int) -> None:
-        now = self.cluster.state.time
-        running = self.cluster.state.running[self.jobs[k].id]
-        self.start[k] = self.since[k] = now
-        self.turn[k] = self.started
-        self.started += 1
+    def start_job(self, running: RunningJob) -> None:
+        """Start a job's work, and put its end into the heap."""
+        k = self.position[running.job.id]
+        self.start[k] = self.since[k] = self.now
+        self.order[k] = self.starts
+        self.starts += 1
         self.work[k] = self.run_times[k]
-        self.rate[k] = rate_of(running, self.cluster.state, self.setting)
+        self.rate[k] = rate_of(running, self.ledger.state, self.config)
         self.guest[k] = bool(running.mates)
-        self.end[k] = now + self.work[k] / self.rate[k]
-        heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
-        self._note(k)
-        self._next_demand(k)
+        self.end[k] = self.now + self.work[k] / self.rate[k]
+        heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
+        self._record(k, cores_of(running, self.ledger.state) if self.changes is not None else 0)
+        self._await_demand(k)
 
-    def _set_rate(self, k: int, stall: float = 0.0) -> None:
+    def resize_job(self, running: RunningJob, nodes_before: int) -> None:
+        """Stall a job for the cost of the resize; it then goes on at its new rate."""
+        self._set_rate(running, self.config.cost.seconds(nodes_before, running.nodes))
+
+    def migrate_job(self, running: RunningJob) -> None:
+        """Let a job go on at the rate of its new nodes; a migration costs nothing here."""
+        self._set_rate(running)
+
+    def update_share(self, running: RunningJob) -> None:
+        """Let a job go on at the rate of the cores that it has now."""
+        if running.guest is not None:
+            self.mate[self.position[running.job.id]] = True
+        self._set_rate(running)
+
+    def wake_at(self, time: float) -> None:
+        """Put a pass into the heap, unless the time is now."""
+        if time > self.now:
+            heapq.heappush(self.events, (time, WAKE, 0, 0))
+
+    def reject_job(self, job: int, reason: str) -> None:
+        """Leave the job without a start; the result says why."""
+
+    def refuse(self, refused: Refused) -> None:
+        """End the simulation: a policy under study that breaks a limit is wrong.
+
+        Raises
+        ------
+        DecisionError
+            Always; names the decision, the time and the reason.
+        """
+        if refused.malformed:
+            who = policy_at(self.policy, self.ledger.state)
+            raise DecisionError(f"{who}: {refused.decision!r} is no decision: {refused.reason}")
+        raise DecisionError(str(refused))
+
+    def _set_rate(self, running: RunningJob, stall: float = 0.0) -> None:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
-        now = self.cluster.state.time
-        rate = rate_of(
-            self.cluster.state.running[self.jobs[k].id], self.cluster.state, self.setting
-        )
-        self._note(k)
+        k = self.position[running.job.id]
+        rate = rate_of(running, self.ledger.state, self.config)
+        if self.changes is not None:
+            self._record(k, cores_of(running, self.ledger.state))
         if rate == self.rate[k] and stall == 0.0:
             return
-        done = max(0.0, now - self.since[k]) * self.rate[k]
+        done = max(0.0, self.now - self.since[k]) * self.rate[k]
         self.work[k] = max(0.0, self.work[k] - done)
-        self.since[k] = now + stall
+        self.since[k] = self.now + stall
         self.rate[k] = rate
         self.end[k] = self.since[k] + self.work[k] / rate
         self.resizes[k] += 1
-        heapq.heappush(self.events, (self.end[k], END, self.turn[k], k))
-        self._next_demand(k)
+        heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
+        self._await_demand(k)
 
-    def _next_demand(self, k: int) -> None:
+    def _await_demand(self, k: int) -> None:
         """Put the moment into the heap at which an evolving job will ask next."""
-        demands = self.setting.demands.get(self.jobs[k].id, ())
-        if self.asked[k] < len(demands):
-            part, _ = demands[self.asked[k]]
+        demands = self.config.demands.get(self.jobs[k].id, ())
+        if self.demands_made[k] < len(demands):
+            part, _ = demands[self.demands_made[k]]
             left = self.work[k] - (1.0 - part) * self.run_times[k]
             self.events = [e for e in self.events if e[1] != ASK or e[3] != k]
             heapq.heapify(self.events)
             at = self.since[k] + max(0.0, left) / self.rate[k]
             heapq.heappush(self.events, (at, ASK, 0, k))
 
-    def _note(self, k: int) -> None:
-        """Record how many cores a job has from now on."""
+    def _record(self, k: int, cores: int) -> None:
+        """Record, if wanted, how many cores a job has from now on."""
         if self.changes is not None:
-            state = self.cluster.state
-            running = state.running.get(self.jobs[k].id)
-            held = 0 if running is None else cores_of(running, state)
-            self.changes.append((state.time, k, held))
+            self.changes.append((self.now, k, cores))
 
-    def _schedule(self, seconds: float) -> Schedule:
-        return Schedule(
+    def _result(self, seconds: float) -> SimulationResult:
+        return SimulationResult(
             start=np.array(self.start),
             end=np.array(self.end),
             resizes=np.array(self.resizes, dtype=np.int64),
@@ -296,5 +316,46 @@ class Engine:
             seconds=seconds,
             restarts=self.restarts,
             changes=tuple(self.changes or ()),
-            rejected=self.cluster.rejected,
+            rejected=self.ledger.rejected,
+        )
+
+
+def rate_of(running: RunningJob, state: ClusterState, config: SimulationConfig) -> float:
+    """Return seconds of work a second; 1 on the nodes the job asked for, where places do not matter."""
+    rate = _rate_of(running, state, config)
+    return rate if config.slowdown is None else rate / config.slowdown(running)
+
+
+def _rate_of(running: RunningJob, state: ClusterState, config: SimulationConfig) -> float:
+    part = 1.0
+    if running.guest is not None:
+        part = 1.0 - state.running[running.guest].share
+    elif running.shared and config.runtime_model == "worst":
+        part = running.share
+    elif running.shared:
+        own = running.nodes - running.shared
+        part = (own + running.share * running.shared) / running.nodes
+    need = state.nodes_for(running.job.processors)
+    if running.nodes == need and (part == 1.0 or config.speedup is linear):
+        return part
+    cores = config.cores_per_node
+    return config.speedup(running.nodes * cores * part) / config.speedup(need * cores)
+
+
+def cores_of(running: RunningJob, state: ClusterState) -> int:
+    """Return the cores a job has now."""
+    nodes = running.nodes - running.shared * (1.0 - running.share)
+    if running.guest is not None:
+        nodes = running.nodes * (1.0 - state.running[running.guest].share)
+    return round(nodes * state.cores_per_node)
+
+
+def check_all_done(policy: SchedulingPolicy, state: ClusterState) -> None:
+    """Refuse a policy that leaves jobs in the queue when nothing can happen any more."""
+    waiting = state.queue
+    if waiting:
+        raise UsageError(
+            f"policy {type(policy).__name__} never starts job {waiting[0].id} "
+            f"({waiting[0].processors} processors, submitted at {waiting[0].submit:g} s): "
+            f"{len(waiting)} jobs wait at {state.time:g} s and nothing runs"
         )

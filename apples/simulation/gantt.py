@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apples.simulation.setting import Schedule
+from apples.simulation.config import SimulationResult
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -30,7 +30,7 @@ class Bar:
     rows: int
 
 
-def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
+def lay_out(result: SimulationResult, rows: int) -> list[Bar]:
     """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
 
     A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
@@ -40,7 +40,7 @@ def lay_out(schedule: Schedule, rows: int) -> list[Bar]:
     held: dict[int, Rows] = {}
     since: dict[int, float] = {}
     bars: list[Bar] = []
-    changes = schedule.changes
+    changes = result.changes
     at = 0
     while at < len(changes):
         stop = at
@@ -97,7 +97,7 @@ def _join(first: Rows, second: Rows) -> Rows:
     return joined
 
 
-def draw(schedule: Schedule, rows: int, seconds: float = 1.0, per_line: int = 1) -> str:
+def draw(result: SimulationResult, rows: int, seconds: float = 1.0, per_line: int = 1) -> str:
     """Return the machine over time as text: a line is `per_line` cores, a letter `seconds`.
 
     Examples
@@ -105,16 +105,16 @@ def draw(schedule: Schedule, rows: int, seconds: float = 1.0, per_line: int = 1)
     >>> import numpy as np
     >>> from apples.scheduling.policies import Easy
     >>> from apples.simulation.run import simulate
-    >>> from apples.simulation.setting import Setting
+    >>> from apples.simulation.config import SimulationConfig
     >>> from apples.simulation.workload import rigid
     >>> run = np.array([5.0, 3.0, 2.0])
     >>> jobs = rigid(np.zeros(3), run, np.array([2, 3, 1]), run)
-    >>> print(draw(simulate(jobs, Easy(), Setting(3), record=True), 3))
+    >>> print(draw(simulate(jobs, Easy(), SimulationConfig(3), record=True), 3))
     AAAAABBB
     AAAAABBB
     CC...BBB
     """
-    bars = lay_out(schedule, rows)
+    bars = lay_out(result, rows)
     begin = min(bar.begin for bar in bars)
     columns = round((max(bar.end for bar in bars) - begin) / seconds)
     picture = [["."] * columns for _ in range(rows)]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
-from apples.simulation.setting import Schedule, Setting
+from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
 
 TAU = 10.0
@@ -24,7 +24,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcomes:
     """Per job: seconds and ratios, for the jobs that completed."""
 
     wait: Values
@@ -33,41 +33,43 @@ class Outcome:
     bounded_slowdown: Values
 
 
-def outcome(workload: Workload, schedule: Schedule) -> Outcome:
+def outcome(workload: Workload, result: SimulationResult) -> JobOutcomes:
     """Return what became of every completed job."""
-    done = schedule.completed
+    done = result.completed
     submit, run = workload.submit[done], workload.run[done]
-    response = schedule.end[done] - submit
-    return Outcome(
-        wait=schedule.start[done] - submit,
+    response = result.end[done] - submit
+    return JobOutcomes(
+        wait=result.start[done] - submit,
         response=response,
         slowdown=response / run,
         bounded_slowdown=np.maximum(1.0, response / np.maximum(run, TAU)),
     )
 
 
-def makespan(workload: Workload, schedule: Schedule) -> float:
+def makespan(workload: Workload, result: SimulationResult) -> float:
     """Return the seconds from the first submission to the last end."""
-    return float(np.nanmax(schedule.end) - workload.submit[0])
+    return float(np.nanmax(result.end) - workload.submit[0])
 
 
-def energy(schedule: Schedule, setting: Setting, seconds: float) -> float | None:
+def energy(result: SimulationResult, config: SimulationConfig, seconds: float) -> float | None:
     """Return joules: idle power of all nodes all the time, and what busy ones draw more."""
-    if setting.idle_watts is None or setting.busy_watts is None:
+    if config.idle_watts is None or config.busy_watts is None:
         return None
-    more = setting.busy_watts - setting.idle_watts
-    return setting.idle_watts * setting.nodes * seconds + more * schedule.node_seconds
+    more = config.busy_watts - config.idle_watts
+    return config.idle_watts * config.nodes * seconds + more * result.node_seconds
 
 
-def summary(workload: Workload, schedule: Schedule, setting: Setting) -> dict[str, object]:
+def summary(
+    workload: Workload, result: SimulationResult, config: SimulationConfig
+) -> dict[str, object]:
     """Return the figures of `apples.simulation/1` that the schedule gives."""
-    values = outcome(workload, schedule)
+    values = outcome(workload, result)
     if not len(values.wait):
         raise UsageError("no job completed")
-    span = makespan(workload, schedule)
+    span = makespan(workload, result)
     return {
         "jobs": len(workload),
-        "completed": int(schedule.completed.sum()),
+        "completed": int(result.completed.sum()),
         "mean_wait": float(values.wait.mean()),
         "mean_response": float(values.response.mean()),
         "mean_slowdown": float(values.slowdown.mean()),
@@ -83,13 +85,13 @@ def summary(workload: Workload, schedule: Schedule, setting: Setting) -> dict[st
             for name in ("wait", "response", "slowdown", "bounded_slowdown")
         },
         "makespan": span,
-        "utilisation": schedule.node_seconds / (setting.nodes * span) if span else 0.0,
-        "energy": energy(schedule, setting, span),
-        "malleable_starts": int(schedule.guest.sum()),
-        "mates": int(schedule.mate.sum()),
-        "resizes": int(schedule.resizes.sum()),
-        "restarts": schedule.restarts,
-        "rejected": len(schedule.rejected),
+        "utilisation": result.node_seconds / (config.nodes * span) if span else 0.0,
+        "energy": energy(result, config, span),
+        "malleable_starts": int(result.guest.sum()),
+        "mates": int(result.mate.sum()),
+        "resizes": int(result.resizes.sum()),
+        "restarts": result.restarts,
+        "rejected": len(result.rejected),
     }
 
 
@@ -99,14 +101,14 @@ CSV_COLUMNS = (
 )
 
 
-def write_csv(path: Path, workload: Workload, schedule: Schedule) -> None:
+def write_csv(path: Path, workload: Workload, result: SimulationResult) -> None:
     """Write one row a job, times in full precision (what is read back is what was simulated)."""
-    response = schedule.end - workload.submit
+    response = result.end - workload.submit
     columns: list[NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]] = [
-        workload.job, workload.submit, schedule.start, schedule.end, workload.processors,
-        workload.run, workload.requested, schedule.start - workload.submit, response,
+        workload.job, workload.submit, result.start, result.end, workload.processors,
+        workload.run, workload.requested, result.start - workload.submit, response,
         response / workload.run, np.maximum(1.0, response / np.maximum(workload.run, TAU)),
-        workload.malleable, schedule.guest, schedule.mate, schedule.resizes, schedule.completed,
+        workload.malleable, result.guest, result.mate, result.resizes, result.completed,
     ]  # fmt: skip
     texts = [_texts(column) for column in columns]
     try:

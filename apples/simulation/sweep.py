@@ -119,10 +119,10 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         cores=cell.cores_per_node, malleable=None if cell.malleable < 0 else cell.malleable,
         seed=cell.seed, part=cell.part, parts=cell.parts,
     )  # fmt: skip
-    schedule = made.run()
-    figures = summary(made.workload, schedule, made.setting)
+    result = made.run()
+    figures = summary(made.workload, result, made.config)
     return {"key": cell.key, "cell": asdict(cell), "sha256": made.source.sha256, **figures,
-            "simulation_seconds": schedule.seconds}  # fmt: skip
+            "simulation_seconds": result.seconds}  # fmt: skip
 
 
 class Results:
@@ -211,7 +211,7 @@ def sweep(
 
 
 @dataclass(frozen=True)
-class Interval:
+class MeanInterval:
     """A mean with the half width of its 95 % interval (Student's t); no width for one value."""
 
     mean: float
@@ -229,7 +229,7 @@ class Interval:
         return self.mean + (np.inf if self.half is None else self.half)
 
 
-def interval(values: Sequence[float]) -> Interval:
+def interval(values: Sequence[float]) -> MeanInterval:
     """Return the mean of independent values and its 95 % interval.
 
     Examples
@@ -240,14 +240,14 @@ def interval(values: Sequence[float]) -> Interval:
     count = len(values)
     mean = float(np.mean(values))
     if count < 2:
-        return Interval(mean, None, count)
+        return MeanInterval(mean, None, count)
     error = float(np.std(values, ddof=1)) / count**0.5
-    return Interval(mean, float(student.ppf(0.975, count - 1)) * error, count)
+    return MeanInterval(mean, float(student.ppf(0.975, count - 1)) * error, count)
 
 
 def compare(
     rows: Sequence[Mapping[str, Any]], baseline: str, metric: str
-) -> dict[str, dict[str, Interval]]:
+) -> dict[str, dict[str, MeanInterval]]:
     """Return by log and label the relative change of a metric to the baseline, paired by case.
 
     0.1 is ten per cent more than the baseline on the same slice and seed.

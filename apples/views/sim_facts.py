@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.metrics import outcome
-from apples.simulation.setting import Schedule, Setting
-from apples.simulation.sweep import Interval, interval
+from apples.simulation.sweep import MeanInterval, interval
 from apples.simulation.workload import Workload
 
 HOUR, DAY = 3600.0, 86400.0
@@ -28,11 +28,11 @@ class Run:
 
     name: str
     workload: Workload
-    schedule: Schedule
-    setting: Setting
+    schedule: SimulationResult
+    setting: SimulationConfig
 
 
-def paired_change(base: Values, other: Values) -> Interval:
+def paired_change(base: Values, other: Values) -> MeanInterval:
     """Return the relative change of a mean over jobs, with a 95 % interval by batch means.
 
     The jobs, in order of submission, make twenty batches; the differences of the batch means are
@@ -44,7 +44,7 @@ def paired_change(base: Values, other: Values) -> Interval:
     difference = interval([float(batch.mean()) for batch in batches])
     scale = float(base.mean()) or 1.0
     half = None if difference.half is None else difference.half / abs(scale)
-    return Interval(float((other - base).mean()) / scale, half, count)
+    return MeanInterval(float((other - base).mean()) / scale, half, count)
 
 
 def over_time(run: Run, points: int = 400) -> tuple[Values, Values, Values]:

@@ -5,7 +5,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.archive import LOGS, fetch_log, unpacked_sum
+from apples.simulation.sources import LOGS, fetch_log, unpacked_sum
 
 
 class Quiet(SimpleHTTPRequestHandler):

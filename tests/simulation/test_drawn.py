@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from apples.scheduling.cluster import DecisionError
 from apples.scheduling.jobs import Start
 from apples.scheduling.policies import (
     Conservative,
@@ -15,9 +14,10 @@ from apples.scheduling.policies import (
     SlowdownDriven,
 )
 from apples.scheduling.policy import SchedulingPolicy
+from apples.simulation.config import NodeFailure, ReconfigurationCost, SimulationConfig
+from apples.simulation.engine import DecisionError
 from apples.simulation.gantt import draw
 from apples.simulation.run import simulate
-from apples.simulation.setting import Failure, ReconfigurationCost, Setting
 from apples.simulation.workload import Workload, rigid
 
 
@@ -40,9 +40,9 @@ def malleable(workload, minimum):
     )
 
 
-def drawn(workload, policy, setting, **how):
-    schedule = simulate(workload, policy, setting, record=True)
-    return draw(schedule, setting.processors, **how)
+def drawn(workload, policy, config, **how):
+    result = simulate(workload, policy, config, record=True)
+    return draw(result, config.processors, **how)
 
 
 # B needs three of four nodes once A ends at 4. C could start at once and would be in its way; D
@@ -79,18 +79,18 @@ AAAABBBCCCCCCCC
 
 @pytest.mark.parametrize("policy", PICTURES, ids=repr)
 def test_rigid_policies_differ_in_who_may_overtake(policy):
-    assert drawn(jobs(*CROWD), policy, Setting(4)) == PICTURES[policy].strip()
+    assert drawn(jobs(*CROWD), policy, SimulationConfig(4)) == PICTURES[policy].strip()
 
 
 def test_easy_lets_a_long_narrow_job_delay_the_third_in_the_queue_and_conservative_does_not():
     queue = jobs((0, 2, 4), (0, 3, 2), (0, 4, 3), (0, 1, 7))
-    assert drawn(queue, Easy(), Setting(4)) == (
+    assert drawn(queue, Easy(), SimulationConfig(4)) == (
         "....BB.CCC\n"
         "AAAABB.CCC\n"
         "AAAABB.CCC\n"
         "DDDDDDDCCC"
     )  # fmt: skip
-    assert drawn(queue, Conservative(), Setting(4)) == (
+    assert drawn(queue, Conservative(), SimulationConfig(4)) == (
         "......CCC.......\n"
         "....BBCCC.......\n"
         "AAAABBCCC.......\n"
@@ -101,19 +101,19 @@ def test_easy_lets_a_long_narrow_job_delay_the_third_in_the_queue_and_conservati
 def test_a_job_on_64_of_100_processors_shrinks_to_60_so_that_one_of_40_starts():
     """The example of Kale et al. 2002, section 1; a line is four processors, a letter 1/4 s."""
     queue = malleable(jobs((0, 64, 4), (1, 40, 2)), [8, 40])
-    picture = drawn(queue, Equipartition(), Setting(100), seconds=0.25, per_line=4)
+    picture = drawn(queue, Equipartition(), SimulationConfig(100), seconds=0.25, per_line=4)
     assert picture.splitlines()[:11] == ["....BBBBBBBB...."] * 9 + ["AAAABBBBBBBBAAAA"] + [
         "A" * 16
     ]
-    schedule = simulate(queue, Equipartition(), Setting(100), record=True)
-    assert schedule.changes == ((0.0, 0, 64), (1.0, 0, 60), (1.0, 1, 40), (3.0, 1, 0),
+    result = simulate(queue, Equipartition(), SimulationConfig(100), record=True)
+    assert result.changes == ((0.0, 0, 64), (1.0, 0, 60), (1.0, 1, 40), (3.0, 1, 0),
                                 (3.0, 0, 64), (4.125, 0, 0))  # fmt: skip
 
 
 def test_a_guest_gets_half_of_its_mates_nodes_and_gives_them_back():
     """Two nodes of two cores. B would wait 11 s; it takes 4 s instead of 2, A 14 instead of 12."""
     queue = malleable(jobs((0, 4, 12), (1, 4, 2)), [2, 2])
-    assert drawn(queue, SlowdownDriven(), Setting(2, 2)) == (
+    assert drawn(queue, SlowdownDriven(), SimulationConfig(2, 2)) == (
         "ABBBBAAAAAAAAA\n"
         "ABBBBAAAAAAAAA\n"
         "AAAAAAAAAAAAAA\n"
@@ -123,7 +123,7 @@ def test_a_guest_gets_half_of_its_mates_nodes_and_gives_them_back():
 
 def test_a_guest_inherits_the_nodes_of_a_mate_that_ends_first():
     queue = malleable(jobs((0, 4, 3, 12), (1, 4, 4)), [2, 2])
-    assert drawn(queue, SlowdownDriven(), Setting(2, 2)) == (
+    assert drawn(queue, SlowdownDriven(), SimulationConfig(2, 2)) == (
         "ABBBBBB\n"
         "ABBBBBB\n"
         "AAAAABB\n"
@@ -133,25 +133,25 @@ def test_a_guest_inherits_the_nodes_of_a_mate_that_ends_first():
 
 def test_without_the_guard_a_job_moves_in_even_if_waiting_would_be_shorter():
     queue = malleable(jobs((0, 4, 6), (5, 4, 1)), [2, 2])
-    assert drawn(queue, SlowdownDriven(), Setting(2, 2)).endswith("AAAAAAB")
-    moved = simulate(queue, SlowdownDriven(guard=False), Setting(2, 2))
+    assert drawn(queue, SlowdownDriven(), SimulationConfig(2, 2)).endswith("AAAAAAB")
+    moved = simulate(queue, SlowdownDriven(guard=False), SimulationConfig(2, 2))
     assert moved.start.tolist() == [0.0, 5.0]
 
 
 def test_the_cut_off_spares_mates_that_have_suffered():
     """A's estimated slowdown as a mate is (0 + 2 + 12) / 12."""
     queue = malleable(jobs((0, 4, 12), (1, 4, 2)), [2, 2])
-    spared = simulate(queue, SlowdownDriven(max_slowdown=14 / 12), Setting(2, 2))
-    taken = simulate(queue, SlowdownDriven(max_slowdown=14 / 12 + 1e-9), Setting(2, 2))
+    spared = simulate(queue, SlowdownDriven(max_slowdown=14 / 12), SimulationConfig(2, 2))
+    taken = simulate(queue, SlowdownDriven(max_slowdown=14 / 12 + 1e-9), SimulationConfig(2, 2))
     assert not spared.mate.any()
     assert taken.mate.tolist() == [True, False]
 
 
 def test_a_resize_stalls_the_job():
     queue = malleable(jobs((0, 4, 4), (1, 2, 2)), [1, 2])
-    free = simulate(queue, Equipartition(), Setting(4))
+    free = simulate(queue, Equipartition(), SimulationConfig(4))
     dear = simulate(
-        queue, Equipartition(), Setting(4, cost=ReconfigurationCost(0.5, 0.25, 80, 100))
+        queue, Equipartition(), SimulationConfig(4, cost=ReconfigurationCost(0.5, 0.25, 80, 100))
     )
     assert free.end.tolist() == [5.0, 3.0]
     # 0.5 + 0.8 * 2/4 s lost on two nodes at the shrink, 0.25 + 0.4 s on four at the expansion.
@@ -160,28 +160,28 @@ def test_a_resize_stalls_the_job():
 
 def test_a_failed_node_kills_its_job_which_starts_again():
     queue = jobs((0, 2, 5), (0, 2, 4))
-    setting = Setting(4, failures=(Failure(2.0, 0, 4.0),))
-    assert drawn(queue, FirstFit(), setting) == (
+    config = SimulationConfig(4, failures=(NodeFailure(2.0, 0, 4.0),))
+    assert drawn(queue, FirstFit(), config) == (
         "BBBB.....\n"
         "BBBB.....\n"
         "AA..AAAAA\n"
         "AA..AAAAA"
     )  # fmt: skip
-    assert simulate(queue, FirstFit(), setting).restarts == 1
+    assert simulate(queue, FirstFit(), config).restarts == 1
 
 
 def test_a_cancelled_job_leaves_the_queue_or_the_machine():
     queue = jobs((0, 4, 5), (0, 4, 5), (0, 4, 5))
-    setting = Setting(4, cancellations={1: 2.0, 2: 1.0})
-    assert drawn(queue, FirstFit(), setting) == "\n".join(["AACCCCC"] * 4)
-    assert simulate(queue, FirstFit(), setting).completed.tolist() == [False, False, True]
+    config = SimulationConfig(4, cancellations={1: 2.0, 2: 1.0})
+    assert drawn(queue, FirstFit(), config) == "\n".join(["AACCCCC"] * 4)
+    assert simulate(queue, FirstFit(), config).completed.tolist() == [False, False, True]
 
 
 def test_an_evolving_job_asks_for_more_and_gets_it_when_it_is_free():
     """A asks for four nodes when half of its six seconds is done; B leaves two at 4."""
     queue = jobs((0, 2, 6), (0, 2, 4))
-    setting = Setting(4, demands={1: ((0.5, 4),)})
-    assert drawn(queue, FirstFit(), setting) == (
+    config = SimulationConfig(4, demands={1: ((0.5, 4),)})
+    assert drawn(queue, FirstFit(), config) == (
         "BBBBA\n"
         "BBBBA\n"
         "AAAAA\n"
@@ -206,9 +206,9 @@ class Idle(SchedulingPolicy):
 
 def test_a_policy_that_over_allocates_is_told_which_decision():
     with pytest.raises(DecisionError, match=r"at 0.0 s: Start\(job=2.*1 nodes are free, not 2"):
-        simulate(jobs((0, 3, 5), (0, 2, 5)), Greedy(), Setting(4))
+        simulate(jobs((0, 3, 5), (0, 2, 5)), Greedy(), SimulationConfig(4))
 
 
 def test_a_policy_that_never_starts_a_job_is_told_which():
     with pytest.raises(Exception, match=r"Idle never starts job 1 \(3 processors"):
-        simulate(jobs((0, 3, 5), (0, 2, 5)), Idle(), Setting(4))
+        simulate(jobs((0, 3, 5), (0, 2, 5)), Idle(), SimulationConfig(4))

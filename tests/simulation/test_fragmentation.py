@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from commands import command
 
-from apples.simulation.fragmentation import mean_distance, passing_jobs
-from apples.simulation.placing import first_fit, random_fit
+from apples.simulation.placement import first_fit, random_fit
+from apples.testing.placement_replays import mean_distance, passing_jobs
 from apples.topology import fit
 from apples.topology.origin import origin
 

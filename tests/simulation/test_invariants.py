@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.scheduling.policies import POLICIES, Conservative, Easy, Equipartition, SlowdownDriven
+from apples.simulation.config import SimulationConfig
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.simulation.speedup import amdahl
 from apples.simulation.workload import mark_malleable, rigid
 
@@ -29,11 +29,11 @@ def workloads(draw):
     )
 
 
-def intervals(schedule, jobs):
+def intervals(result, jobs):
     """Per job, (begin, end, cores) as recorded."""
     pieces = [[] for _ in range(jobs)]
     last = {}
-    for time, job, cores in schedule.changes:
+    for time, job, cores in result.changes:
         if job in last:
             pieces[job].append((last[job][0], time, last[job][1]))
         last[job] = (time, cores)
@@ -43,12 +43,12 @@ def intervals(schedule, jobs):
 @settings(max_examples=60, deadline=None)
 @given(workloads(), st.sampled_from([*POLICIES.values()]))
 def test_no_job_starts_early_and_the_machine_is_never_over_full(workload, policy):
-    schedule = simulate(workload, policy(), Setting(NODES, CORES), record=True)
-    assert (schedule.start >= workload.submit).all()
-    assert schedule.completed.all()
+    result = simulate(workload, policy(), SimulationConfig(NODES, CORES), record=True)
+    assert (result.start >= workload.submit).all()
+    assert result.completed.all()
     held = dict.fromkeys(range(len(workload)), 0)
     at = {}
-    for time, job, cores in schedule.changes:
+    for time, job, cores in result.changes:
         at.setdefault(time, {})[job] = cores
     for time in sorted(at):
         held.update(at[time])
@@ -58,10 +58,10 @@ def test_no_job_starts_early_and_the_machine_is_never_over_full(workload, policy
 @settings(max_examples=60, deadline=None)
 @given(workloads(), st.floats(0.0, 0.3))
 def test_what_a_job_did_at_its_rates_is_its_work(workload, serial):
-    setting = Setting(NODES, CORES, speedup=lambda n: amdahl(n, serial))
-    schedule = simulate(workload, Equipartition(), setting, record=True)
-    need = setting.need(workload.processors) * CORES
-    for k, pieces in enumerate(intervals(schedule, len(workload))):
+    config = SimulationConfig(NODES, CORES, speedup=lambda n: amdahl(n, serial))
+    result = simulate(workload, Equipartition(), config, record=True)
+    need = config.need(workload.processors) * CORES
+    for k, pieces in enumerate(intervals(result, len(workload))):
         work = sum(
             (end - begin) * amdahl(cores, serial) / amdahl(int(need[k]), serial)
             for begin, end, cores in pieces
@@ -74,11 +74,11 @@ def test_what_a_job_did_at_its_rates_is_its_work(workload, serial):
 @given(workloads(), st.sampled_from(["ideal", "worst"]), st.booleans())
 def test_sharing_stretches_a_job_by_two_at_most(workload, model, guard):
     policy = SlowdownDriven(max_slowdown=float("inf"), guard=guard)
-    schedule = simulate(workload, policy, Setting(NODES, CORES, runtime_model=model))
-    stretch = (schedule.end - schedule.start) / workload.run
+    result = simulate(workload, policy, SimulationConfig(NODES, CORES, runtime_model=model))
+    stretch = (result.end - result.start) / workload.run
     assert (stretch >= 1 - 1e-9).all()
     assert (stretch <= 2 + 1e-9).all()
-    alone = ~(schedule.guest | schedule.mate)
+    alone = ~(result.guest | result.mate)
     assert stretch[alone] == pytest.approx(1)
 
 
@@ -89,7 +89,7 @@ def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree(workload, gua
     exact = replace(workload, requested=workload.run)
     policy = SlowdownDriven(max_slowdown=float("inf"), guard=guard)
     ends = [
-        simulate(exact, policy, Setting(NODES, CORES, runtime_model=model)).end
+        simulate(exact, policy, SimulationConfig(NODES, CORES, runtime_model=model)).end
         for model in ("ideal", "worst")
     ]
     assert ends[0] == pytest.approx(ends[1])
@@ -99,11 +99,11 @@ def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree(workload, gua
 @given(workloads())
 def test_with_exact_requests_nobody_delays_an_earlier_promise_under_conservative(workload):
     exact = rigid(workload.submit, workload.run, workload.processors, workload.run)
-    setting = Setting(NODES, CORES)
-    alone = simulate(exact, Conservative(), setting).start
+    config = SimulationConfig(NODES, CORES)
+    alone = simulate(exact, Conservative(), config).start
     for count in range(1, len(exact)):
         fewer = exact.take(slice(0, count))
-        assert simulate(fewer, Conservative(), setting).start.tolist() == alone[:count].tolist()
+        assert simulate(fewer, Conservative(), config).start.tolist() == alone[:count].tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -116,12 +116,12 @@ def test_a_full_machine_job_waits_no_longer_under_easy_than_its_first_shadow(wor
         np.append(workload.processors, NODES * CORES),
         np.append(workload.requested, 5.0),
     )
-    setting = Setting(NODES, CORES)
-    schedule = simulate(wide, Easy(), setting)
-    before = simulate(workload, Easy(), setting)
+    config = SimulationConfig(NODES, CORES)
+    result = simulate(wide, Easy(), config)
+    before = simulate(workload, Easy(), config)
     last = len(wide) - 1
     ends = before.start + workload.requested
-    assert schedule.start[last] <= max(100.0, ends.max())
+    assert result.start[last] <= max(100.0, ends.max())
 
 
 def test_a_fraction_marks_nested_sets():

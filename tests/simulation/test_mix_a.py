@@ -5,9 +5,12 @@ from statistics import median
 
 import pytest
 
-from apples.scheduling.placed import Placed
 from apples.scheduling.policies import FirstFit
-from apples.simulation.mix_a import (
+from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
+from apples.simulation.config import SimulationConfig
+from apples.simulation.placement import first_fit, mean_hops, random_fit
+from apples.simulation.run import simulate
+from apples.testing.placement_replays import (
     ALONE,
     IDEAL_SECONDS,
     TABLE_2,
@@ -17,11 +20,8 @@ from apples.simulation.mix_a import (
     mix_a,
     program_slowdown,
     replay,
-    run,
+    run_placed,
 )
-from apples.simulation.placing import first_fit, mean_hops, random_fit
-from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.topology import CpuSet, fit
 from apples.topology.origin import origin
 
@@ -70,10 +70,10 @@ def test_a_replay_gives_every_cpu_to_one_job_at_a_time():
         held.setdefault(free.mask, []).append(found)
         return found
 
-    schedule = run(workload, MACHINE, watched)
+    result = run_placed(workload, MACHINE, watched)
     for mask, found in held.items():
         assert all(each.cpus <= CpuSet(mask) for each in found)
-    assert (schedule.end > schedule.start).all()
+    assert (result.end > result.start).all()
 
 
 def test_nearer_cpus_are_what_the_slowdown_rewards():
@@ -84,8 +84,8 @@ def test_nearer_cpus_are_what_the_slowdown_rewards():
         total = 0.0
         for seed in range(3):
             workload = mix_a(draw_widths(Random(seed)), WITH)
-            schedule = run(workload, MACHINE, make(seed), slowdown)
-            total += float(((schedule.end - schedule.start) / workload.run).mean())
+            result = run_placed(workload, MACHINE, make(seed), slowdown)
+            total += float(((result.end - result.start) / workload.run).mean())
         means.append(total / 3)
     assert means[0] > means[1] > means[2] > 1.0
 
@@ -99,9 +99,9 @@ def test_the_mean_distance_is_that_over_all_pairs():
 
 def test_places_change_nothing_but_where_and_a_slowdown_only_the_time():
     workload = mix_a(draw_widths(Random(1)), WITH)
-    plain = simulate(workload, FirstFit(), Setting(128), engine="events")
-    placed = simulate(workload, Placed(MACHINE, FirstFit()), Setting(128))
+    plain = simulate(workload, FirstFit(), SimulationConfig(128), engine="events")
+    placed = simulate(workload, TopologyAwarePolicy(MACHINE, FirstFit()), SimulationConfig(128))
     assert (plain.start == placed.start).all()
     assert (plain.end == placed.end).all()
-    twice = simulate(workload, FirstFit(), Setting(128, slowdown=lambda _: 2.0))
+    twice = simulate(workload, FirstFit(), SimulationConfig(128, slowdown=lambda _: 2.0))
     assert twice.end - twice.start == pytest.approx(2 * workload.run)

@@ -14,8 +14,8 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
     SlowdownDriven,
 )
+from apples.simulation.config import ReconfigurationCost, SimulationConfig
 from apples.simulation.run import simulate
-from apples.simulation.setting import ReconfigurationCost, Setting
 from apples.simulation.speedup import amdahl, linear
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import clean, mark_malleable
@@ -131,18 +131,18 @@ def brute_force_first_fit(workload, processors):
 def test_the_fast_core_agrees_start_for_start_with_brute_force(policy, oracle, random_jobs):
     """Slow: 5,000 logs are what makes a rare tie likely to occur."""
     rng = np.random.default_rng(20261120)
-    setting = Setting(PROCESSORS)
+    config = SimulationConfig(PROCESSORS)
     for _ in range(5000):
         workload = random_jobs(rng, PROCESSORS)
-        assert simulate(workload, policy, setting).start.tolist() == oracle(workload, PROCESSORS)
+        assert simulate(workload, policy, config).start.tolist() == oracle(workload, PROCESSORS)
 
 
 def test_easy_on_the_sample_log_is_that_of_brute_force():
     log = read_swf(Path(__file__).parent / "sample.swf.gz")
     workload, _ = clean(log, int(log.header_value("MaxProcs")))
-    schedule = simulate(workload, Easy(), Setting(64))
-    assert schedule.start.tolist() == brute_force_easy(workload, 64)
-    assert (schedule.start > workload.submit).sum() == 19
+    result = simulate(workload, Easy(), SimulationConfig(64))
+    assert result.start.tolist() == brute_force_easy(workload, 64)
+    assert (result.start > workload.submit).sum() == 19
 
 
 POLICIES = [
@@ -183,7 +183,7 @@ def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, rando
             workload, part, trial, minimum=0.3, maximum=2.0, most=nodes * cores
         )
         sharing = isinstance(policy, SlowdownDriven)
-        setting = Setting(
+        config = SimulationConfig(
             nodes,
             cores,
             ties=("instant", "event")[trial % 2],
@@ -193,8 +193,8 @@ def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, rando
             if trial % 5 == 0
             else ReconfigurationCost(),
         )
-        fast = simulate(workload, policy, setting, record=True)
-        events = simulate(workload, policy, setting, engine="events", record=True)
+        fast = simulate(workload, policy, config, record=True)
+        events = simulate(workload, policy, config, engine="events", record=True)
         assert fast.engine != events.engine
         for name in ("start", "end", "resizes", "guest", "mate"):
             assert getattr(fast, name).tolist() == getattr(events, name).tolist(), name
@@ -211,10 +211,10 @@ def test_without_mates_sd_policy_is_easy_on_whole_nodes(policy, random_jobs):
         workload = random_jobs(rng, 24, 30)
         if policy.max_slowdown == 0:
             workload = mark_malleable(workload, 1.0, 0)
-        setting = Setting(6, 4)
+        config = SimulationConfig(6, 4)
         assert (
-            simulate(workload, policy, setting).start.tolist()
-            == simulate(workload, Easy(), setting).start.tolist()
+            simulate(workload, policy, config).start.tolist()
+            == simulate(workload, Easy(), config).start.tolist()
         )
 
 
@@ -222,8 +222,8 @@ def test_equipartition_of_jobs_that_cannot_be_resized_is_first_fit(random_jobs):
     rng = np.random.default_rng(4)
     for trial in range(300):
         workload = random_jobs(rng, PROCESSORS, 30, fractions=trial % 2 == 0)
-        setting = Setting(PROCESSORS)
-        adaptive = simulate(workload, Equipartition(), setting)
-        static = simulate(workload, FirstFit(), setting)
+        config = SimulationConfig(PROCESSORS)
+        adaptive = simulate(workload, Equipartition(), config)
+        static = simulate(workload, FirstFit(), config)
         assert adaptive.start.tolist() == static.start.tolist()
         assert adaptive.end.tolist() == static.end.tolist()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from apples.scheduling.policies import Conservative, Easy
+from apples.simulation.config import SimulationConfig
 from apples.simulation.metrics import outcome, summary
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import clean
 
@@ -19,9 +19,9 @@ SAMPLE = Path(__file__).parent / "sample.swf.gz"
 
 def judged(path, processors, policy, rule="default", ties="instant"):
     workload, _ = clean(read_swf(path), processors, rule)
-    setting = Setting(processors, ties=ties)
-    schedule = simulate(workload, policy, setting)
-    return workload, outcome(workload, schedule), summary(workload, schedule, setting)
+    config = SimulationConfig(processors, ties=ties)
+    result = simulate(workload, policy, config)
+    return workload, outcome(workload, result), summary(workload, result, config)
 
 
 def test_easy_on_kth_is_the_published_schedule_of_predictsim(logs):
@@ -67,17 +67,17 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from apples.scheduling.policies import *
-from apples.simulation.compiled import ENGINE
+from apples.simulation.kernels.compiled import ENGINE
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
+from apples.simulation.config import SimulationConfig
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import clean, mark_malleable
 workload, _ = clean(read_swf(Path(sys.argv[1])), 64)
 workload = mark_malleable(workload, 1.0, 0)
 print(ENGINE)
 for policy in (Easy(), Conservative(), FirstFit(), Equipartition(), SlowdownDriven()):
-    schedule = simulate(workload, policy, Setting(16, 4))
-    print([x.hex() for x in [*schedule.start.tolist(), *schedule.end.tolist()]])
+    result = simulate(workload, policy, SimulationConfig(16, 4))
+    print([x.hex() for x in [*result.start.tolist(), *result.end.tolist()]])
 """
 
 

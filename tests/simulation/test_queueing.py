@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 
 from apples.scheduling.policies import Equipartition, FirstFit
-from apples.simulation.generators import kale_workload
-from apples.simulation.generators.kale import SERVICE_SECONDS
+from apples.simulation.config import SimulationConfig
+from apples.simulation.generators import SERVICE_SECONDS, kale_workload
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 
 JOBS, RUNS = 40_000, 12
 
 
 def mean_response(load, policy, seed, **workload):
     jobs = kale_workload(JOBS, load, seed, **workload)
-    schedule = simulate(jobs, policy, Setting(64))
-    return (schedule.end - jobs.submit)[JOBS // 10 :].mean()
+    result = simulate(jobs, policy, SimulationConfig(64))
+    return (result.end - jobs.submit)[JOBS // 10 :].mean()
 
 
 @pytest.mark.slow

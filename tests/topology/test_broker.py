@@ -13,8 +13,8 @@ from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent.selector import DISTANCES, FILTERS, HOST_FILTERS, ResourceSelector
 from apples.agent.selector.placement import TopologyDistance, TopologyFilter
 from apples.scheduling.jobs import Job, Reject, Start
-from apples.scheduling.placed import Placed
 from apples.scheduling.policies import Easy, FirstFit
+from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
 from apples.scheduling.policy import ClusterState
 from apples.topology import CpuSet, Fit, Requirement, Verdict, fit, synthetic
 from apples.topology.broker import Answer, Broker, CpusetBroker, HostCpus, Request, broker_of
@@ -160,10 +160,10 @@ def state(jobs, free):
 
 def test_a_policys_starts_get_the_allocators_cpus_or_wait_or_are_rejected():
     asked = {0: parse("MAX_RADIUS=1"), 1: parse("MAX_RADIUS=1"), 2: parse("CPU_LIST=0-1")}
-    policy = Placed(SMALL, FirstFit(), asked)
+    policy = TopologyAwarePolicy(SMALL, FirstFit(), asked)
     decisions = list(policy.decide(state(queue(2, 2, 1), [0, 2, 3])))
     assert decisions == [Start(0, 2, places=frozenset({2, 3})), Start(2, 1, places=frozenset({0}))]
-    never = Placed(SMALL, Easy(), {0: parse("MAX_RADIUS=1")})
+    never = TopologyAwarePolicy(SMALL, Easy(), {0: parse("MAX_RADIUS=1")})
     (rejected,) = never.decide(state(queue(3), [0, 1, 2, 3]))
     assert isinstance(rejected, Reject)
     assert rejected.reason == "the nearest 3 CPUs lie within 2 hops, MAX_RADIUS is 1"
@@ -171,7 +171,7 @@ def test_a_policys_starts_get_the_allocators_cpus_or_wait_or_are_rejected():
 
 def test_a_policy_asks_the_toy_broker_for_jobs_that_are_its():
     gpus = GpuBroker({"host": 1}, {"host": 2})
-    policy = Placed(
+    policy = TopologyAwarePolicy(
         SMALL, FirstFit(), {i: parse(f"GPU[COUNT={i + 1}]") for i in range(3)}, {"GPU": gpus}
     )
     decisions = list(policy.decide(state(queue(1, 1, 1), [0, 1, 2, 3])))

@@ -15,10 +15,10 @@ from views.colour import EYES, distance, lab
 from apples.cli.report import report as report_command
 from apples.cli.sweep import sweep as sweep_command
 from apples.scheduling.policies import Easy, SlowdownDriven
+from apples.simulation.config import SimulationConfig
 from apples.simulation.gantt import Bar, lay_out
 from apples.simulation.generators import lublin_workload
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.simulation.workload import mark_malleable
 from apples.views.palette import LIGHT
 from apples.views.sim_charts import Series, lines, short, ticks
@@ -32,7 +32,7 @@ app.callback()(lambda: None)
 app.command("report")(report_command)
 app.command("sweep")(sweep_command)
 
-SETTING = Setting(16, 4)
+SETTING = SimulationConfig(16, 4)
 LOG = "lublin:jobs=300,processors=64"
 MACHINE = ["--nodes", "16", "--cores-per-node", "4"]
 
@@ -156,7 +156,7 @@ def test_refusals_are_counted_by_reason(runs):
 
 def test_a_page_of_many_jobs_stays_small():
     """2 MB for 100,000 jobs are 20 bytes a job; the rest of the page is under 150 kB."""
-    setting = Setting(64, 4)
+    setting = SimulationConfig(64, 4)
     workload = mark_malleable(lublin_workload(8000, 256, 0), 1.0, 0)
     made = [
         Run(name, workload, simulate(workload, policy, setting, record=True), setting)

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from apples.errors import UsageError
 from apples.scheduling.jobs import Decision, Job, Start
-from apples.scheduling.mates import find_mates
-from apples.scheduling.places import contiguous_mates, parse_nodes, pick_free
+from apples.scheduling.mates import contiguous_mates, find_mates, parse_node_ids, pick_free
 from apples.scheduling.policies.easy import shadow
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, grant_requests
 from apples.scheduling.profile import Profile, releases
@@ -75,7 +74,7 @@ class SlowdownDriven(SchedulingPolicy):
             raise UsageError(f"max_slowdown {self.max_slowdown:g} is not 0 or more")
         if not 0 < self.sharing_factor < 1:
             raise UsageError(f"sharing_factor {self.sharing_factor:g} lies outside 0..1")
-        if parse_nodes(str(self.nodes)) and self.free_nodes:
+        if parse_node_ids(str(self.nodes)) and self.free_nodes:
             raise UsageError("free_nodes and nodes exclude each other")
         if self.contiguous and self.free_nodes:
             raise UsageError("free_nodes and contiguous exclude each other")
@@ -83,7 +82,7 @@ class SlowdownDriven(SchedulingPolicy):
             raise UsageError(f"mates {self.mates}: a job needs at least one mate")
 
     @property
-    def needs_places(self) -> bool:
+    def needs_node_ids(self) -> bool:
         """Whether nodes are told apart."""
         return self.contiguous or bool(self.nodes)
 
@@ -128,8 +127,8 @@ class _Pass:
         self.share = policy.share(cluster.cores_per_node)
         self.free = free
         self.running = {number: replace(one) for number, one in cluster.running.items()}
-        self.free_places = frozenset(cluster.free_places)
-        self.shareable = parse_nodes(str(policy.nodes))
+        self.free_node_ids = frozenset(cluster.free_node_ids)
+        self.shareable = parse_node_ids(str(policy.nodes))
         self.pool = [one for one in self.running.values() if one.can_be_mate]
         self.waiting: list[Job] = []
         self.shadow, self.spare = 0.0, 0
@@ -146,16 +145,16 @@ class _Pass:
         """Decide about one job (Listing 1)."""
         now, nodes = self.cluster.time, self.cluster.nodes_for(job.processors)
         in_time = now + job.requested <= self.shadow
-        places: frozenset[int] | None = frozenset()
-        if self.policy.needs_places:
-            places = pick_free(self.free_places, nodes, self.policy.contiguous)
+        node_ids: frozenset[int] | None = frozenset()
+        if self.policy.needs_node_ids:
+            node_ids = pick_free(self.free_node_ids, nodes, self.policy.contiguous)
         allowed = not self.waiting or in_time or nodes <= self.spare
-        if nodes <= self.free and allowed and places is not None:
+        if nodes <= self.free and allowed and node_ids is not None:
             if self.waiting and not in_time:
                 self.spare -= nodes
-            self.free_places -= places
-            self._run(RunningJob(job, now, nodes, now + job.requested, places=places), nodes)
-            return Start(job.id, nodes, places=places)
+            self.free_node_ids -= node_ids
+            self._run(RunningJob(job, now, nodes, now + job.requested, node_ids=node_ids), nodes)
+            return Start(job.id, nodes, node_ids=node_ids)
         if job.malleable and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
             if mates and self._ends_sooner(job, nodes):
@@ -194,14 +193,14 @@ class _Pass:
             mate = one.job
             wait = one.start - mate.submit
             penalty = (wait + (one.delay + job.requested) + mate.requested) / mate.requested
-            if self.shareable and not one.places <= self.shareable:
+            if self.shareable and not one.node_ids <= self.shareable:
                 continue
             if one.limit + job.requested >= ends and penalty < self.cut:
                 eligible.append(one)
                 penalties.append(penalty)
         if self.policy.contiguous:
-            places = [one.places for one in eligible]
-            group = contiguous_mates(places, penalties, wanted, self.policy.mates)
+            node_ids = [one.node_ids for one in eligible]
+            group = contiguous_mates(node_ids, penalties, wanted, self.policy.mates)
             return [eligible[k] for k in group]
         sizes = [one.nodes for one in eligible]
         return [eligible[k] for k in find_mates(sizes, penalties, wanted, self.policy.mates)]
@@ -231,7 +230,7 @@ class _Pass:
             job, now, nodes, now + job.requested / self.share,
             delay=job.requested / self.share - job.requested,
             mates=numbers, shared=shared, share=self.share,
-            places=frozenset().union(*(mate.places for mate in mates)),
+            node_ids=frozenset().union(*(mate.node_ids for mate in mates)),
         )  # fmt: skip
         self._run(guest, nodes - shared)
         if self.waiting:

@@ -11,28 +11,74 @@ from __future__ import annotations
 import heapq
 
 from apples.scheduling.mates import best_group, best_pair
-from apples.simulation.backfill_core import FOREVER, INSTANT
-from apples.simulation.compiled import Numbers, compiled, inner
-from apples.simulation.conservative_core import earliest
-from apples.simulation.sd_map_core import draw_map, reserve
-from apples.simulation.sd_state import (
+from apples.simulation.kernels.backfill import FOREVER, INSTANT
+from apples.simulation.kernels.compiled import Numbers, compiled, inner, open_gap
+from apples.simulation.kernels.conservative import earliest
+from apples.simulation.kernels.sharing import (
     FREE,
     JOINED,
     POOL,
     RELEASES,
     RUNNING,
-    Machine,
+    SharingState,
     finish,
     start_shared,
     start_static,
 )
+
+
+@inner
+def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> int:
+    """Write the free nodes over time that the estimated ends give; return the number of steps."""
+    k = 0
+    while times[k] < FOREVER:
+        times[k] = FOREVER
+        k += 1
+    times[0] = now
+    levels[0] = m.tally[FREE]
+    count = 1
+    for k in range(m.tally[RELEASES]):
+        if m.release[k] == times[count - 1]:
+            levels[count - 1] += m.width[k]
+        else:
+            times[count] = m.release[k]
+            levels[count] = levels[count - 1] + m.width[k]
+            count += 1
+    return count
+
+
+@inner
+def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: int) -> int:
+    """Reserve the earliest time on the map for a job; return the new number of steps."""
+    first = -1
+    k = 0
+    while k < count:
+        if levels[k] < units:
+            first = -1
+        elif first < 0:
+            first = k
+        if first >= 0 and (k + 1 == count or times[k + 1] >= times[first] + seconds):
+            break
+        k += 1
+    end = times[first] + seconds
+    k += 1
+    if k == count or times[k] > end:
+        open_gap(times, k, count)
+        open_gap(levels, k, count)
+        times[k] = end
+        levels[k] = levels[k - 1]
+        count += 1
+    for i in range(first, k):
+        levels[i] -= units
+    return count
+
 
 pair = inner(best_pair)
 group = inner(best_group)
 
 
 @inner
-def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
+def shadow_of(m: SharingState, wanted: int) -> tuple[float, int]:
     """Return when so many nodes are estimated to be free, and how many more are free then."""
     short = wanted - m.tally[FREE]
     k = 0
@@ -46,13 +92,13 @@ def shadow_of(m: Machine, wanted: int) -> tuple[float, int]:
 
 
 @inner
-def is_stale(m: Machine, time: float, j: int) -> bool:
+def is_stale(m: SharingState, time: float, j: int) -> bool:
     """Whether an end in the heap was overtaken by a change of rate, or is already past."""
     return bool(m.work[j] < 0 or m.end[j] != time)
 
 
 @inner
-def average_slowdown(m: Machine, active: Numbers, count: int) -> float:
+def average_slowdown(m: SharingState, active: Numbers, count: int) -> float:
     """Return the mean estimated slowdown of the running jobs (DynAVGSD), 0 if none runs."""
     total = 0.0
     for k in range(count):
@@ -63,7 +109,7 @@ def average_slowdown(m: Machine, active: Numbers, count: int) -> float:
 
 @inner
 def look_for_mates(
-    m: Machine,
+    m: SharingState,
     j: int,
     now: float,
     share: float,
@@ -111,7 +157,7 @@ def look_for_mates(
 
 @compiled
 def slowdown_driven(
-    m: Machine,
+    m: SharingState,
     run: Numbers,
     ties: int,
     share: float,

@@ -6,8 +6,8 @@ seconds on what it asked for, and is brought up to date only when the job is res
 
 from __future__ import annotations
 
-from apples.simulation.backfill_core import FOREVER, INSTANT
-from apples.simulation.compiled import Numbers, compiled
+from apples.simulation.kernels.backfill import FOREVER, INSTANT
+from apples.simulation.kernels.compiled import Numbers, compiled
 from apples.topology.distribute import divide
 
 fill = compiled(divide)

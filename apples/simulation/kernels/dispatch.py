@@ -1,8 +1,10 @@
-"""Runs the built-in policies on the fast cores."""
+"""Calls the compiled kernel of a policy: arrays in, a result out.
+
+Importing this module imports numba and all kernels: `apples.simulation.run` does it when a run needs one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -14,66 +16,46 @@ from apples.scheduling.policies import (
     Conservative,
     Easy,
     Equipartition,
-    FirstComeFirstServed,
     FirstFit,
     ShortestJobFirst,
     SlowdownDriven,
 )
 from apples.scheduling.policies.easy import ORDERS
 from apples.scheduling.policy import SchedulingPolicy
-from apples.simulation.backfill_core import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, MANY, backfill
-from apples.simulation.compiled import ENGINE, Numbers, integers, numbers, zeros
-from apples.simulation.conservative_core import conservative
-from apples.simulation.equipartition_core import equipartition
-from apples.simulation.sd_core import slowdown_driven
-from apples.simulation.sd_state import machine
-from apples.simulation.setting import TIES, Schedule, Setting
-from apples.simulation.speedup import linear, table_of
+from apples.simulation.config import TIES, SimulationConfig, SimulationResult
+from apples.simulation.kernels.backfill import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, MANY, backfill
+from apples.simulation.kernels.compiled import ENGINE, Numbers, integers, numbers, zeros
+from apples.simulation.kernels.conservative import conservative
+from apples.simulation.kernels.equipartition import equipartition
+from apples.simulation.kernels.sharing import sharing_state
+from apples.simulation.kernels.slowdown_driven import slowdown_driven
+from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload
 
 Times = NDArray[np.float64]
 MOST_ROOM = 50_000_000  # numbers in one table of a core
 
 
-#: Policies with a core of their own: its name in words, and its compiled function.
-CORES: Mapping[type[SchedulingPolicy], tuple[str, str]] = {
-    Conservative: ("conservative", "conservative"),
-    Equipartition: ("equipartition", "equipartition"),
-    SlowdownDriven: ("SD-Policy", "slowdown_driven"),
-}
-
-
-def runs_fast(policy: SchedulingPolicy, setting: Setting) -> bool:
-    """Return whether a fast core does exactly what the general engine would do."""
-    if setting.has_events:
-        return False
-    if type(policy) is SlowdownDriven:
-        return setting.speedup is linear and not policy.needs_places
-    return type(policy) in (
-        FirstComeFirstServed, FirstFit, ShortestJobFirst, Easy, Conservative, Equipartition,
-    )  # fmt: skip
-
-
-def run_fast(
-    workload: Workload, policy: SchedulingPolicy, setting: Setting, record: bool = False
-) -> Schedule:
-    """Return the schedule of a built-in policy for which `runs_fast` says there is a core."""
-    if setting.ties == "predictsim" and not isinstance(policy, Easy):
+def run_kernel(
+    workload: Workload, policy: SchedulingPolicy, config: SimulationConfig, record: bool = False
+) -> SimulationResult:
+    """Return the result of a built-in policy for which `apples.simulation.run.has_kernel` holds."""
+    if config.ties == "predictsim" and not isinstance(policy, Easy):
         raise UsageError("ties=predictsim is defined for --policy easy only")
     if isinstance(policy, SlowdownDriven):
-        return _slowdown_driven(workload, policy, setting, record)
+        return _slowdown_driven(workload, policy, config, record)
     if isinstance(policy, Equipartition):
-        return _equipartition(workload, setting, record)
+        return _equipartition(workload, config, record)
     start, seconds = (
-        _conservative(workload, setting)
+        _conservative(workload, config)
         if isinstance(policy, Conservative)
-        else _backfill(workload, policy, setting)
+        else _backfill(workload, policy, config)
     )
-    need = setting.need(workload.processors)
+    need = config.need(workload.processors)
     none = np.zeros(len(workload), dtype=bool)
     end = start + workload.run
-    changes = _rigid_changes(workload, setting, start, end) if record else ()
-    return Schedule(
+    changes = _rigid_changes(workload, config, start, end) if record else ()
+    return SimulationResult(
         start=start,
         end=end,
         resizes=np.zeros(len(workload), dtype=np.int64),
@@ -88,19 +70,21 @@ def run_fast(
 
 
 def _rigid_changes(
-    workload: Workload, setting: Setting, start: Times, end: Times
+    workload: Workload, config: SimulationConfig, start: Times, end: Times
 ) -> tuple[tuple[float, int, int], ...]:
-    cores = (setting.need(workload.processors) * setting.cores_per_node).tolist()
+    cores = (config.need(workload.processors) * config.cores_per_node).tolist()
     begun = [(time, k, cores[k]) for k, time in enumerate(start.tolist())]
     ended = [(time, k, 0) for k, time in enumerate(end.tolist())]
     return tuple(sorted(begun + ended, key=lambda change: (change[0], change[2] > 0, change[1])))
 
 
-def _columns(workload: Workload, setting: Setting) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+def _columns(
+    workload: Workload, config: SimulationConfig
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     return (
         numbers(workload.submit),
         numbers(workload.run),
-        numbers(setting.need(workload.processors)),
+        numbers(config.need(workload.processors)),
         numbers(workload.requested),
     )
 
@@ -119,7 +103,7 @@ def _order(workload: Workload, policy: SchedulingPolicy) -> NDArray[np.int64]:
 
 
 def _backfill(
-    workload: Workload, policy: SchedulingPolicy, setting: Setting
+    workload: Workload, policy: SchedulingPolicy, config: SimulationConfig
 ) -> tuple[Times, float]:
     jobs = len(workload)
     size = 1 << jobs.bit_length()
@@ -131,51 +115,51 @@ def _backfill(
         mode = FIRST_FIT
     depth = policy.depth if isinstance(policy, Easy) else -1
     start = zeros(jobs)
-    columns = _columns(workload, setting)
+    columns = _columns(workload, config)
     began = perf_counter()
     backfill(
-        *columns, numbers(rank), numbers(order), setting.nodes, mode, depth,
-        TIES.index(setting.ties), integers(2 * size, MANY), numbers(np.full(2 * size, FOREVER)),
+        *columns, numbers(rank), numbers(order), config.nodes, mode, depth,
+        TIES.index(config.ties), integers(2 * size, MANY), numbers(np.full(2 * size, FOREVER)),
         size, zeros(jobs + 1), integers(jobs + 1), integers(jobs), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
 
 
-def _conservative(workload: Workload, setting: Setting) -> tuple[Times, float]:
+def _conservative(workload: Workload, config: SimulationConfig) -> tuple[Times, float]:
     jobs = len(workload)
     steps = 2 * jobs + 4
     start = zeros(jobs)
-    columns = _columns(workload, setting)
+    columns = _columns(workload, config)
     began = perf_counter()
     conservative(
-        *columns, setting.nodes, TIES.index(setting.ties), numbers(np.full(steps, FOREVER)),
+        *columns, config.nodes, TIES.index(config.ties), numbers(np.full(steps, FOREVER)),
         integers(steps), integers(jobs), zeros(jobs), integers(jobs), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
 
 
-def _equipartition(workload: Workload, setting: Setting, record: bool) -> Schedule:
+def _equipartition(workload: Workload, config: SimulationConfig, record: bool) -> SimulationResult:
     jobs = len(workload)
-    submit, run, need, _ = _columns(workload, setting)
+    submit, run, need, _ = _columns(workload, config)
     least = np.where(workload.malleable, workload.minimum, workload.processors)
     most = np.where(workload.malleable, workload.maximum, workload.processors)
-    if setting.nodes > MOST_ROOM:
-        raise UsageError(f"equipartition: {setting.nodes} nodes are more than {MOST_ROOM}")
-    speedup = np.array(table_of(setting.speedup, setting.nodes, setting.cores_per_node))
+    if config.nodes > MOST_ROOM:
+        raise UsageError(f"equipartition: {config.nodes} nodes are more than {MOST_ROOM}")
+    speedup = np.array(table_of(config.speedup, config.nodes, config.cores_per_node))
     start, end, resizes = zeros(jobs), zeros(jobs), integers(jobs)
-    minimum, maximum = numbers(setting.need(least)), numbers(setting.need(most))
-    cost = setting.cost
+    minimum, maximum = numbers(config.need(least)), numbers(config.need(most))
+    cost = config.cost
     began = perf_counter()
     held, changes = equipartition(
         submit, run, need, minimum, maximum, numbers(speedup),
-        setting.nodes, TIES.index(setting.ties), float(cost.shrink), float(cost.expand),
+        config.nodes, TIES.index(config.ties), float(cost.shrink), float(cost.expand),
         float(cost.move_seconds), record, integers(jobs), integers(jobs), integers(jobs),
         integers(jobs), integers(jobs), integers(jobs), zeros(jobs), zeros(jobs), zeros(jobs),
         start, end, resizes,
     )  # fmt: skip
     seconds = perf_counter() - began
     none = np.zeros(jobs, dtype=bool)
-    return Schedule(
+    return SimulationResult(
         start=np.asarray(start, dtype=np.float64),
         end=np.asarray(end, dtype=np.float64),
         resizes=np.asarray(resizes, dtype=np.int64),
@@ -185,23 +169,23 @@ def _equipartition(workload: Workload, setting: Setting, record: bool) -> Schedu
         node_seconds=float(held),
         engine=ENGINE,
         seconds=seconds,
-        changes=tuple((time, k, units * setting.cores_per_node) for time, k, units in changes),
+        changes=tuple((time, k, units * config.cores_per_node) for time, k, units in changes),
     )
 
 
 def _slowdown_driven(
-    workload: Workload, policy: SlowdownDriven, setting: Setting, record: bool
-) -> Schedule:
+    workload: Workload, policy: SlowdownDriven, config: SimulationConfig, record: bool
+) -> SimulationResult:
     jobs = len(workload)
-    submit, run, need, requested = _columns(workload, setting)
+    submit, run, need, requested = _columns(workload, config)
     most = max(policy.mates, 2)
-    state = machine(
-        submit, need, requested, numbers(workload.malleable), setting.nodes, policy.mates, record
+    state = sharing_state(
+        submit, need, requested, numbers(workload.malleable), config.nodes, policy.mates, record
     )
     depth = min(policy.depth, jobs)
-    widest = int(setting.need(workload.processors).max()) + 1
+    widest = int(config.need(workload.processors).max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
-    room = cells * min(jobs, setting.nodes) if policy.mates > 2 else 1
+    room = cells * min(jobs, config.nodes) if policy.mates > 2 else 1
     if room > MOST_ROOM or policy.mates > MOST_ROOM:
         raise UsageError(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
@@ -216,12 +200,12 @@ def _slowdown_driven(
     cut = -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
     began = perf_counter()
     held, log = slowdown_driven(
-        state, run, TIES.index(setting.ties), policy.share(setting.cores_per_node),
+        state, run, TIES.index(config.ties), policy.share(config.cores_per_node),
         cut, policy.mates, policy.guard, policy.free_nodes,
-        setting.runtime_model == "worst", depth, *work,
+        config.runtime_model == "worst", depth, *work,
     )  # fmt: skip
     seconds = perf_counter() - began
-    return Schedule(
+    return SimulationResult(
         start=np.asarray(state.start, dtype=np.float64),
         end=np.asarray(state.end, dtype=np.float64),
         resizes=np.asarray(state.resizes, dtype=np.int64),
@@ -231,5 +215,5 @@ def _slowdown_driven(
         node_seconds=float(held),
         engine=ENGINE,
         seconds=seconds,
-        changes=tuple((time, k, round(nodes * setting.cores_per_node)) for time, k, nodes in log),
+        changes=tuple((time, k, round(nodes * config.cores_per_node)) for time, k, nodes in log),
     )

@@ -12,14 +12,14 @@ from random import Random
 
 import numpy as np
 
-from apples.scheduling.placed import Chooser, Placed
 from apples.scheduling.policies import FirstFit
+from apples.scheduling.policies.topology_aware import Chooser, TopologyAwarePolicy
 from apples.scheduling.policy import RunningJob
-from apples.simulation.placing import mean_hops
+from apples.simulation.config import PlacementSlowdown, SimulationConfig, SimulationResult
+from apples.simulation.placement import mean_hops
 from apples.simulation.run import simulate
-from apples.simulation.setting import Schedule, Setting, Slowdown
 from apples.simulation.workload import Workload, rigid
-from apples.topology import CpuSet, Topology, fit
+from apples.topology import CpuSet, Fit, Refusal, Requirement, Topology, fit
 
 CPUS = 128
 IDEAL_SECONDS = 2 * 3600 + 21 * 60 + 22
@@ -81,20 +81,23 @@ def replay(machine: Topology, seed: int) -> tuple[float, float]:
     CPUs left over.
     """
     widths = draw_widths(Random(seed))  # noqa: S311 - a replay, no secret
-    without = run(mix_a(widths, WITHOUT), machine)
-    with_cpusets = run(mix_a(widths, WITH), machine)
+    without = run_placed(mix_a(widths, WITHOUT), machine)
+    with_cpusets = run_placed(mix_a(widths, WITH), machine)
     return float(without.end.max()), float(with_cpusets.end.max())
 
 
-def run(
-    workload: Workload, machine: Topology, choose: Chooser = fit, slowdown: Slowdown | None = None
-) -> Schedule:
+def run_placed(
+    workload: Workload,
+    machine: Topology,
+    choose: Chooser = fit,
+    slowdown: PlacementSlowdown | None = None,
+) -> SimulationResult:
     """Return what becomes of jobs whose CPUs a chooser gives them."""
-    setting = Setting(len(machine.cpus), slowdown=slowdown)
-    return simulate(workload, Placed(machine, FirstFit(), choose=choose), setting)
+    config = SimulationConfig(len(machine.cpus), slowdown=slowdown)
+    return simulate(workload, TopologyAwarePolicy(machine, FirstFit(), choose=choose), config)
 
 
-def program_slowdown(machine: Topology) -> Slowdown:
+def program_slowdown(machine: Topology) -> PlacementSlowdown:
     """Return how much longer a job of the mix takes where its CPUs lie apart.
 
     A model, fitted to nothing but Table 2: a program suffers, at the mean distance of all CPUs of the
@@ -109,7 +112,34 @@ def program_slowdown(machine: Topology) -> Slowdown:
 
     def slowdown(running: RunningJob) -> float:
         program = TABLE_2[(running.job.id - 1) % len(TABLE_2)][0]
-        held = CpuSet.of(cpus[place] for place in running.places)
+        held = CpuSet.of(cpus[place] for place in running.node_ids)
         return 1.0 + suffers[program] * mean_hops(machine, held) / everywhere
 
     return slowdown
+
+
+WIDEST = 32
+UTILISATION = 0.85
+
+
+def passing_jobs(cpus: int, jobs: int, seed: int) -> Workload:
+    """Return rigid jobs of 1 to 32 CPUs that keep a machine busy to 85 %, at random times."""
+    random = np.random.default_rng(seed)
+    width = random.integers(1, min(WIDEST, cpus) + 1, jobs)
+    seconds = random.exponential(100.0, jobs) + 1.0
+    apart = float((width * seconds).mean()) / (cpus * UTILISATION)
+    return rigid(np.cumsum(random.exponential(apart, jobs)), seconds, width, seconds)
+
+
+def mean_distance(machine: Topology, choose: Chooser, workload: Workload) -> float:
+    """Return the mean hops between the CPUs of a job, over all jobs of two CPUs and more."""
+    found: list[float] = []
+
+    def watched(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+        fit = choose(topology, free, requirement)
+        if isinstance(fit, Fit) and len(fit.cpus) > 1:
+            found.append(mean_hops(topology, fit.cpus))
+        return fit
+
+    run_placed(workload, machine, watched)
+    return float(np.mean(found))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from apples.simulation.backfill_core import position_of
-from apples.simulation.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
+from apples.simulation.kernels.backfill import position_of
+from apples.simulation.kernels.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
 
 FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of Machine.tally
 
 
-class Machine(NamedTuple):
+class SharingState(NamedTuple):
     """Arrays over jobs unless said otherwise; times in seconds, nodes whole.
 
     Attributes
@@ -71,16 +71,16 @@ class Machine(NamedTuple):
     refused: Numbers
 
 
-def machine(
+def sharing_state(
     submit: Numbers, need: Numbers, request: Numbers, malleable: Numbers, nodes: int, most: int,
     record: bool,
-) -> Machine:  # fmt: skip
+) -> SharingState:  # fmt: skip
     """Return an empty machine of so many nodes for these jobs."""
     jobs = len(submit)
     tally = integers(7)
     tally[FREE] = nodes
     tally[RECORD] = int(record)
-    return Machine(
+    return SharingState(
         tally=tally, need=need, request=request, submit=submit, malleable=malleable,
         release=zeros(2 * jobs + 1), width=integers(2 * jobs + 1), pool=integers(jobs + 1),
         limit=zeros(jobs), delay=zeros(jobs), guest=integers(jobs, -1), mates=integers(jobs),
@@ -92,7 +92,7 @@ def machine(
 
 
 @inner
-def add_release(m: Machine, time: float, nodes: int) -> None:
+def add_release(m: SharingState, time: float, nodes: int) -> None:
     """Note that so many nodes are estimated to come free at a time."""
     k = position_of(m.release, m.tally[RELEASES], time)
     open_gap(m.release, k, m.tally[RELEASES])
@@ -103,7 +103,7 @@ def add_release(m: Machine, time: float, nodes: int) -> None:
 
 
 @inner
-def drop_release(m: Machine, time: float, nodes: int) -> None:
+def drop_release(m: SharingState, time: float, nodes: int) -> None:
     """Take such a note back."""
     k = position_of(m.release, m.tally[RELEASES], time)
     while m.width[k] != nodes:
@@ -115,7 +115,7 @@ def drop_release(m: Machine, time: float, nodes: int) -> None:
 
 @inner
 def note(
-    m: Machine, log: list[tuple[float, int, float]], j: int, now: float, share: float
+    m: SharingState, log: list[tuple[float, int, float]], j: int, now: float, share: float
 ) -> None:
     """Record, if wanted, how many nodes' worth of cores a running job has from now on."""
     if m.tally[RECORD]:
@@ -124,7 +124,7 @@ def note(
 
 
 @inner
-def join_pool(m: Machine, j: int) -> None:
+def join_pool(m: SharingState, j: int) -> None:
     """Let a malleable job that has its nodes to itself be chosen as a mate."""
     if m.malleable[j]:
         m.tally[JOINED] += 1
@@ -137,7 +137,7 @@ def join_pool(m: Machine, j: int) -> None:
 
 
 @inner
-def leave_pool(m: Machine, j: int) -> None:
+def leave_pool(m: SharingState, j: int) -> None:
     """Let a job no longer be chosen, if it could be."""
     for k in range(m.tally[POOL]):
         if m.pool[k] == j:
@@ -147,7 +147,9 @@ def leave_pool(m: Machine, j: int) -> None:
 
 
 @inner
-def set_rate(m: Machine, events: list[tuple[float, int]], j: int, now: float, rate: float) -> None:
+def set_rate(
+    m: SharingState, events: list[tuple[float, int]], j: int, now: float, rate: float
+) -> None:
     """Bring a job's work up to date and let it go on at another rate."""
     if rate == m.rate[j]:
         return
@@ -161,7 +163,7 @@ def set_rate(m: Machine, events: list[tuple[float, int]], j: int, now: float, ra
 
 @inner
 def begin(
-    m: Machine, events: list[tuple[float, int]], j: int, now: float, run: float, rate: float
+    m: SharingState, events: list[tuple[float, int]], j: int, now: float, run: float, rate: float
 ) -> None:
     """Start a job's clock."""
     m.start[j] = now
@@ -178,7 +180,7 @@ def begin(
 
 @inner
 def start_static(
-    m: Machine,
+    m: SharingState,
     events: list[tuple[float, int]],
     log: list[tuple[float, int, float]],
     j: int,
@@ -196,7 +198,7 @@ def start_static(
 
 
 @inner
-def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
+def guest_rate(m: SharingState, j: int, share: float, worst: bool) -> float:
     """Return a guest's rate: by all its cores (equation 5) or by its poorest node (equation 6)."""
     if m.shared[j] == 0:
         return 1.0
@@ -207,7 +209,7 @@ def guest_rate(m: Machine, j: int, share: float, worst: bool) -> float:
 
 @inner
 def start_shared(
-    m: Machine,
+    m: SharingState,
     events: list[tuple[float, int]],
     log: list[tuple[float, int, float]],
     j: int,
@@ -247,7 +249,7 @@ def start_shared(
 
 @inner
 def finish(
-    m: Machine,
+    m: SharingState,
     events: list[tuple[float, int]],
     log: list[tuple[float, int, float]],
     j: int,

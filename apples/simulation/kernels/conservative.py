@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import heapq
 
-from apples.simulation.backfill_core import EVENT, FOREVER, position_of
-from apples.simulation.compiled import Numbers, close_gap, compiled, open_gap
+from apples.simulation.kernels.backfill import EVENT, FOREVER, position_of
+from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, open_gap
 
 
 @compiled

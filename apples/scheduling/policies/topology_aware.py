@@ -1,4 +1,4 @@
-"""`Placed`: another policy's starts, each on the CPUs of one host that the broker and the allocator choose."""
+"""Topology-aware placement: another policy's starts, each on CPUs that broker and allocator choose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Refusal]
 
 
 @dataclass(frozen=True)
-class Placed(SchedulingPolicy):
+class TopologyAwarePolicy(SchedulingPolicy):
     """Proposes what another policy would start, if its host can hold it, and where.
 
     The cluster is one host whose CPUs are given out one by one (nodes of one core); node i is the i-th
@@ -60,13 +60,13 @@ class Placed(SchedulingPolicy):
     every: Expression = ANYWHERE
 
     @property
-    def needs_places(self) -> bool:
+    def needs_node_ids(self) -> bool:
         """Whether it must know which CPUs jobs have: always."""
         return True
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the decisions of one pass."""
-        free = CpuSet.of(self._cpus[place] for place in cluster.free_places)
+        free = CpuSet.of(self._cpus[place] for place in cluster.free_node_ids)
         waiting: list[Job] = []
         for job in cluster.queue:  # first, or the inner policy would keep room for them
             reason = self._never(job, free)
@@ -82,8 +82,8 @@ class Placed(SchedulingPolicy):
             found = self._place(jobs[decision.job], free)
             if found is not None:
                 free -= found.cpus
-                places = frozenset(self._places[cpu] for cpu in found.cpus)
-                yield Start(decision.job, decision.nodes, places=places)
+                node_ids = frozenset(self._places[cpu] for cpu in found.cpus)
+                yield Start(decision.job, decision.nodes, node_ids=node_ids)
 
     def _never(self, job: Job, free: CpuSet) -> str:
         """Return why a job can never run here; empty if it can."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 
-from apples.simulation.compiled import Numbers, close_gap, compiled, open_gap
+from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, open_gap
 
 HEAD_ONLY, FIRST_FIT, EASY = 0, 1, 2
 INSTANT, EVENT, PREDICTSIM = 0, 1, 2

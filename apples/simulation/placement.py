@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import Random
 
 from apples.errors import UsageError
-from apples.scheduling.placed import Chooser, Placed
+from apples.scheduling.policies.topology_aware import Chooser, TopologyAwarePolicy
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
-from apples.simulation.setting import Setting
+from apples.simulation.config import SimulationConfig
 from apples.topology import (
     CpuSet,
     Fit,
@@ -25,13 +25,13 @@ from apples.topology.origin import origin
 from apples.topology.refusing import refusal
 
 
-def placed(
+def with_placement(
     words: Mapping[str, str],
     policy: SchedulingPolicy,
-    setting: Setting,
+    config: SimulationConfig,
     seed: int,
     sensitivity: float,
-) -> tuple[SchedulingPolicy, Setting]:
+) -> tuple[SchedulingPolicy, SimulationConfig]:
     """Return policy and setting as the options `topology`, `placement` and `requirement` change them.
 
     Raises
@@ -43,9 +43,9 @@ def placed(
         for name in ("placement", "requirement", "sensitivity"):
             if name in words:
                 raise UsageError(f"option {name}: needs option topology")
-        return policy, setting
+        return policy, config
     machine = machine_of(words["topology"])
-    if setting.cores_per_node != 1 or setting.nodes != len(machine.cpus):
+    if config.cores_per_node != 1 or config.nodes != len(machine.cpus):
         raise UsageError(
             f"option topology: the machine has {len(machine.cpus)} CPUs, given out one by one: "
             f"--processors {len(machine.cpus)}"
@@ -59,8 +59,8 @@ def placed(
         raise UsageError(f"option sensitivity={sensitivity}: must be 0 or more")
     every = parse(words.get("requirement", ""))
     slowdown = DistanceSlowdown(machine, sensitivity) if sensitivity else None
-    chosen = Placed(machine, policy, choose=CHOOSERS[name](seed), every=every)
-    return chosen, replace(setting, slowdown=slowdown)
+    chosen = TopologyAwarePolicy(machine, policy, choose=CHOOSERS[name](seed), every=every)
+    return chosen, replace(config, slowdown=slowdown)
 
 
 def machine_of(text: str) -> Topology:
@@ -122,7 +122,7 @@ class DistanceSlowdown:
 
     def __call__(self, running: RunningJob) -> float:
         """Return it for the CPUs a job has."""
-        held = CpuSet.of(self._cpus[place] for place in running.places)
+        held = CpuSet.of(self._cpus[place] for place in running.node_ids)
         return 1.0 + self._factor * mean_hops(self._machine, held)
 
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from apples.errors import UsageError
-from apples.scheduling.places import contiguous_mates, is_contiguous, parse_nodes, pick_free
+from apples.scheduling.mates import contiguous_mates, is_contiguous, parse_node_ids, pick_free
 from apples.scheduling.policies import SlowdownDriven
-from apples.simulation.engine import Engine
+from apples.simulation.config import SimulationConfig
+from apples.simulation.engine import EventEngine
 from apples.simulation.run import simulate
-from apples.simulation.setting import Setting
 from apples.simulation.workload import mark_malleable, rigid
 
 
@@ -18,20 +18,38 @@ def random_workload(seed, nodes=8, cores=2, count=40):
     return mark_malleable(workload, 1.0, seed)
 
 
-class Watching(Engine):
+class Watched:
+    """A driver after each pass of which something is checked."""
+
+    def __init__(self, driver, check):
+        self._driver, self._check = driver, check
+
+    def run_pass(self):
+        refused = self._driver.run_pass()
+        self._check()
+        return refused
+
+    def __getattr__(self, name):
+        return getattr(self._driver, name)
+
+
+class Watching(EventEngine):
     """Checks the nodes of all running jobs after every pass."""
 
-    def _pass(self):
-        super()._pass()
-        running = self.cluster.state.running.values()
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.driver = Watched(self.driver, self.check)
+
+    def check(self):
+        running = self.ledger.state.running.values()
         for one in running:
-            assert len(one.places) == one.nodes
+            assert len(one.node_ids) == one.nodes
             if self.policy.contiguous:
-                assert is_contiguous(one.places)
-        holders = [node for one in running for node in one.places]
+                assert is_contiguous(one.node_ids)
+        holders = [node for one in running for node in one.node_ids]
         assert max((holders.count(node) for node in holders), default=0) <= 2
-        free = self.cluster.state.free_places
-        assert len(free) == self.cluster.state.free
+        free = self.ledger.state.free_node_ids
+        assert len(free) == self.ledger.state.free
         assert not set(free) & set(holders)
         self.shared = getattr(self, "shared", set()) | {
             node for node in holders if holders.count(node) == 2
@@ -41,7 +59,7 @@ class Watching(Engine):
 @pytest.mark.parametrize("seed", range(6))
 def test_contiguous_jobs_have_their_nodes_side_by_side(seed):
     policy = SlowdownDriven(max_slowdown=float("inf"), contiguous=True)
-    schedule = Watching(random_workload(seed), policy, Setting(8, 2)).run()
+    schedule = Watching(random_workload(seed), policy, SimulationConfig(8, 2)).run()
     assert schedule.completed.all()
     assert schedule.guest.any()
 
@@ -49,22 +67,22 @@ def test_contiguous_jobs_have_their_nodes_side_by_side(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_only_the_nodes_of_the_filter_are_shared(seed):
     policy = SlowdownDriven(max_slowdown=float("inf"), nodes="0-3")
-    engine = Watching(random_workload(seed), policy, Setting(8, 2))
+    engine = Watching(random_workload(seed), policy, SimulationConfig(8, 2))
     engine.run()
     assert engine.shared <= {0, 1, 2, 3}
 
 
 def test_a_filter_of_all_nodes_changes_nothing():
     workload = random_workload(3)
-    everywhere = simulate(workload, SlowdownDriven(nodes="0-7"), Setting(8, 2))
-    usual = simulate(workload, SlowdownDriven(), Setting(8, 2))
+    everywhere = simulate(workload, SlowdownDriven(nodes="0-7"), SimulationConfig(8, 2))
+    usual = simulate(workload, SlowdownDriven(), SimulationConfig(8, 2))
     assert everywhere.start.tolist() == usual.start.tolist()
 
 
 def test_side_by_side_is_not_the_same_as_cheapest():
-    places = [frozenset({0, 1}), frozenset({4, 5}), frozenset({2, 3})]
-    assert contiguous_mates(places, [1.0, 1.1, 3.0], wanted=4, most=2) == (0, 2)
-    assert contiguous_mates(places, [1.0, 1.1, 3.0], wanted=3, most=2) == ()
+    node_ids = [frozenset({0, 1}), frozenset({4, 5}), frozenset({2, 3})]
+    assert contiguous_mates(node_ids, [1.0, 1.1, 3.0], wanted=4, most=2) == (0, 2)
+    assert contiguous_mates(node_ids, [1.0, 1.1, 3.0], wanted=3, most=2) == ()
 
 
 def test_free_nodes_side_by_side():
@@ -76,4 +94,4 @@ def test_free_nodes_side_by_side():
 @pytest.mark.parametrize("text", ["a", "3-", "-3", "1-2-3"])
 def test_a_bad_list_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match="not of the form"):
-        parse_nodes(text)
+        parse_node_ids(text)

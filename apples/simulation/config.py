@@ -12,7 +12,7 @@ from apples.errors import UsageError
 from apples.scheduling.policy import RunningJob
 from apples.simulation.speedup import Speedup, linear
 
-Slowdown = Callable[[RunningJob], float]
+PlacementSlowdown = Callable[[RunningJob], float]
 TIES = ("instant", "event", "predictsim")
 RUNTIME_MODELS = ("ideal", "worst")
 
@@ -56,7 +56,7 @@ COSTS: Mapping[str, ReconfigurationCost] = {
 
 
 @dataclass(frozen=True)
-class Failure:
+class NodeFailure:
     """A node is out of service from `time` to `repaired` seconds."""
 
     time: float
@@ -65,7 +65,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SimulationConfig:
     """The assumptions of a simulation.
 
     Attributes
@@ -96,10 +96,10 @@ class Setting:
     speedup: Speedup = linear
     cost: ReconfigurationCost = COSTS["none"]
     runtime_model: str = "ideal"
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[NodeFailure, ...] = ()
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
-    slowdown: Slowdown | None = None
+    slowdown: PlacementSlowdown | None = None
     idle_watts: float | None = None
     busy_watts: float | None = None
 
@@ -129,7 +129,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class SimulationResult:
     """What became of the jobs of a workload, in its order.
 
     Attributes

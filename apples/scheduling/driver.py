@@ -1,0 +1,172 @@
+"""The driver: runs a scheduling policy over a cluster's ledger; clock and effects are its arguments.
+
+The driver is the loop that the simulator and a live scheduler share. It tells the ledger what happened
+(`submit`, `end`, `withdraw`), asks the policy (`run_pass`) and has a back end carry out what the ledger
+accepted. A policy proposes, the ledger disposes, and every refusal is kept with its reason.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from apples.errors import ApplesError, UsageError
+from apples.scheduling.jobs import Decision, Job, Reject, Reserve, Resize, Start
+from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+
+
+class SchedulerBackend(ABC):
+    """Carries out what the ledger accepted: the effects of a driver.
+
+    The ledger shows a decision's result before the back end hears of it, and a back end neither changes
+    the ledger nor refuses. The simulator's `EventEngine` is one; its time is virtual.
+    """
+
+    @abstractmethod
+    def start_job(self, running: RunningJob) -> None:
+        """Start a job on the nodes it has."""
+
+    @abstractmethod
+    def resize_job(self, running: RunningJob, nodes_before: int) -> None:
+        """Give a running job the nodes it now has instead of those it had."""
+
+    @abstractmethod
+    def migrate_job(self, running: RunningJob) -> None:
+        """Move a running job to the nodes it now has; their number is the same."""
+
+    @abstractmethod
+    def update_share(self, running: RunningJob) -> None:
+        """Give a job more or fewer cores of its nodes: a guest came or left, or a mate ended."""
+
+    @abstractmethod
+    def wake_at(self, time: float) -> None:
+        """See that there is a pass at a time: a job was promised its nodes from then on."""
+
+    @abstractmethod
+    def reject_job(self, job: int, reason: str) -> None:
+        """Deal with a job that will never run; the ledger keeps the reason, too."""
+
+    @abstractmethod
+    def refuse(self, refused: Refused) -> None:
+        """Deal with a decision that the ledger refused; `Driver.run_pass` returns it, too."""
+
+
+class Driver:
+    """Runs one policy on one cluster.
+
+    Parameters
+    ----------
+    policy
+        Asked in every pass.
+    ledger
+        Of the cluster; nothing else changes it.
+    clock
+        Returns the time, seconds; never goes back.
+    backend
+        Carries out the decisions.
+    """
+
+    def __init__(
+        self,
+        policy: SchedulingPolicy,
+        ledger: ClusterLedger,
+        clock: Callable[[], float],
+        backend: SchedulerBackend,
+    ) -> None:
+        self.policy = policy
+        self.ledger = ledger
+        self._clock = clock
+        self._backend = backend
+
+    def submit(self, job: Job) -> None:
+        """Put a job into the queue."""
+        self.ledger.state.time = self._clock()
+        self.ledger.submit(job)
+
+    def end(self, job: int) -> None:
+        """Take a running job off its nodes: it ended, was cancelled or was lost."""
+        ledger = self.ledger
+        ledger.state.time = self._clock()
+        for number in ledger.end(job):
+            self._backend.update_share(ledger.state.running[number])
+
+    def withdraw(self, job: int) -> None:
+        """Take a waiting job out of the queue: it was cancelled."""
+        self.ledger.state.time = self._clock()
+        self.ledger.withdraw(job)
+
+    def run_pass(self) -> list[Refused]:
+        """Ask the policy once and carry out its decisions in their order; return those refused.
+
+        Raises
+        ------
+        UsageError
+            The policy failed or has no end of decisions. What it decided before is not carried out.
+        """
+        ledger, backend = self.ledger, self._backend
+        state = ledger.state
+        state.time = self._clock()
+        refused: list[Refused] = []
+        for decision in decisions_of(self.policy, state):
+            answer = ledger.apply(decision)
+            if isinstance(answer, Refused):
+                refused.append(answer)
+                backend.refuse(answer)
+            else:
+                self._carry_out(decision, answer)
+        ledger.settle()
+        state.early_release = False
+        return refused
+
+    def _carry_out(self, decision: Decision, accepted: Accepted) -> None:
+        backend, running = self._backend, self.ledger.state.running
+        if isinstance(decision, Reserve):
+            backend.wake_at(decision.time)
+        elif isinstance(decision, Reject):
+            backend.reject_job(decision.job, decision.reason)
+        for number in accepted.affected:
+            if number != decision.job:
+                backend.update_share(running[number])
+            elif isinstance(decision, Start):
+                backend.start_job(running[number])
+            elif isinstance(decision, Resize):
+                backend.resize_job(running[number], accepted.nodes_before)
+            else:
+                backend.migrate_job(running[number])
+
+
+def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision]:
+    """Return the decisions of one pass; all are taken before the first is carried out.
+
+    Raises
+    ------
+    UsageError
+        The policy raised, ended the process, or decided more often than four times a job: names the
+        policy, the time and the line of its code. Permanent.
+    """
+    most = 4 * (len(state.queue) + len(state.running)) + 16
+    try:
+        decisions = list(islice(policy.decide(state), most + 1))
+    except ApplesError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        raise UsageError(
+            f"{policy_at(policy, state)}: {line}: {type(error).__name__}: {error}"
+        ) from error
+    if len(decisions) > most:
+        raise UsageError(
+            f"{policy_at(policy, state)}: more than {most} decisions in one pass, "
+            f"the last of them {decisions[-1]}"
+        )
+    return decisions
+
+
+def policy_at(policy: SchedulingPolicy, state: ClusterState) -> str:
+    """Return the policy's name and the time, as messages begin."""
+    return f"policy {type(policy).__name__} at {state.time!r} s"
