@@ -37,4 +37,4 @@ from hat.structure import Structure as Structure
 from hat.structure import Task as Task
 from hat.template import ApplicationTemplate as ApplicationTemplate
 from hat.template import Assumption as Assumption
-from hat.writer import dump as dump
+from hat.toml import dump as dump

@@ -17,9 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from hat import syntax, wording
+from hat import toml, wording
 from hat.files import LARGEST, UnreadableError, read_bytes
-from hat.lines import KeyLines, key_lines
 from hat.problem import DocumentError, Loc, Problem, field_name, nearest, printable, shown
 
 T = TypeVar("T")
@@ -136,18 +135,26 @@ class Document:
     @classmethod
     def parse(cls, content: str | bytes, *, source: str = "<text>") -> Document:
         """Return the document in a text."""
-        text = syntax.text_of(content, source)
-        return cls(source, text, syntax.table_of(text, source))
+        text = toml.text_of(content, source)
+        return cls(source, text, toml.table_of(text, source))
 
     @cached_property
-    def lines(self) -> KeyLines:
-        """Where each field stands."""
-        return key_lines(self.text)
+    def _lines(self) -> Mapping[Loc, int]:
+        from hat.positions import lines_of  # noqa: PLC0415 - slow to load, for wrong documents only
+
+        return lines_of(self.text)
+
+    def line(self, loc: Sequence[str | int]) -> int:
+        """Return the line of a place, or of the nearest that encloses it; 1 for the document."""
+        for end in range(len(loc), 0, -1):
+            if line := self._lines.get(tuple(loc[:end])):
+                return line
+        return 1
 
     def problem(self, loc: Sequence[str | int], message: str, suggestion: str = "") -> Problem:
         """Return a problem at a place of this document."""
         return Problem(
-            self.source, self.lines.line(loc), field_name(loc), printable(message), suggestion
+            self.source, self.line(loc), field_name(loc), printable(message), suggestion
         )
 
     def validate(self, model: type[T]) -> T:
@@ -189,7 +196,7 @@ class Document:
         name = str(loc[-1])
         return Problem(
             self.source,
-            self.lines.line(loc),
+            self.line(loc),
             field_name(loc[:-1]),
             f"unknown field {shown(name)}",
             nearest(name, legal),

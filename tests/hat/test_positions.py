@@ -1,13 +1,15 @@
-"""The line finder agrees with what tomlkit writes, whatever the form of the document."""
+"""The lines found are those that values stand on, whatever the form of the document."""
 
 import re
 import tomllib
 
+import pytest
 import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hat.lines import key_lines
+from hat import Document
+from hat.positions import lines_of
 
 KEYS = st.sampled_from(["a", "b", "c.d", "host", "[x]", "#"]) | st.text(min_size=1, max_size=6)
 TAILS = st.sampled_from(["", "\n", "\nx\n[[host]]\ny = 1\n", "]", '"', "\\", "#"])
@@ -65,16 +67,14 @@ def leaves(data, loc=()):
 
 @given(documents())
 def test_every_value_is_on_the_line_that_is_found(text):
-    lines = key_lines(text)
-    assert not lines.duplicates
+    lines = lines_of(text)
     for loc, mark in leaves(tomllib.loads(text)):
-        assert lines.known[loc] == text[: text.index(mark)].count("\n") + 1
+        assert lines[loc] == text[: text.index(mark)].count("\n") + 1
 
 
 @given(st.text() | st.text(alphabet="ab=.,[]{}\"'\\#\n "))
 def test_no_text_makes_the_finder_fail(text):
-    lines = key_lines(text)
-    assert all(1 <= line <= text.count("\n") + 1 for line in lines.known.values())
+    assert all(1 <= line <= text.count("\n") + 1 for line in lines_of(text).values())
 
 
 def test_the_forms_of_toml_drawn():
@@ -128,12 +128,26 @@ size = 2                           # 24
         ("a.b", "c"): 25,
         ("a.b", "c", "d"): 26,
     }
-    tomllib.loads(text)
-    lines = key_lines(text)
-    assert {loc: lines.line(loc) for loc in expected} == expected
-    assert not lines.duplicates
+    document = Document.parse(text)
+    assert {loc: document.line(loc) for loc in expected} == expected
 
 
 def test_what_is_not_there_is_on_the_line_of_what_encloses_it():
-    lines = key_lines("a = 1\n[b]\nc = 1\n")
-    assert [lines.line(loc) for loc in [("b", "x"), ("b", "c", 3), ("z",), ()]] == [2, 3, 1, 1]
+    document = Document.parse("a = 1\n[b]\nc = 1\n")
+    assert [document.line(loc) for loc in [("b", "x"), ("b", "c", 3), ("z",), ()]] == [2, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "loc", "line"),
+    [
+        ("[[a]]\nx=1\n[b]\n[[a]]\nx=2\n", ("a", 1, "x"), 5),
+        ("[a]\n[b.c]\nd=1\n[a.x]\ny=1\n", ("a", "x", "y"), 5),
+        ("[a.b]\nc=1\n[a]\nd=2\n", ("a", "d"), 4),
+        ("[[a]]\n[[a.b]]\n[[a.b]]\n[[a]]\n[[a.b]]\nc=3\n", ("a", 1, "b", 0, "c"), 6),
+        ("a.b.c=1\na.b.d=2\n[e]\nf.g=1\nf.h=2\n", ("e", "f", "h"), 5),
+        ("a = {b = 1, d.e = [\n{f=1},\n{g=2}]}\nh=1\n", ("a", "d", "e", 1, "g"), 3),
+        ("a = [ # 1\n# 1\n\n 1,\n # 2\n 2 ]\nz=1\n", ("a", 1), 6),
+    ],
+)
+def test_tables_out_of_order_keep_their_lines(text, loc, line):
+    assert Document.parse(text).line(loc) == line

@@ -63,3 +63,43 @@ def test_what_toml_cannot_say_is_refused(value):
 def test_nothing_is_an_empty_document():
     assert tomllib.loads(dump({})) == {}
     assert dump({"x": datetime(2026, 1, 2, 3, 4)}) == "x = 2026-01-02T03:04:00\n"  # noqa: DTZ001
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=5), st.dictionaries(KEYS, VALUES, max_size=5))
+def test_what_is_written_over_another_document_is_read_as_it_was(old, new):
+    assert tomllib.loads(dump(new, over=dump(old))) == new
+
+
+HOSTS = """\
+# our two machines
+
+[[host]]            # the quick one
+name = 'ada'        # in the cellar
+cpu = 0.50          # half of it is ours
+cpus = [0,  1]
+
+[[host]]
+name = "bob"
+
+# the wire between them
+[default_link]
+latency = 1e-4  # measured in May
+"""
+
+
+def test_a_document_that_already_says_so_is_not_touched():
+    assert dump(tomllib.loads(HOSTS), over=HOSTS) == HOSTS
+
+
+def test_comments_order_and_spelling_stay_where_a_value_changes():
+    wanted = tomllib.loads(HOSTS)
+    wanted["host"][0]["cpu"] = 0.75
+    del wanted["host"][0]["cpus"]
+    wanted["host"][1]["slots"] = 2
+    wanted["host"].append({"name": "eve"})
+    wanted["ssh_config"] = "config"
+    text = dump(wanted, over=HOSTS)
+    assert tomllib.loads(text) == wanted
+    kept = [line for line in HOSTS.splitlines() if "#" in line and not line.startswith("cpu")]
+    assert [line for line in text.splitlines() if line in kept] == kept
+    assert "cpu = 0.75          # half of it is ours" in text
