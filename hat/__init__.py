@@ -1,11 +1,12 @@
 """Heterogeneous Application Templates: what an application is, and what its user wants.
 
-In the order to read it: `expression` (sizes), `parameter`, `structure`, `implementation` (the
-modules of the paper's Figures 12 to 14), `template` (they make an `ApplicationTemplate`; its
-`bind` gives an `application` with numbers), `active_sets` (which implementation runs where),
-`specifications` (the user's side). Underneath, the reader that knows file, line and field:
-`document`, on `files`, `syntax`, `lines`, `wording` and `problem`; `writer` is its opposite. On
-top, `inspection` (``hat check``) and `scaffold` (``hat new``).
+In the order to read it: `expression` (sizes), `modules` (those of the paper's Figures 12 to 14),
+`template` (they make an `ApplicationTemplate`; its `bind` gives an `application` with numbers),
+`active_sets` (which implementation runs on which host), `specifications` (the user's side).
+Underneath, the reader that knows file, line and field: `document`, on `toml` (text to values, values
+to text), `positions` (on which line a value stands), `validation` (pydantic's errors in words),
+`fields` (the kinds of values) and `problem`. On top, `inspection` (``hat check``) and `scaffold`
+(``hat new``).
 
 Berman et al. 1996, sections 4.3.2 and 4.3.3.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from hat.implementation import Implementation
+from hat.modules import Implementation
 from hat.template import ApplicationTemplate
 
 Available = Callable[[str, Implementation], bool]

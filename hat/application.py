@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hat.expression import Expression, ExpressionError
-from hat.parameter import Parameter, Value
+from hat.modules import Data, Interface, Parameter, Value
 from hat.problem import DocumentError, Problem, nearest, shown
-from hat.structure import Data, Interface
 
 
 @dataclass(frozen=True, slots=True)

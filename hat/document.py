@@ -6,20 +6,78 @@ what `tomllib` and pydantic cost: lines are looked for only once something is wr
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from hat import toml, wording
-from hat.files import LARGEST, UnreadableError, read_bytes
+from hat import toml, validation
 from hat.problem import DocumentError, Loc, Problem, field_name, nearest, printable, shown
+
+LARGEST = 16 * 2**20
+"""Bytes of the largest document that is read."""
+
+IRREGULAR = (
+    (stat.S_ISDIR, "is a directory, not a file"),
+    (stat.S_ISFIFO, "is a pipe, not a regular file"),
+    (stat.S_ISSOCK, "is a socket, not a regular file"),
+    (stat.S_ISCHR, "is a device, not a regular file"),
+    (stat.S_ISBLK, "is a device, not a regular file"),
+)
+
+REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such file (a part of its path is no directory)",
+    errno.EACCES: "may not be read (permission denied)",
+    errno.ELOOP: "is a symbolic link that leads to itself",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+class UnreadableError(Exception):
+    """Why a file cannot be read, in words that follow its name."""
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
+    """Return the bytes of a regular file.
+
+    A pipe or a device is refused and never waited for.
+
+    Raises
+    ------
+    UnreadableError
+        For anything but a readable regular file of at most `limit` bytes.
+    """
+    try:
+        _refuse_unless_regular(Path(path).stat().st_mode)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - Path opens without flags
+            _refuse_unless_regular(os.fstat(file.fileno()).st_mode)
+            content = file.read(limit + 1)
+    except OSError as error:
+        reason = REASONS.get(error.errno or 0, os.strerror(error.errno or 0))
+        raise UnreadableError(reason) from None
+    except ValueError:  # a null byte in the name
+        raise UnreadableError("this is no file name") from None
+    if len(content) > limit:
+        raise UnreadableError(f"is larger than {limit:,} bytes")
+    return content
+
+
+def _refuse_unless_regular(mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    raise UnreadableError(next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is no file"))
+
 
 T = TypeVar("T")
 
@@ -163,7 +221,7 @@ class Document:
         try:
             return adapter.validate_python(self.data)
         except ValidationError as error:
-            errors = (e for e in error.errors(include_url=False) if not wording.is_echo(e))
+            errors = (e for e in error.errors(include_url=False) if not validation.is_echo(e))
             problems = list(self._problems(islice(errors, MOST_PROBLEMS), adapter))
             problems.sort(key=lambda problem: problem.line or 0)
         except RecursionError:
@@ -181,18 +239,18 @@ class Document:
             if error["type"] == "fault":
                 return error["loc"]
             is_missing = error["type"] == "missing"
-            return wording.trimmed(error["loc"], self.data, keep_last=is_missing)
+            return validation.trimmed(error["loc"], self.data, keep_last=is_missing)
 
         for loc, group in groupby(errors, key=place):
             found = list(group)
-            if any(error["type"] in wording.UNKNOWN_FIELD for error in found):
+            if any(error["type"] in validation.UNKNOWN_FIELD for error in found):
                 names = _names(adapter) if names is None else names
                 yield self._unknown(loc, names)
             else:
-                yield self.problem(loc, wording.message(found), wording.suggestion(found[0]))
+                yield self.problem(loc, validation.message(found), validation.suggestion(found[0]))
 
     def _unknown(self, loc: Loc, names: dict[str, Any]) -> Problem:
-        legal = wording.legal_names(names, loc[:-1])
+        legal = validation.legal_names(names, loc[:-1])
         name = str(loc[-1])
         return Problem(
             self.source,

@@ -11,7 +11,7 @@ LARGEST_NUMBER = 10**18
 """Whole numbers of a document stay below this: every product of two of them is exact and quick."""
 
 
-class Entry(BaseModel):
+class StrictTable(BaseModel):
     """A table of a document: immutable, unknown fields refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -28,7 +28,7 @@ Kind = tuple[Callable[[Mapping[str, Any]], bool], type[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class CheckResult:
     """What was found out about a file.
 
     Attributes
@@ -51,7 +51,7 @@ def check(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None
     return list(inspect(path, others).problems)
 
 
-def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> Inspection:
+def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> CheckResult:
     """Return the kind of a file and what is wrong with it.
 
     Parameters
@@ -66,8 +66,8 @@ def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = No
         kind = kind_of(document.data, others)
         checked = _checked(document, kind, others or {})
     except DocumentError as error:
-        return Inspection(kind, None, tuple(error.problems))
-    return Inspection(kind, checked, ())
+        return CheckResult(kind, None, tuple(error.problems))
+    return CheckResult(kind, checked, ())
 
 
 def kind_of(data: Mapping[str, Any], others: Mapping[str, Kind] | None = None) -> str:

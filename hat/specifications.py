@@ -11,12 +11,12 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from hat.document import Fault, refuse
-from hat.fields import AtLeastZero, Bytes, Choice, Count, Entry, Name, Positive
+from hat.fields import AtLeastZero, Bytes, Choice, Count, Name, Positive, StrictTable
 
 Measure = Literal["execution_time", "cost", "speedup"]
 
 
-class Constraints(Entry):
+class Constraints(StrictTable):
     """What a schedule must keep to.
 
     Examples
@@ -69,7 +69,7 @@ class Constraints(Entry):
         return self
 
 
-class Objective(Entry):
+class Objective(StrictTable):
     """What makes one schedule better than another."""
 
     measure: Measure = Field(
@@ -88,7 +88,7 @@ class Objective(Entry):
         return self
 
 
-class Preferences(Entry):
+class Preferences(StrictTable):
     """What to attempt, where the objective leaves a choice."""
 
     prefer: tuple[Name, ...] = Field((), description="Hosts or sites the user likes better.")
@@ -118,7 +118,7 @@ class Preferences(Entry):
         return self
 
 
-class UserSpecifications(Entry):
+class UserSpecifications(StrictTable):
     """What one user wants of an agent.
 
     Examples

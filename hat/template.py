@@ -17,11 +17,20 @@ from pydantic import Field, model_validator
 from hat.application import Application, Evaluator, bound_parameters
 from hat.document import Fault, refuse
 from hat.expression import FUNCTIONS, Expression
-from hat.fields import Entry, Line, Name, Text, Word
-from hat.implementation import PLACEHOLDER, Implementation, Program, command
-from hat.parameter import Parameter, Value
+from hat.fields import Line, Name, StrictTable, Text, Word
+from hat.modules import (
+    PLACEHOLDER,
+    Data,
+    Implementation,
+    Interface,
+    Parameter,
+    Program,
+    Structure,
+    Task,
+    Value,
+    command,
+)
 from hat.problem import DocumentError, Loc, Problem, nearest, shown
-from hat.structure import Data, Interface, Structure, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ ASSUMED: Mapping[str, str] = {
 }
 
 
-class ApplicationTemplate(Entry):
+class ApplicationTemplate(StrictTable):
     r"""What an agent must know of an application to schedule it.
 
     Examples

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, said as what would be right."""
+"""The errors of pydantic's validation, worded as what would be right."""
 
 from __future__ import annotations
 

@@ -1,0 +1,306 @@
+"""The modules of an application template: what its parameters, data, tasks and implementations are.
+
+The paper's template has a Structure module (`Structure`, `Data`, `Task`; Berman et al. 1996, Figure 12), an
+Implementation module (`Implementation`; Figure 13) and an Interface module (`Interface`; Figure 14).
+`Parameter` is ours: the paper's template describes one problem size.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from hat.expression import Expression
+from hat.fields import (
+    LARGEST_NUMBER,
+    Choice,
+    Count,
+    Line,
+    Name,
+    Number,
+    Positive,
+    StrictTable,
+    Text,
+    Word,
+)
+from hat.problem import shown
+
+
+class Structure(StrictTable):
+    """The class of application, the grid it works on and how often."""
+
+    kind: Literal["regular_grid"] = Field(
+        "regular_grid", description="Class of application: data parallel over a regular grid."
+    )
+    model: Choice = Field(
+        "strip", description="Model of the Model pool that predicts it, or your own module:name."
+    )
+    rows: Expression | None = Field(
+        None, description="Rows of the grid; the parameter grid when not given."
+    )
+    columns: Expression | None = Field(
+        None, description="Points in a row; as many as rows when not given."
+    )
+    iterations: Expression | None = Field(
+        None, description="Iterations; the parameter iterations, or 1, when not given."
+    )
+
+
+class Data(StrictTable):
+    """One data structure: how large it is and how hosts share it."""
+
+    name: Name = Field(description="What tasks call it.")
+    element_bytes: Count = Field(8, description="Bytes of one element.")
+    elements: Expression | None = Field(
+        None, description="Elements in all; rows times columns when not given."
+    )
+    distribution: Literal["strip", "replicated"] = Field(
+        "strip",
+        description="strip: a host keeps its own rows and a border row on each side; "
+        "replicated: every host keeps all of it.",
+    )
+    when: Word | None = Field(
+        None,
+        description="Parameter that brings it: counted only if that is set, not 0, not empty.",
+    )
+    description: Text = Field("", description="What it holds.")
+
+
+class Task(StrictTable):
+    """One task: what it does to which data."""
+
+    name: Name = Field(description="What implementations and interfaces call it.")
+    description: Text = Field("", description="What it does.")
+    data: tuple[Name, ...] = Field((), description="Data structures it touches.")
+    communication: Literal["none", "neighbours", "all"] = Field(
+        "neighbours", description="Who a part of the task talks to in an iteration."
+    )
+
+
+class Interface(StrictTable):
+    """What moves between two tasks on distinct hosts (Berman et al. 1996, Figure 14)."""
+
+    sender: Name = Field(alias="from", description="Task that sends.")
+    receiver: Name = Field(alias="to", description="Task that receives.")
+    pattern: Literal["strip_neighbours"] = Field(
+        "strip_neighbours", description="Who sends to whom: each strip to the one above and below."
+    )
+    size: Expression | None = Field(
+        None,
+        alias="bytes",
+        description="Bytes per border, direction and iteration; a row of elements when not given.",
+    )
+    messages: Count = Field(
+        1, description="Messages per border, direction and iteration that carry these bytes."
+    )
+    description: Text = Field("", description="What is sent.")
+
+
+Value = int | float | str
+ParameterKind = Literal["integer", "number", "text"]
+
+
+class Parameter(StrictTable):
+    """One parameter: its default, its range and what it means.
+
+    Examples
+    --------
+    >>> grid = Parameter(default=2000, minimum=3)
+    >>> grid.kind, grid.accept("512")
+    ('integer', 512)
+    >>> grid.accept("0")
+    Traceback (most recent call last):
+    ValueError: must be at least 3 (is 0)
+    """
+
+    default: Annotated[StrictInt | StrictFloat | StrictStr | None, Field(union_mode="smart")] = (
+        Field(None, description="Value when the user sets none; without one the user must set it.")
+    )
+    minimum: Number | None = Field(None, description="Smallest value allowed.")
+    maximum: Number | None = Field(None, description="Largest value allowed.")
+    declared_kind: ParameterKind | None = Field(
+        None, alias="kind", description="Kind of value; by the default's own when not given."
+    )
+    description: Text = Field("", description="What it means, with its unit.")
+
+    @property
+    def kind(self) -> ParameterKind:
+        """The kind of value: as declared, else that of the default, else an integer."""
+        if self.declared_kind:
+            return self.declared_kind
+        if isinstance(self.default, str):
+            return "text"
+        return "number" if isinstance(self.default, float) else "integer"
+
+    def accept(self, value: Value) -> Value:
+        """Return a value, perhaps typed on a command line, as this parameter takes it.
+
+        Raises
+        ------
+        ValueError
+            What would be right, and what the value is.
+        """
+        if self.kind == "text":
+            return _text(value)
+        number = _number(value, self.kind)
+        if self.minimum is not None and number < self.minimum:
+            raise ValueError(f"must be at least {_short(self.minimum)} (is {shown(number)})")
+        if self.maximum is not None and number > self.maximum:
+            raise ValueError(f"must be at most {_short(self.maximum)} (is {shown(number)})")
+        return number
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Parameter:
+        limits = [limit for limit in (self.minimum, self.maximum) if limit is not None]
+        if limits and self.kind == "text":
+            raise ValueError("text has no minimum and no maximum")
+        if limits != sorted(limits):
+            low, high = map(_short, limits)
+            raise ValueError(f"minimum must be at most maximum (are {low} and {high})")
+        if self.default is not None:
+            try:
+                self.accept(self.default)
+            except ValueError as error:
+                raise ValueError(f"default {error}") from None
+        return self
+
+
+def _text(value: Value) -> str:
+    text = str(value)
+    if not all(c.isprintable() for c in text) or len(text) > 4096:
+        raise ValueError(f"must be text of one line, at most 4096 characters (is {shown(text)})")
+    return text
+
+
+def _number(value: Value, kind: ParameterKind) -> int | float:
+    what = "a whole number" if kind == "integer" else "a number"
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be {what} (is {shown(value)})") from None
+    if not math.isfinite(number):
+        raise ValueError(f"must be a finite number (is {shown(value)})")
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"must be at most 1e18 (is {shown(value)})")
+    if kind == "number":
+        return number
+    if not number.is_integer():
+        raise ValueError(f"must be a whole number (is {shown(value)})")
+    try:
+        return int(value)
+    except ValueError:  # "2e3"
+        return int(number)
+
+
+def _short(limit: float) -> str:
+    return str(int(limit)) if limit.is_integer() else str(limit)
+
+
+ANY = "any"
+PLACEHOLDER = re.compile(r"\{(\w*)\}")
+
+
+def _argument(text: str) -> str:
+    """Refuse braces that are no placeholder: a mistake would reach the program."""
+    if re.search(r"[{}]", PLACEHOLDER.sub("", text)) or "{}" in text:
+        raise ValueError("braces must enclose a name, as in {python}")
+    return text
+
+
+Argument = Annotated[Line, AfterValidator(_argument)]
+Program = Annotated[tuple[Argument, ...], Field(min_length=1, max_length=1000)]
+"""A command as a list, never a shell's line: ``["{python}", "solver.py"]``."""
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Platforms = Annotated[
+    tuple[Line, ...],
+    Field(min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=str | tuple[Line, ...]),
+]
+
+
+class Requirements(StrictTable):
+    """What a host must have before an implementation can run there."""
+
+    modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")], ...] = Field(
+        (), description="Python modules that must be importable."
+    )
+    commands: tuple[Name, ...] = Field((), description="Commands that must be on the path.")
+
+
+class Implementation(StrictTable):
+    """One way to run a task.
+
+    Examples
+    --------
+    >>> fast = Implementation(name="fast", platforms=("x86_64*",), measured={"x86_64": 1e-9})
+    >>> fast.runs_on("x86_64"), fast.runs_on("arm64"), fast.cost("x86_64"), fast.cost("x86_64-v3")
+    (True, False, 1e-09, None)
+    """
+
+    name: Name = Field(description="What the program and the active set call it.")
+    task: Name | None = Field(
+        None, description="Task it implements; the first one when not given."
+    )
+    language: Line = Field("", description="Language or library it is written in.")
+    platforms: Platforms = Field(
+        (ANY,), description='Platforms it runs on, as patterns such as "x86_64*"; "any" for all.'
+    )
+    requires: Requirements = Field(
+        Requirements(), description="What a host must have before it can run there."
+    )
+    program: Program | None = Field(
+        None, description="Command that starts it, as a list; the template's when not given."
+    )
+    seconds_per_point: Positive | None = Field(
+        None, description="Measured processor seconds per grid point on any platform."
+    )
+    measured: dict[Line, Positive] = Field(
+        {}, description="Measured processor seconds per grid point by platform pattern."
+    )
+    description: Text = Field("", description="What is special about it.")
+
+    def runs_on(self, platform: str) -> bool:
+        """Return whether a host of this platform can run it; an unknown one is an empty text."""
+        return any(p == ANY or (platform and fnmatchcase(platform, p)) for p in self.platforms)
+
+    def cost(self, platform: str) -> float | None:
+        """Return the measured seconds per point on a platform, None where nobody measured.
+
+        An exact entry wins over a pattern, the first pattern over later ones and over the general
+        figure.
+        """
+        if platform in self.measured:
+            return self.measured[platform]
+        matching = (
+            cost for p, cost in self.measured.items() if p == ANY or fnmatchcase(platform, p)
+        )
+        return next(matching, self.seconds_per_point)
+
+
+def command(program: Program, values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a program's argument list with the placeholders replaced.
+
+    Examples
+    --------
+    >>> command(("{python}", "solver.py", "--n={grid}"), {"python": "python3", "grid": 9})
+    ('python3', 'solver.py', '--n=9')
+    """
+    return tuple(PLACEHOLDER.sub(lambda m: str(values[m[1]]), part) for part in program)
