@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test coverage check bench figures soak clean
+.PHONY: setup demo test test-more coverage check bench figures soak clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -27,8 +27,13 @@ demo: setup
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n 3 --dist loadgroup
 test: setup
-	$(PYTEST) $(SPREAD) -m 'not hardware'
-	$(PYTEST) -m hardware
+	$(PYTEST) $(SPREAD) -m 'not hardware and not more'
+	$(PYTEST) -m 'hardware and not more'
+
+# The rest: laboratories, Slurm, browsers, real kills by the dozen, every page of the documentation.
+test-more: setup
+	$(PYTEST) $(SPREAD) -m 'more and not hardware'
+	$(PYTEST) -m 'more and hardware' || [ $$? = 5 ]
 
 # The same tests with branch coverage shown; tracing costs half as much again.
 coverage: setup

@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
+        if names & {"lab", "slurm", "browser", "criu"}:
+            item.add_marker(pytest.mark.more)
         if names & {"lab", "slurm", "cgroup"}:  # both make cpusets of this machine's kernel
             item.add_marker(pytest.mark.xdist_group("lab"))
         elif "sshd" in names:

@@ -19,7 +19,7 @@ TYPED = """cd "$(cat {0}/.cwd)"; (exit {1})\n{2}\nstatus=$?; pwd >{0}/.cwd; exit
 
 def type_in(command, folder, status):
     shell = ["/bin/bash", "-c", TYPED.format(folder, status, command)]
-    done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=240, check=False)
     return done.stdout + (done.stderr if done.returncode else ""), done.returncode
 
 

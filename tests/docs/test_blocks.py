@@ -10,8 +10,21 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-MARKS = {True: [pytest.mark.mpi], False: []}
-CASES = [pytest.param(p, id=p.stem, marks=MARKS[" measured\n" in p.read_text()]) for p in PAGES]
+QUICK = {"README.md", "docs/how-to/write-a-blueprint.md", "docs/how-to/read-a-plan.md"}
+"""Pages that are tried on every commit; all others have their turn with the long tests."""
+
+
+def called(page):
+    return str(page.relative_to(ROOT))
+
+
+def marks(page):
+    """Return how a page is marked: whether its outputs are measured, and whether it can wait."""
+    found = [pytest.mark.mpi] if " measured\n" in page.read_text() else []
+    return found if called(page) in QUICK else [*found, pytest.mark.more]
+
+
+CASES = [pytest.param(page, id=called(page), marks=marks(page)) for page in PAGES]
 TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"}
 
 

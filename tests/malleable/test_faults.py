@@ -10,6 +10,7 @@ import pytest
 TRIALS = Path(__file__).parent / "faults" / "trials.py"
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_thirty_random_kills_and_stops_end_right():

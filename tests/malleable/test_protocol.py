@@ -62,6 +62,7 @@ def histories(count=SEEDS):
 # ---------------------------------------------------------------------- simulation
 
 
+@pytest.mark.more
 def test_two_hundred_histories_keep_every_promise_and_settle():
     worlds = [SimulatedControl(seed) for seed in range(SEEDS)]
     for world in worlds:

@@ -29,6 +29,7 @@ def then_stop(maps, tmp_path):
     (tmp_path / "stop").touch()
 
 
+@pytest.mark.more
 def test_a_random_walk_over_hosts_keeps_the_grid_bit_for_bit_and_leaves_hosts_empty():
     argv = [sys.executable, str(HERE / "walk.py"), "8", "--seed", "5"]
     run = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)

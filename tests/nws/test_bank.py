@@ -22,6 +22,7 @@ def walks(size=300, count=5, gaps=0.0, seed=3):
     return values
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("ladder", "gaps"), KINDS)
 def test_numba_gives_the_same_bits_as_numpy(ladder, gaps):
     pytest.importorskip("numba")
@@ -189,6 +190,7 @@ def test_what_was_missed_is_not_scored():
     assert bank.rung(1).error[0, 0, 0] > 0
 
 
+@pytest.mark.more
 def test_intervals_hold_what_they_promise():
     random = np.random.default_rng(11)
     values = np.stack(

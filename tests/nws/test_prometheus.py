@@ -114,6 +114,7 @@ def until(condition, seconds=30):
         time.sleep(0.05)  # between two looks, with a deadline
 
 
+@pytest.mark.more
 def test_a_real_prometheus_is_read_and_reads_us(prometheus):
     from nws.service.server import Listen, Serving
 

@@ -205,6 +205,7 @@ print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0
     assert int(re.search(r"(\d+) kB", done.stdout).group(1)) < 40_000
 
 
+@pytest.mark.more
 def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
     """Slow: a list of members is gone by only after a minute; the roster is told to be quick."""
     from nws.service.server import Listen, Serving

@@ -11,7 +11,7 @@ SOAK = Path(__file__).parents[1] / "soak_nws.py"
 SAMPLE = ["kills=3", "power=2", "full=1", "syscalls=1", "damage=10", "fuzz=1"]
 PLANTED = ["kills=2+early", "power=2+no-sync"]
 
-pytestmark = pytest.mark.xdist_group("the soak of the NWS")
+pytestmark = [pytest.mark.more, pytest.mark.xdist_group("soak")]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def found_by(outcomes, part, plant=""):
     return found
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("part", ["kills", "power", "full", "syscalls", "damage", "fuzz"])
 def test_a_sample_of_the_soak_finds_nothing(outcomes, part):
     """Slow: it kills processes, cuts the power of a disk, fills one, fails system calls."""

@@ -50,6 +50,7 @@ def forecasts(station):
     ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("asked_between", [False, True])
 @pytest.mark.parametrize("saved", [False, True])
 def test_forecasts_after_a_restart_are_the_same_to_the_bit(quick_disk, asked_between, saved):

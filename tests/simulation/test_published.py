@@ -92,6 +92,7 @@ def printed(**environment):
     return answer.stdout.splitlines()
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_schedule_is_the_same_bit_for_bit_without_numba():
     """Slow: two interpreters. Without numba installed, both run the same code."""

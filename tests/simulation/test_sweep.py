@@ -129,6 +129,7 @@ def dask_cluster(tmp_path):
         process.wait(30)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, dask_cluster):
     """Slow: a cluster is started, where the extra is installed."""

@@ -180,6 +180,7 @@ def places():
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.more
 def test_killed_at_every_step_no_cpu_is_given_twice_and_none_is_lost(places):
     expected, steps = snapshots(places(), REQUESTS)
     assert steps > 80
@@ -190,6 +191,7 @@ def test_killed_at_every_step_no_cpu_is_given_twice_and_none_is_lost(places):
         shutil.rmtree(home)
 
 
+@pytest.mark.more
 @pytest.mark.cgroup
 def test_killed_at_every_step_the_kernels_own_cpusets_are_right(places):
     needs_cpusets()

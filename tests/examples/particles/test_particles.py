@@ -71,6 +71,7 @@ def test_a_run_is_the_same_bit_for_bit_on_one_and_on_two_ranks_and_conserves_ene
     assert 0 < one["residual"] == two["residual"] < ENERGY
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_energy_and_every_bit_survive_random_resizes():
@@ -121,6 +122,7 @@ class Killer(threading.Thread):
                     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_another(tmp_path):
