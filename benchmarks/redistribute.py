@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
-from apples.agent.information import at_a_glance
+from apples.agent.information import at_a_glance, program_of
 from apples.agent.information.sky import LiveSky
 from apples.agent.planners import balanced
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
@@ -62,7 +62,7 @@ def speed(folder):
     pool = information(folder, 1)
     host = pool.hosts["ada"]
     kind = pool.implementation(host)
-    found = calibrate(host, pool.program(kind), kind, pool.application.parameters, [GRID // 2])
+    found = calibrate(host, program_of(pool, kind), kind, pool.application.parameters, [GRID // 2])
     return found[0].seconds_per_point
 
 
@@ -181,7 +181,7 @@ def constant(folder, runs, seconds):
     with contention([first] * LOAD):
         for number in range(runs):
             pool = information(folder, 1)
-            pool = pool.under(LiveSky(pool.hosts).weather())
+            pool = pool.with_weather(LiveSky(pool.hosts).weather())
             trial = Coordinator(pool)
             trial.execute(redistribute)
             chosen = trial.decision_log.chosen

@@ -118,7 +118,7 @@ def measure(folder, repeats):
         )
         one = Schedule((Allocation(ada, ROWS, "default"),))
         actuator = MalleableActuator(through=SshActuator())
-        known = pool.knowing(actuator.look(host_survey(pool)))
+        known = pool.with_findings(actuator.look(host_survey(pool)))
         execution = actuator.actuate(launch_plan(both, known))
         gathered, spread = [], []
         for _ in range(repeats):

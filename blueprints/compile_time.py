@@ -5,7 +5,7 @@ from apples import Coordinator, Execution
 
 def compile_time(coordinator: Coordinator) -> Execution:
     """Choose under the host list alone; predict, and run, under the weather there is."""
-    static = coordinator.under(coordinator.information.static())
+    static = coordinator.under(coordinator.information.with_weather(None))
     candidates = []
     for resources in static.select_resources():
         schedule = static.plan(resources)

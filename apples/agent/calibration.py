@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from apples.agent.information import InformationPool, elsewhere, needs_of
+from apples.agent.information import (
+    InformationPool,
+    elsewhere,
+    needs_of,
+    offers,
+    program_of,
+    refusal,
+)
 from apples.agent.launching import calibration_plan
 from apples.agent.model import SpeedFunction
 from apples.agent.models import store_speeds
@@ -28,7 +35,7 @@ def looked_at(information: InformationPool) -> InformationPool:
     others = elsewhere(information.hosts)
     if not others:
         return information
-    return information.knowing(preflight(others, information.hosts, needs_of(information)))
+    return information.with_findings(preflight(others, information.hosts, needs_of(information)))
 
 
 def calibrate_hosts(
@@ -39,10 +46,10 @@ def calibrate_hosts(
     measured: dict[str | tuple[int, ...], Speeds] = {}
     found: dict[str, Speeds] = {}
     for host in information.hosts:
-        if reason := information.unfit(host):
+        if reason := refusal(information, host):
             talk(f"warning: {host.name} cannot be used: {reason}")
             continue
-        which = host.name if host.name in information.looked_at else host.cpus
+        which = host.name if host.name in information.findings else host.cpus
         if which not in measured:
             measured[which] = _speeds(host, information, rows, talk)
         found[host.name] = measured[which]
@@ -53,10 +60,10 @@ def calibrate_hosts(
 def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk: Talk) -> Speeds:
     speeds: Speeds = {}
     for one in information.template.implementations:
-        if not (one.runs_on(host.platform) and information.offers(host.name, one)):
+        if not (one.runs_on(host.platform) and offers(information, host.name, one)):
             continue
         try:
-            program = information.program(one.name)
+            program = program_of(information, one.name)
             parameters = information.application.parameters
             seat = _seat(host, one.name, information)
             points = measure(host, program, one.name, parameters, rows, seat=seat)
@@ -72,7 +79,7 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk:
 
 def _seat(host: Host, implementation: str, information: InformationPool) -> Seat | None:
     """Return where one process on another machine runs; None where the host is this machine."""
-    if host.name not in information.looked_at:
+    if host.name not in information.findings:
         return None
     plan = calibration_plan(replace(host, slots=1), implementation, information)
     return seat_alone(plan)

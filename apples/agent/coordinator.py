@@ -19,7 +19,7 @@ from apples.agent.estimator import (
     preferred,
     with_queue_wait,
 )
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, refusal
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.planner import Planner
 from apples.agent.planners import time_balancing
@@ -296,9 +296,9 @@ class Coordinator:
             A host of it cannot be used as planned; `execute` plans again.
         """
         found = self.actuator.look(host_survey(self._present))
-        seen = self._present.knowing(found) if found else self._present
+        seen = self._present.with_findings(found) if found else self._present
         for one in estimate.schedule.allocations:
-            if reason := seen.refusal(one.host, one.implementation):
+            if reason := refusal(seen, one.host, one.implementation):
                 raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
         self._found(seen)
         execution = self.actuator.actuate(launch_plan(estimate.schedule, seen))
@@ -311,7 +311,7 @@ class Coordinator:
         """Take over what was found on the hosts that were looked at; the weather of the decision stays."""
         if seen is not self._present:
             self._present = seen
-            self.information = self.information.knowing(seen.looked_at)
+            self.information = self.information.with_findings(seen.findings)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
         """Yield the progress of an execution until it ends."""
@@ -343,10 +343,12 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
     coordinator.execute(blueprint)
     for _ in range(PASSES):
         chosen = coordinator.decision_log.chosen
-        over = chosen and coordinator.information.over(chosen.execution_seconds)
-        if not over:
+        if chosen is None:
             return
-        coordinator.information = coordinator._present = over
+        information = coordinator.information.with_horizon(chosen.execution_seconds)
+        if information is coordinator.information:
+            return
+        coordinator.information = coordinator._present = information
         coordinator.decision_log.clear()
         coordinator.execute(blueprint)
 

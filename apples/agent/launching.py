@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from apples.agent.information import InformationPool, needs_of, own_files
+from apples.agent.information import InformationPool, needs_of, own_files, program_of, refusal
 from apples.launch.plan import (
     SILENCE_SECONDS,
     HostProgram,
@@ -44,10 +44,10 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         application.rows,
         information.hosts,
         iterations=application.iterations,
-        iteration_seconds=information.iteration_seconds(schedule),
+        iteration_seconds=information.model.iteration_seconds(schedule),
         silence_seconds=silence_seconds(schedule, information),
         cpu_quotas=_cpu_quotas(schedule, information),
-        findings=information.looked_at,
+        findings=information.findings,
         malleable=_malleable_limits(information),
     )
 
@@ -62,7 +62,7 @@ def calibration_plan(host: Host, implementation: str, information: InformationPo
         strip,
         1,
         information.hosts,
-        findings=information.looked_at,
+        findings=information.findings,
     )
 
 
@@ -73,17 +73,17 @@ def host_survey(information: InformationPool) -> HostSurvey:
         information.hosts,
         tuple(host for host in information.hosts if refused(host.name, host.site) is None),
         needs_of(information),
-        information.looked_at,
+        information.findings,
     )
 
 
 def host_program(host: Host, implementation: str, information: InformationPool) -> HostProgram:
     """Return how an implementation is started on one host."""
-    remote = information.program(implementation, host.python or sys.executable)
+    remote = program_of(information, implementation, host.python or sys.executable)
     return HostProgram(
         host,
         implementation,
-        information.program(implementation),
+        program_of(information, implementation),
         remote,
         own_files(information, remote),
     )
@@ -95,7 +95,7 @@ def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
     size = application.rows * application.columns * application.element_bytes
     return max(
         SILENCE_SECONDS,
-        SILENT_ITERATIONS * information.iteration_seconds(schedule),
+        SILENT_ITERATIONS * information.model.iteration_seconds(schedule),
         size / min(SLOWEST_BYTES_PER_SECOND, SHARE_OF_LINK * _slowest_link(schedule, information)),
     )
 
@@ -126,7 +126,7 @@ def _malleable_limits(information: InformationPool) -> MalleableLimits | None:
         host
         for host in information.hosts
         if information.implementation(host)
-        and not information.unfit(host)
+        and not refusal(information, host)
         and limits.refusal(host.name, host.site) is None
     ]
     return MalleableLimits(

@@ -108,7 +108,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
     learned, together = information.learned, len(hosts) > 1
-    undragged = replace(information.without_risk(), learned=replace(learned, drag=1.0))
+    undragged = replace(without_risk(information), learned=replace(learned, drag=1.0))
     model = undragged.model
     compute = model.computation(hosts, rows)
     beside = learned.company if together and model.knows_company else {}
@@ -136,6 +136,14 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     drag = _drag(result, paced, at_borders, learned.drag) if together else None
     longest = model.longest_border(hosts)
     learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
+
+
+def without_risk(information: InformationPool) -> InformationPool:
+    """Return the pool planning for the mean: what was predicted, without the user's caution."""
+    specifications = information.specifications
+    preferences = specifications.preferences.model_copy(update={"risk": 0.0})
+    changed = specifications.model_copy(update={"preferences": preferences})
+    return replace(information, specifications=changed)
 
 
 def _drag(

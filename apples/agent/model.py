@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.resources import Host
+from apples.schedule import Schedule
 
 Seconds = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float64]
@@ -134,6 +135,12 @@ class ModelTemplate(ABC):
     @abstractmethod
     def communication(self, resources: Sequence[Host]) -> Seconds:
         """Return C_i, the seconds each host sends and receives at its borders, shape (hosts,)."""
+
+    def iteration_seconds(self, schedule: Schedule) -> float:
+        """Return the largest T_i of a schedule."""
+        rows = np.array(schedule.rows, dtype=float)
+        seconds = self.computation(schedule.resources, rows)
+        return float((seconds + self.communication(schedule.resources)).max())
 
     def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
         """Return p_i at equal strips: what a linear planner or a search takes for constant."""

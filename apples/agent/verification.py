@@ -38,7 +38,7 @@ def sequential(information: InformationPool) -> Reference:
     able = next((h for h in information.hosts if information.implementation(h)), None)
     platform = able.platform if able else ""
     host = Host("sequential", seconds_per_point=slowest, platform=platform)
-    alone = information.among(HostList((host,), Network()))
+    alone = information.with_hosts(HostList((host,), Network()))
     strip = Allocation(host, information.application.rows, alone.implementation(host))
     with LocalActuator().actuate(launch_plan(Schedule((strip,)), alone)) as execution:
         outcome = execution.outcome()

@@ -75,7 +75,7 @@ def balanced_rows(job: StoredJob, rows: Rows, weights: Mapping[str, float]) -> R
     measured = job.record().get("measured") or {"rows": rows, "compute_seconds": {}}
     rows, seconds = measured["rows"], measured["compute_seconds"]
     # What the model leaves out everywhere is the least it leaves out where the job is.
-    seen = as_measured(information, rows, seconds).pace
+    seen = as_measured(information, rows, seconds).slowdown
     bias = min((seen[host] for host in seconds if host in seen), default=1.0)
     known = _weighted(as_measured(information, rows, seconds, bias=bias), weights)
     schedule = balanced(tuple(information.hosts[name] for name in weights), known)
@@ -97,7 +97,7 @@ def _information(spec: JobSpec) -> InformationPool:
 
 def _weighted(information: InformationPool, weights: Mapping[str, float]) -> InformationPool:
     """Return the pool with each host as much faster as its weight says."""
-    pace = dict(information.pace)
+    pace = dict(information.slowdown)
     for name, weight in weights.items():
         pace[name] = pace.get(name, 1.0) / weight
-    return information.varied(pace=pace)
+    return information.with_what_if(slowdown=pace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from apples.agent.information import load_information
+from apples.agent.information import load_information, program_of
 from apples.lab.document import LabDocument
 from apples.launch.calibrate import calibrate
 from apples.launch.sample import example_folder
@@ -38,7 +38,7 @@ def measured_speeds(document: LabDocument, hosts: Path) -> Mapping[str, float]:
     for entry in document.host:
         if entry.cpus not in known:
             name = information.implementation(information.hosts[entry.name])
-            place, program = Host(entry.name, cpus=entry.cpus), information.program(name)
+            place, program = Host(entry.name, cpus=entry.cpus), program_of(information, name)
             (found,) = calibrate(place, program, name, parameters, [ROWS])
             known[entry.cpus] = found.seconds_per_point
     return {entry.name: known[entry.cpus] for entry in document.host}

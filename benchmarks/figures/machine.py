@@ -8,7 +8,7 @@ some per cent off by where its memory happens to lie.
 import time
 from statistics import median
 
-from apples.agent.information import load_information
+from apples.agent.information import load_information, program_of
 from apples.agent.model import SpeedFunction
 from apples.agent.models import store_speeds
 from apples.errors import ApplesError
@@ -73,7 +73,7 @@ class Machine:
     def _points(self, implementation, rows):
         return calibrate(
             Host("here"),
-            self.information.program(implementation),
+            program_of(self.information, implementation),
             implementation,
             self.information.application.parameters,
             rows,

@@ -26,7 +26,7 @@ from statistics import median
 from figures.machine import Machine
 
 from apples import Coordinator, lab
-from apples.agent.information import load_information
+from apples.agent.information import load_information, refusal
 from apples.agent.launching import launch_plan
 from apples.agent.learning import check, remember
 from apples.agent.models import recall
@@ -111,7 +111,7 @@ class World:
                 weather=weather,
                 talk=say,
             )
-            if not any(pool.unfit(host) for host in pool.hosts):
+            if not any(refusal(pool, host) for host in pool.hosts):
                 break
         say(f"  sky of {time.strftime('%X')} in {time.monotonic() - begun:.1f} s")
         return pool
@@ -119,7 +119,9 @@ class World:
     def now(self, pool):
         """Return a sky's pool with what runs taught since, at the machine's speed of this moment."""
         learned = recall(pool.template.name, pool.template.version)
-        return replace(pool, learned=learned).varied(pace=self._drifted(self.machine.drift))
+        return replace(pool, learned=learned).with_what_if(
+            slowdown=self._drifted(self.machine.drift)
+        )
 
     def _drifted(self, drift):
         return {machine.name: drift for machine in self.lab.machines}
@@ -156,7 +158,7 @@ class World:
         self.records.append(record)
         if learn and (not restless or method.startswith(ACQUAINTANCE)):
             # What a run teaches is of the speed while it ran, as far as anybody knows that.
-            remember(result, known.varied(pace=self._drifted((before + after) / 2)))
+            remember(result, known.with_what_if(slowdown=self._drifted((before + after) / 2)))
         return record
 
     def _run(self, pool, chosen, method, iterations, more):

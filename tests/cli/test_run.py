@@ -130,7 +130,7 @@ def prepared(blueprint, late=1.0):
         settings={"grid": 200, "iterations": 20},
     )
     sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
-    coordinator = Coordinator(information.under(sky), Instant(late))
+    coordinator = Coordinator(information.with_weather(sky), Instant(late))
     plan = decide("x", blueprint, coordinator)
     assert plan.refusal is None
     return plan, coordinator

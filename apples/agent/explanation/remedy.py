@@ -58,6 +58,6 @@ def _holds(
         application = information.template.bind({**information.application.parameters, **change})
     except hat.DocumentError:
         return False
-    smaller = information.at(application)
+    smaller = information.with_application(application)
     total = application.rows
     return int(smaller.model.caps(allowed, total).sum()) >= total

@@ -97,7 +97,7 @@ def _of_chosen(host: Host, record: DecisionLog) -> Iterator[Question]:
         "cpu",
         cpu.value,
         error_of(cpu),
-        lambda factor: information.varied(pace={host.name: factor}),
+        lambda factor: information.with_what_if(slowdown={host.name: factor}),
         SLOWEST,
     )
     free = information.conditions.free_memory(host)
@@ -108,7 +108,7 @@ def _of_chosen(host: Host, record: DecisionLog) -> Iterator[Question]:
             "memory",
             free.value,
             error_of(free),
-            lambda factor: information.varied(memory={host.name: factor}),
+            lambda factor: information.with_what_if(memory={host.name: factor}),
             FASTEST,
         )
 
@@ -119,7 +119,7 @@ def _of_others(host: Host, information: InformationPool) -> Iterator[Question]:
         "speed",
         1.0,
         0.0,
-        lambda factor: information.varied(pace={host.name: factor}),
+        lambda factor: information.with_what_if(slowdown={host.name: factor}),
         FASTEST,
     )
     yield (
@@ -127,7 +127,7 @@ def _of_others(host: Host, information: InformationPool) -> Iterator[Question]:
         "latency",
         1.0,
         0.0,
-        lambda factor: information.varied(latency={host.name: factor}),
+        lambda factor: information.with_what_if(latency={host.name: factor}),
         FASTEST,
     )
 

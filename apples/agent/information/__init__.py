@@ -12,7 +12,7 @@ from apples.agent.information.active import available_here
 from apples.agent.information.elsewhere import needs_of, own_files
 from apples.agent.information.loading import at_a_glance, load_information, under_live_weather
 from apples.agent.information.measured import as_measured
-from apples.agent.information.pool import MODELS, InformationPool
+from apples.agent.information.pool import MODELS, InformationPool, offers, program_of, refusal
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.addresses import remote_hosts as elsewhere
 
@@ -26,6 +26,9 @@ __all__ = [
     "is_here",
     "load_information",
     "needs_of",
+    "offers",
     "own_files",
+    "program_of",
+    "refusal",
     "under_live_weather",
 ]

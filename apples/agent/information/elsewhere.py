@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from apples.agent.information.pool import InformationPool
+from apples.agent.information.pool import InformationPool, program_of
 from apples.launch.remote.fitness import Needs
 
 Talk = Callable[[str], object]
@@ -27,7 +27,7 @@ def needs_of(information: InformationPool) -> Needs:
     for one in information.template.implementations:
         modules.update(dict.fromkeys(one.requires.modules))
         commands.update(dict.fromkeys(one.requires.commands))
-        programs.update(dict.fromkeys(own_files(information, information.program(one.name))))
+        programs.update(dict.fromkeys(own_files(information, program_of(information, one.name))))
     return Needs(tuple(modules), tuple(commands), tuple(programs), PROBE)
 
 

@@ -98,7 +98,7 @@ def under(
         )
     from apples.agent.information.sky import read_weather  # noqa: PLC0415 - loads the sensors
 
-    return information.under(read_weather(weather), source=weather)
+    return information.with_weather(read_weather(weather), source=weather)
 
 
 def _check_names(
@@ -166,6 +166,6 @@ def under_live_weather(
     return replace(
         information,
         conditions=skies.conditions(),
-        outlook=skies.conditions,
+        conditions_over=skies.conditions,
         learned=recall(template.name, template.version),
-    ).knowing(skies.seen)
+    ).with_findings(skies.seen)

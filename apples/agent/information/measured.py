@@ -35,12 +35,12 @@ def as_measured(
     seconds
         Seconds each spends computing in one iteration; a host without has not been seen yet.
     before
-        The paces (`InformationPool.pace`) of hosts that the job was on earlier.
+        The paces (`InformationPool.slowdown`) of hosts that the job was on earlier.
     bias
         The pace of hosts the job was never on: what the model leaves out everywhere.
     """
     hosts = [information.hosts[name] for name in rows]
-    apart = {*information.looked_at, *(host.name for host in elsewhere(information.hosts))}
+    apart = {*information.findings, *(host.name for host in elsewhere(information.hosts))}
     sky = without_own(information.conditions, hosts, apart)
     sky = replace(sky, free_memory=_with_own_memory(information, sky, rows))
     alone = replace(information, conditions=replace(information.conditions, weather=sky))
@@ -50,8 +50,10 @@ def as_measured(
         for host, expected in zip(hosts, predicted.tolist(), strict=True)
         if seconds.get(host.name, 0.0) > 0 and expected > 0
     }
-    others = {host.name: bias * information.pace.get(host.name, 1.0) for host in information.hosts}
-    return replace(alone, pace={**others, **(before or {}), **pace})
+    others = {
+        host.name: bias * information.slowdown.get(host.name, 1.0) for host in information.hosts
+    }
+    return replace(alone, slowdown={**others, **(before or {}), **pace})
 
 
 def _with_own_memory(

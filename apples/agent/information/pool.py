@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from apples.agent.conditions import STATIC, Conditions, listed
 from apples.agent.information.active import available_here
@@ -16,7 +15,6 @@ from apples.agent.models import Learned, StripModel
 from apples.errors import ModelError
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
-from apples.schedule import Schedule
 from hat import (
     ActiveSet,
     Application,
@@ -28,7 +26,7 @@ from hat import (
 from nws import Weather
 
 UNMEASURED_SECONDS_PER_POINT = 1e-8
-"""Where nobody measured any host: what a plain numpy kernel takes; only ratios matter then."""
+"""Taken where no host was measured: a plain numpy kernel's; only ratios matter then."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,17 @@ class InformationPool:
         Builds the model from the pool: an entry of the Model pool, or the user's own.
     available
         Whether an implementation can run on a host.
-    outlook
-        Asks for the conditions over a frame of so many seconds; None where the weather is what it is:
-        static, or recorded.
-    pace
-        By host: how many times longer its computing would take, for the question when the answer
-        changes; 1 where not named.
-    looked_at
-        By host: what was found on those that were looked at from inside.
+    conditions_over
+        Returns the conditions over the next so many seconds; None where the weather is static or recorded.
+    slowdown
+        By host: how many times longer its computing would take than the model says, 1 where not named; for
+        what-if questions, and for an application that runs.
+    findings
+        By host: what a look from inside found on it.
+    active_set, speeds, model
+        What follows: the implementation of each host, its speed function, and the model of an iteration.
+    assumed_speeds
+        One line about the hosts whose speed nothing is known of; empty where there are none.
     """
 
     template: ApplicationTemplate
@@ -69,17 +70,17 @@ class InformationPool:
     folder: Path = Path()
     make_model: Callable[[InformationPool], ModelTemplate] | None = None
     available: Callable[[str, Implementation], bool] = available_here
-    outlook: Callable[[float], Conditions] | None = None
-    pace: Mapping[str, float] = field(default_factory=dict)
-    looked_at: Mapping[str, Fitness] = field(default_factory=dict)
+    conditions_over: Callable[[float], Conditions] | None = None
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    findings: Mapping[str, Fitness] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         platforms = {host.name: host.platform for host in self.hosts}
-        active = active_set(self.template, platforms, self.offers, self._measured_cost)
+        active = active_set(self.template, platforms, partial(offers, self), self._measured_cost)
         object.__setattr__(self, "active_set", active)
         speeds, assumed = _speeds(self)
         object.__setattr__(self, "speeds", speeds)
-        object.__setattr__(self, "_assumed_speeds", assumed)
+        object.__setattr__(self, "assumed_speeds", assumed)
         make = self.make_model or MODELS[self.application.model]
         model = make(self)
         if not isinstance(model, ModelTemplate):
@@ -89,7 +90,11 @@ class InformationPool:
     active_set: ActiveSet = field(init=False, repr=False)
     speeds: Mapping[str, SpeedFunction] = field(init=False, repr=False, default_factory=dict)
     model: ModelTemplate = field(init=False, repr=False)
-    _assumed_speeds: tuple[str, ...] = field(init=False, repr=False, default=())
+    assumed_speeds: tuple[str, ...] = field(init=False, repr=False, default=())
+
+    def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
+        speed = self.learned.speed(self.hosts[host].identity, implementation.name)
+        return speed.seconds_per_point[-1] if speed else None
 
     @property
     def hosts(self) -> HostList:
@@ -101,103 +106,61 @@ class InformationPool:
         chosen = self.active_set.implementations.get(host.name)
         return chosen.name if chosen else ""
 
-    def offers(self, host: str, implementation: Implementation) -> bool:
-        """Whether `host` has what an implementation requires, as far as anybody looked."""
-        seen = self.looked_at.get(host)
-        if seen is None or seen.refusal:
-            return self.available(host, implementation)
-        requires = implementation.requires
-        return seen.missing.isdisjoint((*requires.modules, *requires.commands))
+    def with_weather(self, weather: Weather | None, source: str = STATIC) -> InformationPool:
+        """Return the pool under another weather.
 
-    def unfit(self, host: Host) -> str:
-        """Return why no run may go to `host`, as it was found; empty where one may."""
-        seen = self.looked_at.get(host.name)
-        return seen.refusal if seen else ""
-
-    def refusal(self, host: Host, implementation: str) -> str:
-        """Return why `implementation` cannot run on `host`, as it was found; empty where it can."""
-        if implementation and not self.offers(
-            host.name, self.template.implementation(implementation)
-        ):
-            return f"{implementation} is not available there"
-        return self.unfit(host)
-
-    def knowing(self, found: Mapping[str, Fitness]) -> InformationPool:
-        """Return the same pool, with more hosts looked at."""
-        seen = {**self.looked_at, **found}
-        widths = {name: one.cpus for name, one in seen.items() if one.cpus}
-        return replace(self, looked_at=seen, conditions=replace(self.conditions, widths=widths))
-
-    def unavailable(self, host: Host) -> str:
-        """Return why `host` has no implementation."""
-        return self.active_set.left_out.get(host.name, "")
-
-    def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
-        speed = self.learned.speed(self.hosts[host].identity, implementation.name)
-        return speed.seconds_per_point[-1] if speed else None
-
-    def memory_for_strip(self, host: Host) -> float:
-        """Return the bytes a strip on `host` may take: forecast less the risk, and the user's limit."""
-        limits, preferences = self.specifications.constraints, self.specifications.preferences
-        return self.conditions.memory_for_strip(host, preferences.risk, limits.memory)
-
-    def program(self, implementation: str, python: str = sys.executable) -> tuple[str, ...]:
-        """Return the argument list that starts an implementation."""
-        return self.template.command(
-            implementation, self.folder, python=python, parameters=self.application.parameters
-        )
-
-    def iteration_seconds(self, schedule: Schedule) -> float:
-        """Return the largest T_i of a schedule."""
-        model, rows = self.model, np.array(schedule.rows, dtype=float)
-        seconds = model.computation(schedule.resources, rows)
-        return float((seconds + model.communication(schedule.resources)).max())
-
-    def under(self, weather: Weather, source: str = STATIC) -> InformationPool:
-        """Return the same pool under another weather, and say where that is from."""
+        Parameters
+        ----------
+        weather
+            None: the host list alone, the paper's compile-time view; nothing learned from runs holds then.
+        source
+            Where the weather is from.
+        """
+        if weather is None:
+            conditions = replace(
+                self.conditions, weather=Weather(), source=STATIC, notes=(), over=None
+            )
+            return replace(self, conditions=conditions, learned=Learned(), conditions_over=None)
         conditions = Conditions(self.hosts, weather, source, widths=self.conditions.widths)
-        return replace(self, conditions=conditions, outlook=None)
+        return replace(self, conditions=conditions, conditions_over=None)
 
-    def over(self, seconds: float) -> InformationPool | None:
-        """Return the same pool under the weather of the next so many seconds; None if that is this one."""
-        if self.outlook is None:
-            return None
-        conditions = replace(self.outlook(seconds), widths=self.conditions.widths)
+    def with_horizon(self, seconds: float) -> InformationPool:
+        """Return the pool under the forecasts of the next so many seconds.
+
+        It is the same pool where these are forecasts of no other horizon, or the weather is static or recorded.
+        """
+        if self.conditions_over is None:
+            return self
+        conditions = replace(self.conditions_over(seconds), widths=self.conditions.widths)
         if conditions.horizons == self.conditions.horizons:
-            return None
+            return self
         return replace(self, conditions=conditions)
 
-    def framed(self, outlook: Callable[[float], Conditions]) -> InformationPool:
-        """Return the same pool, able to ask for the weather over a frame."""
-        return replace(self, outlook=outlook)
+    def with_hosts(self, hosts: HostList) -> InformationPool:
+        """Return the pool for other hosts, from their list alone."""
+        return replace(
+            self,
+            conditions=Conditions(hosts, Weather()),
+            learned=Learned(),
+            conditions_over=None,
+            slowdown={},
+            findings={},
+        )
 
-    def at(self, application: Application) -> InformationPool:
-        """Return the same pool for the application at other parameters."""
+    def with_application(self, application: Application) -> InformationPool:
+        """Return the pool for the application at other parameters."""
         return replace(self, application=application)
 
-    def among(self, hosts: HostList) -> InformationPool:
-        """Return the pool for other hosts, from their list alone."""
-        conditions = Conditions(hosts, Weather())
-        return replace(
-            self, conditions=conditions, learned=Learned(), outlook=None, pace={}, looked_at={}
-        )
+    def with_findings(self, found: Mapping[str, Fitness]) -> InformationPool:
+        """Return the pool with more hosts looked at."""
+        findings = {**self.findings, **found}
+        widths = {name: one.cpus for name, one in findings.items() if one.cpus}
+        conditions = replace(self.conditions, widths=widths)
+        return replace(self, findings=findings, conditions=conditions)
 
-    def static(self) -> InformationPool:
-        """Return the same pool from the host list alone: no forecast, nothing learned."""
-        conditions = replace(
-            self.conditions, weather=Weather(), source=STATIC, notes=(), over=None
-        )
-        return replace(self, conditions=conditions, learned=Learned(), outlook=None)
-
-    def without_risk(self) -> InformationPool:
-        """Return the same pool planning for the mean: what was predicted, without the user's caution."""
-        preferences = self.specifications.preferences.model_copy(update={"risk": 0.0})
-        update = {"preferences": preferences}
-        return replace(self, specifications=self.specifications.model_copy(update=update))
-
-    def varied(
+    def with_what_if(
         self,
-        pace: Mapping[str, float] | None = None,
+        slowdown: Mapping[str, float] | None = None,
         latency: Mapping[str, float] | None = None,
         memory: Mapping[str, float] | None = None,
     ) -> InformationPool:
@@ -205,11 +168,41 @@ class InformationPool:
         conditions = replace(
             self.conditions, latency_factor=latency or {}, memory_factor=memory or {}
         )
-        return replace(self, conditions=conditions, pace=pace or {})
+        return replace(self, conditions=conditions, slowdown=slowdown or {})
 
-    def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
-        """Return one line for each thing about `hosts` that was taken without being said or measured."""
-        return (*self._assumed_speeds, *self.conditions.assumptions(hosts))
+
+def offers(information: InformationPool, host: str, implementation: Implementation) -> bool:
+    """Whether a host has the modules and commands an implementation requires.
+
+    A host that was not looked at, or did not answer, is taken to have what the pool's `available` says.
+    """
+    seen = information.findings.get(host)
+    if seen is None or seen.refusal:
+        return information.available(host, implementation)
+    requires = implementation.requires
+    return seen.missing.isdisjoint((*requires.modules, *requires.commands))
+
+
+def refusal(information: InformationPool, host: Host, implementation: str = "") -> str:
+    """Return why no run, or none of `implementation`, may go to `host`; empty where one may."""
+    if implementation and not offers(
+        information, host.name, information.template.implementation(implementation)
+    ):
+        return f"{implementation} is not available there"
+    seen = information.findings.get(host.name)
+    return seen.refusal if seen else ""
+
+
+def program_of(
+    information: InformationPool, implementation: str, python: str = sys.executable
+) -> tuple[str, ...]:
+    """Return the argument list that starts an implementation."""
+    return information.template.command(
+        implementation,
+        information.folder,
+        python=python,
+        parameters=information.application.parameters,
+    )
 
 
 def strip(information: InformationPool) -> StripModel:
@@ -242,7 +235,7 @@ def _speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], tuple[str,
         known.update(dict.fromkeys(unknown, SpeedFunction.constant(worst)))
         what = f"seconds_per_point of {listed(unknown)}"
         line = (f"{what}: not given, assumed {worst:.3g} (apples calibrate measures it)",)
-    for name, factor in pool.pace.items():
+    for name, factor in pool.slowdown.items():
         known[name] = known[name].scaled(factor)
     return known, line
 

@@ -294,7 +294,7 @@ class Rescheduler:
 
     def _learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:
         """Take in how far the model is off on the hosts the application is on."""
-        seen = {name: measured.pace[name] for name in rows if name in measured.pace}
+        seen = {name: measured.slowdown[name] for name in rows if name in measured.slowdown}
         known = bool(self.slowdown)
         self.slowdown.update(seen)
         if seen:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, refusal
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
 from apples.units import amount, duration
@@ -30,7 +30,7 @@ def access(host: Host, information: InformationPool) -> Rejection | None:
 
 def fitness(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host that was looked at and does not answer, or lacks what a run needs."""
-    reason = information.unfit(host)
+    reason = refusal(information, host)
     if not reason:
         return None
     return Rejection((host.name,), f"{host.name} cannot be used: {reason}", (0.0, 1.0), "fitness")
@@ -43,7 +43,7 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
     count = len(information.template.implementations)
     return Rejection(
         (host.name,),
-        f"{host.name} can run 0 of {count} implementations: {information.unavailable(host)}",
+        f"{host.name} can run 0 of {count} implementations: {information.active_set.left_out.get(host.name, '')}",
         (0.0, float(count)),
         "implementation",
     )
@@ -51,7 +51,7 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
 
 def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host whose free memory does not hold a strip of a single row."""
-    available, needed = information.memory_for_strip(host), information.model.memory(1)
+    available, needed = _memory_for_strip(host, information), information.model.memory(1)
     if available >= needed:
         return None
     return Rejection(
@@ -60,6 +60,15 @@ def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | N
         (available, needed),
         "memory",
     )
+
+
+def _memory_for_strip(host: Host, information: InformationPool) -> float:
+    """Return the bytes a strip on `host` may take: forecast less the user's risk, at most the user's limit."""
+    limits, preferences = (
+        information.specifications.constraints,
+        information.specifications.preferences,
+    )
+    return information.conditions.memory_for_strip(host, preferences.risk, limits.memory)
 
 
 def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:
@@ -118,7 +127,7 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
             host = allocation.host
             needed, available = (
                 information.model.memory(allocation.rows),
-                information.memory_for_strip(host),
+                _memory_for_strip(host, information),
             )
             return Rejection(
                 names(schedule.resources),
@@ -156,7 +165,7 @@ def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejec
     limits = information.specifications.constraints
     if limits.deadline is None and limits.maximum_cost is None:
         return None
-    seconds = information.iteration_seconds(schedule) * information.application.iterations
+    seconds = information.model.iteration_seconds(schedule) * information.application.iterations
     if limits.deadline is not None and seconds > limits.deadline:
         return Rejection(
             names(schedule.resources),
@@ -184,7 +193,7 @@ def every_host_used(
     host = schedule.dropped[0]
     model, place = information.model, resources.index(host)
     row = model.computation(resources, np.ones(len(resources))) + model.communication(resources)
-    longest = information.iteration_seconds(schedule)
+    longest = information.model.iteration_seconds(schedule)
     return Rejection(
         names(resources),
         f"{host.name} would get no rows: its border and a single row cost "

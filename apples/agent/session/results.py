@@ -162,7 +162,9 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         "left_out": [_left_out(reason) for reason in left_out(record)],
         "rejected": [_rejected(r) for r in record.rejections[:MOST_REJECTED]],
         "rejected_total": record.rejected,
-        "assumed": [*decided.assumptions(record.usable)][:MOST_ASSUMED],
+        "assumed": [*decided.assumed_speeds, *decided.conditions.assumptions(record.usable)][
+            :MOST_ASSUMED
+        ],
         "weather": {
             "kind": "measured" if decided.conditions.weather.cpu else "static",
             "time": decided.conditions.weather.time,

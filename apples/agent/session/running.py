@@ -197,7 +197,7 @@ def prepare(
         found = starter.look(host_survey(coordinator.information)) if look else {}
         if not found:
             break
-        information = coordinator.information.knowing(found)
+        information = coordinator.information.with_findings(found)
     coordinator.actuator = starter
     return PreparedRun(decided, coordinator, spec.verify, spec.learns)
 

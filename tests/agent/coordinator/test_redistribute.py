@@ -135,7 +135,7 @@ def oracle(information, slowness, at, weights, **options):
     actuator = PlayedActuator(slowness=slowness, **options)
     coordinator = Coordinator(information, actuator)
     execution = coordinator.execute(minimum_execution_time)
-    pace = information.varied(pace=weights)
+    pace = information.with_what_if(slowdown=weights)
     best = min(
         (c for c in candidates(Coordinator(pace))), key=lambda e: e.iteration_seconds
     ).schedule

@@ -163,7 +163,9 @@ def test_the_grid_that_is_said_to_fit_fits_and_one_more_does_not(seed):
     largest = int(said.split()[6].rstrip(","))
 
     def plan(grid):
-        smaller = information.at(information.template.bind({"grid": grid, "iterations": 100}))
+        smaller = information.with_application(
+            information.template.bind({"grid": grid, "iterations": 100})
+        )
         return decided(smaller).decision_log.chosen
 
     assert sum(plan(largest).schedule.rows) == largest

@@ -1,6 +1,7 @@
 """Live weather: of the service that is configured, over the frame of the run, and honest about gaps."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from commands import planned
@@ -165,7 +166,7 @@ def test_all_candidates_are_compared_over_the_run_with_one_repeat_at_most(horizo
     first = Weather(0.0, cpu={host.name: forecast(0.9) for host in hosts})
     information = pool(hosts, weather=first, default=None)
     frames = Frames(information.hosts, horizons)
-    coordinator = Coordinator(information.framed(frames))
+    coordinator = Coordinator(replace(information, conditions_over=frames))
     one_step = Coordinator(information)
     one_step.execute(minimum_execution_time)
     decide_over_horizon(coordinator, minimum_execution_time)

@@ -7,7 +7,7 @@ import pytest
 from worlds import TEMPLATE, pool
 
 from apples import Coordinator, Host, Link
-from apples.agent.learning import check, remember
+from apples.agent.learning import check, remember, without_risk
 from apples.agent.model import SpeedFunction
 from apples.agent.models import learn, recall, store_speeds
 from apples.agent.verification import Reference
@@ -97,7 +97,7 @@ def test_after_some_runs_the_prediction_is_right(user, processor):
         estimate, information = decided(user, sky)
         result = check(estimate, world.run(estimate, information))
         remember(result, information)
-        nominal = information.without_risk().iteration_seconds(estimate.schedule)
+        nominal = without_risk(information).model.iteration_seconds(estimate.schedule)
         offs.append(abs(world.run(estimate, information).iteration_seconds / nominal - 1))
     assert offs[0] > 0.05
     assert offs[-1] < 0.03
@@ -276,7 +276,7 @@ def test_a_host_alone_has_no_drag_and_teaches_none():
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
     estimate = coordinator.decision_log.chosen
-    plain = pool(HOSTS[:1], LINKS).iteration_seconds(estimate.schedule)
+    plain = pool(HOSTS[:1], LINKS).model.iteration_seconds(estimate.schedule)
     assert estimate.iteration_seconds == pytest.approx(plain)
     count = estimate.iterations
     times = (HostTimes("a", plain * count, 0.0, 0.0, plain * count),)

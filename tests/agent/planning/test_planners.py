@@ -141,7 +141,7 @@ def test_the_mixed_integer_program_finds_the_best_subset_of_the_chain_under_limi
             if np.isinf(best):
                 assert not schedule.allocations
             else:
-                assert world.information.iteration_seconds(schedule) == pytest.approx(
+                assert world.information.model.iteration_seconds(schedule) == pytest.approx(
                     best, rel=1e-6
                 )
 
@@ -154,7 +154,7 @@ def test_the_mixed_integer_program_keeps_to_a_cost_and_to_sites():
     links = {(f"s{a}", f"s{b}"): Link(1e-5, 1e9) for a in (0, 1) for b in (0, 1)}
     dear = pool(hosts, links, grid=400, user="[constraints]\nmaximum_cost = 0.3\n")
     schedule = milp(hosts, dear)
-    seconds = dear.iteration_seconds(schedule) * dear.application.iterations
+    seconds = dear.model.iteration_seconds(schedule) * dear.application.iterations
     assert sum(h.cost_per_second for h in schedule.resources) * seconds <= 0.3 * (1 + 1e-6)
     one_site = pool(hosts, links, grid=400, user="[constraints]\nmaximum_sites = 1\n")
     assert len({h.site for h in milp(hosts, one_site).resources}) == 1

@@ -38,10 +38,10 @@ def abroad(case, sshd, tmp_path):
         one = case(hosts=tmp_path / "list")
         talk = []
         actuator = SshActuator(talk=talk.append)
-        information = one.information.knowing(actuator.look(host_survey(one.information)))
+        information = one.information.with_findings(actuator.look(host_survey(one.information)))
         for name in forget:
-            seen = replace(information.looked_at[name], topology="")
-            information = information.knowing({name: seen})
+            seen = replace(information.findings[name], topology="")
+            information = information.with_findings({name: seen})
         hosts = [information.hosts[f"h{i + 1}"] for i in range(count)]
         schedule = Schedule(tuple(Allocation(h, 30 // count, "default") for h in hosts))
         actuator.actuate(launch_plan(schedule, information)).outcome()

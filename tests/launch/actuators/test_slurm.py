@@ -109,7 +109,7 @@ def test_a_plan_runs_as_a_step_of_the_allocation_the_agent_is_in(cluster, monkey
         seen = actuator.look(host_survey(one.information))
         assert set(seen) == {"ada", "bob", "far"}
         assert not any(look.refusal for look in seen.values())
-        plan = launch_plan(one.schedule, one.information.knowing(seen))
+        plan = launch_plan(one.schedule, one.information.with_findings(seen))
         actuator.actuate(plan).outcome()
         assert nodes_of(one) == ["far", "ada", "ada", "bob"]
         assert {r["environment"]["SLURM_JOB_ID"] for r in one.records()} == {number}
@@ -197,7 +197,7 @@ def test_the_same_plan_gives_the_same_bytes_through_every_actuator(slurm, tmp_pa
     )
     digests = set()
     for actuator in (LocalActuator(), SshActuator(), SlurmActuator()):
-        pool = information.knowing(actuator.look(host_survey(information)))
+        pool = information.with_findings(actuator.look(host_survey(information)))
         outcome = actuator.actuate(launch_plan(schedule, pool)).outcome()
         assert [one.host for one in outcome.hosts] == ["far", "ada", "bob"]
         digests.add(outcome.sha256)
