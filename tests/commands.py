@@ -7,11 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from apples.cli import hat as hat_command
-from apples.cli import main as apples_command
-from apples.cli import nws as nws_command
+from apples.cli.hat import main as hat_main
+from apples.cli.main import main as apples_main
+from apples.cli.nws import main as nws_main
 
-MAINS = {"apples": apples_command.main, "hat": hat_command.main, "nws": nws_command.main}
+MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}
 EXAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"
 HOSTS = """
 [[host]]

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,25 @@ def test_apples_never_imports_the_examples():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] in {"examples", "solver"} for name in names), path
+
+
+ENTRY_POINTS = {"apples.cli.main", "apples.cli.nws", "apples.cli.hat"}
+"""What the console scripts call; the only part of the command line that a test or a benchmark may run."""
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_nothing_imports_the_command_line_but_its_entry_points():
+    users = [
+        p for name in ("tests", "benchmarks", "examples") for p in (ROOT / name).rglob("*.py")
+    ]
+    texts = {called(path): path.read_text() for path in users}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        texts[called(page)] = "\n".join(PYTHON_BLOCK.findall(page.read_text()))
+    for place, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            inside = {name for name in names if name.startswith("apples.cli")}
+            assert inside <= ENTRY_POINTS, place
+            if inside:
+                assert [alias.name for alias in node.names] == ["main"], place

@@ -5,8 +5,6 @@ import json
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, command, files
 
-from apples.cli import program
-
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path, monkeypatch):
@@ -168,7 +166,9 @@ def test_sizes_that_are_none_are_refused(rows, said):
     assert (done.code, done.out, done.err) == (2, "", said + "\n")
 
 
-def test_an_error_of_the_system_is_one_line_and_4(capsys):
-    error = PermissionError(13, "Permission denied", "/somewhere")
-    assert program._refused("apples", error) == 4
-    assert capsys.readouterr().err == "apples: /somewhere: Permission denied\n"
+def test_an_error_of_the_system_is_one_line_and_4(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    done = command("apples", "jobs")
+    assert (done.code, done.out) == (4, "")
+    assert done.err == f"apples: {tmp_path}/file/apples: Not a directory\n"

@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import command
 
 import apples
-from apples.cli import hat, main, nws
-from apples.cli.plan import plan
-from apples.cli.run import run
-from apples.cli.schema import schema
+from apples.agent.session.planning import plan
+from apples.agent.session.spec import PlanSpec
 from apples.views.demo_document import demo_document
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +66,8 @@ def default_of(entry, field):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_every_field_and_default_of_a_file_is_in_its_table(kind, capsys):
-    schema(kind)
-    document = json.loads(capsys.readouterr().out)
+def test_every_field_and_default_of_a_file_is_in_its_table(kind):
+    document = command("apples", "schema", kind).document
     for heading, name in TABLES[kind].items():
         assert documented(heading) == stated(document, name), heading
     assert set(document["$defs"]) == {name for name in TABLES[kind].values() if name}
@@ -96,17 +94,18 @@ def words_of(schema):
 
 
 @pytest.mark.parametrize("blueprint", ["minimum_execution_time", "blocked"])
-def test_every_key_of_a_plan_is_described(blueprint, capsys):
-    plan(*FILES, weather="static", blueprint=blueprint, explain=True, json=True)
-    document = json.loads(capsys.readouterr().out)
+def test_every_key_of_a_plan_is_described(blueprint):
+    spec = PlanSpec(*FILES, weather="static", blueprint=blueprint)
+    document = plan(spec, explain=True).document()
     assert {*keys(document)} - {"schema"} <= words_of("apples.plan/1")
 
 
 @pytest.mark.mpi
-def test_every_key_of_a_run_and_of_a_demo_is_described(capsys):
-    small = ["grid=64", "iterations=5"]
-    run(*FILES, small, weather="static", json=True, blueprint="minimum_execution_time")
-    document = json.loads(capsys.readouterr().out)
+def test_every_key_of_a_run_and_of_a_demo_is_described():
+    small = [word for name in ("grid=64", "iterations=5") for word in ("--set", name)]
+    files = [word for path in FILES for word in (f"--{path.stem}", path)]
+    options = ("--weather", "static", "--blueprint", "minimum_execution_time", "--json")
+    document = command("apples", "run", *files, *small, *options).document
     assert {*keys(document)} - {"schema"} <= words_of("apples.run/1")
     demo = demo_document([document])
     assert {*keys({**demo, "runs": []})} - {"schema"} <= words_of("apples.demo/1")
@@ -121,6 +120,9 @@ def test_every_exit_code_is_explained():
 
 def test_every_command_is_on_the_page():
     page = (REFERENCE / "cli.md").read_text()
-    for program, module in {"apples": main, "hat": hat, "nws": nws}.items():
-        for name in module.COMMANDS:
+    for program in ("apples", "hat", "nws"):
+        shown = command(program, "--help").out.partition("Commands:")[2]
+        names = re.findall(r"^  (\w[\w-]*)  ", shown, re.MULTILINE)
+        assert names
+        for name in names:
             assert f"{program} {name}" in page

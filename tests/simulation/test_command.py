@@ -8,17 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import command
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer import Typer
-from typer.testing import CliRunner
-
-from apples.cli.simulate import simulate as simulate_command
-from apples.errors import ApplesError
-
-app = Typer()
-app.callback()(lambda: None)
-app.command("simulate")(simulate_command)
 
 SAMPLE = str(Path(__file__).parent / "sample.swf.gz")
 POLICY = '''
@@ -95,21 +87,19 @@ class Empty:
 
 
 def run(*words):
-    return CliRunner().invoke(app, ["simulate", *map(str, words)])
+    return command("apples", "simulate", *words)
 
 
 def figures(*words):
     answer = run(*words, "--json")
-    assert answer.exit_code == 0, answer.exception
-    return json.loads(answer.stdout)
+    assert answer.code == 0, answer.err
+    return answer.document
 
 
 def refusal(*words):
     answer = run(*words)
-    assert isinstance(answer.exception, ApplesError), answer.output
-    assert answer.exception.exit_code == 2
-    assert answer.stdout == ""
-    return str(answer.exception)
+    assert (answer.code, answer.out) == (2, ""), answer.err
+    return answer.err.splitlines()[-1].removeprefix("apples: ")
 
 
 SIXTY_FOUR = ("--processors", 64)
@@ -145,7 +135,7 @@ def test_the_csv_gives_the_means_of_the_json(tmp_path):
 
 def test_text_and_json_say_the_same():
     answer = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
-    text = run(SAMPLE, "--policy", "easy", *SIXTY_FOUR).stdout
+    text = run(SAMPLE, "--policy", "easy", *SIXTY_FOUR).out
     assert text.startswith(f"easy on sample.swf.gz: mean wait {answer['mean_wait']:.6g} s")
 
 
@@ -178,8 +168,8 @@ def test_what_was_dropped_is_counted_and_said(tmp_path):
         "1 0 -1 0 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n"
     )
     answer = run(path, "--policy", "easy", "--processors", 8, "--json")
-    assert json.loads(answer.stdout)["dropped"]["no run time"] == 1
-    assert "2 records, 1 simulated: dropped 1 (no run time)" in answer.stderr
+    assert answer.document["dropped"]["no run time"] == 1
+    assert "2 records, 1 simulated: dropped 1 (no run time)" in answer.err
     assert refusal(path, "--policy", "easy", "--processors", 8, "--strict") == (
         f"{path}:1: no run time (--strict)"
     )
@@ -265,9 +255,9 @@ def test_a_policy_that_cannot_be_obeyed_is_named_with_its_decision(tmp_path, nam
 
 def test_the_header_says_how_large_the_machine_is_where_the_command_does_not(tmp_path):
     answer = run(SAMPLE, "--policy", "easy", "--json")
-    assert "64 processors, by MaxProcs of its header" in answer.stderr
+    assert "64 processors, by MaxProcs of its header" in answer.err
     same = figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)
-    assert json.loads(answer.stdout)["mean_wait"] == same["mean_wait"]
+    assert answer.document["mean_wait"] == same["mean_wait"]
     path = tmp_path / "log.swf"
     path.write_text(record())
     assert "no MaxProcs; --processors, or --nodes" in refusal(path, "--policy", "easy")
@@ -301,7 +291,7 @@ def test_what_is_raised_and_reordered_is_said_too(tmp_path):
     path = tmp_path / "log.swf"
     path.write_text(record(2, 5) + record(1, 0) + record(3, 5, asked=99))
     answer = run(path, "--policy", "easy", "--processors", 8, "--json")
-    assert "3 records, 3 simulated: reordered 1, raised 2 requests" in answer.stderr
+    assert "3 records, 3 simulated: reordered 1, raised 2 requests" in answer.err
 
 
 NUMBERS = st.one_of(
@@ -356,12 +346,12 @@ def test_whatever_the_input_the_answer_is_figures_or_one_clear_line(
     path.write_text("".join(lines))
     words = [word for key, value in options for word in ("--option", f"{key}={value}")]
     answer = run(path, "--policy", policy, *machine, *words, *["--strict"] * strict, "--json")
-    if answer.exit_code == 0:
-        given = json.loads(answer.stdout, parse_constant=pytest.fail)
+    if answer.code == 0:
+        given = json.loads(answer.out, parse_constant=pytest.fail)
         assert given["jobs"] >= 1
     else:
-        assert isinstance(answer.exception, ApplesError), (answer.exception, answer.output)
-        assert "\n" not in str(answer.exception)
+        assert (answer.code, answer.out) == (2, ""), answer.err
+        assert all(line.startswith("apples: ") for line in answer.err.splitlines())
 
 
 @pytest.mark.slow

@@ -4,16 +4,10 @@ import sys
 import time
 
 import pytest
-from typer import Typer
-from typer.testing import CliRunner
+from commands import command
 
-from apples.cli.sweep import sweep as sweep_command
 from apples.errors import UsageError
 from apples.simulation.sweep import Cell, Results, compare, grid, interval, run_cell, sweep
-
-app = Typer()
-app.callback()(lambda: None)
-app.command("sweep")(sweep_command)
 
 LOG = "lublin:jobs=60,processors=16"
 MACHINE = {"processors": 16, "nodes": 4, "cores_per_node": 4}
@@ -88,18 +82,16 @@ def test_a_cell_that_cannot_be_run_is_an_error(tmp_path):
 
 
 def test_the_command_says_what_differs_and_what_does_not(tmp_path):
-    words = ["sweep", LOG, "--policy", "easy", "--policy", "fcfs", "--processors", "16",
+    words = ["apples", "sweep", LOG, "--policy", "easy", "--policy", "fcfs", "--processors", "16",
              "--seeds", "4", "--workers", "1", "--out", str(tmp_path / "r.jsonl")]  # fmt: skip
-    answer = CliRunner().invoke(app, [*words, "--json"])
-    figures = json.loads(answer.stdout)
+    figures = command(*words, "--json").document
     assert figures["schema"] == "apples.sweep/1"
     assert (figures["cells"], figures["resumed"]) == (8, 0)
     fcfs = figures["table"][1]
     assert (fcfs["policy"], fcfs["runs"]) == ("fcfs", 4)
     assert fcfs["mean_wait"]["change"] > 0
-    again = CliRunner().invoke(app, [*words, "--json"])
-    assert json.loads(again.stdout)["resumed"] == 8
-    text = CliRunner().invoke(app, words).stdout
+    assert command(*words, "--json").document["resumed"] == 8
+    text = command(*words).out
     assert "apples report" in text.splitlines()[-1]
 
 

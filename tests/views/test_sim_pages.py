@@ -8,12 +8,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from typer import Typer
-from typer.testing import CliRunner
+from commands import command
 from views.colour import EYES, distance, lab
 
-from apples.cli.report import report as report_command
-from apples.cli.sweep import sweep as sweep_command
 from apples.scheduling.policies import Easy, SlowdownDriven
 from apples.simulation.config import SimulationConfig
 from apples.simulation.gantt import Bar, lay_out
@@ -26,11 +23,6 @@ from apples.views.sim_facts import Run, heat_maps, over_time, paired_change, per
 from apples.views.sim_gantt import gantt
 from apples.views.sim_page import comparison_page
 from apples.views.sim_stories import rejections, story
-
-app = Typer()
-app.callback()(lambda: None)
-app.command("report")(report_command)
-app.command("sweep")(sweep_command)
 
 SETTING = SimulationConfig(16, 4)
 LOG = "lublin:jobs=300,processors=64"
@@ -104,10 +96,10 @@ def test_above_5000_marks_the_gantt_is_a_canvas_with_the_numbers_packed():
 
 def test_a_page_is_one_file_that_asks_nobody_for_anything(tmp_path):
     page = tmp_path / "page.html"
-    answer = CliRunner().invoke(
-        app, ["report", LOG, *MACHINE, "--out", str(page), "--pictures", str(tmp_path / "svg")]
+    answer = command(
+        "apples", "report", LOG, *MACHINE, "--out", str(page), "--pictures", str(tmp_path / "svg")
     )
-    assert answer.exit_code == 0, answer.exception
+    assert answer.code == 0, answer.err
     text = page.read_text()
     assert not re.search(r'(src|href)\s*=\s*"?(https?:)?//', text)
     assert text.index("verdict") < text.index("<h2>Policies")
@@ -179,14 +171,14 @@ def test_every_colour_of_the_page_is_of_the_palette(runs):
 def test_a_sweep_page_has_bars_over_options_and_curves_over_load(tmp_path):
     results = tmp_path / "r.jsonl"
     logs = [f"kale:jobs=200,load={load}" for load in (0.3, 0.6)]
-    swept = CliRunner().invoke(
-        app, ["sweep", *logs, "--policy", "first_fit", "--policy", "equipartition",
-              "--processors", "64", "--seeds", "3", "--workers", "1", "--out", str(results)]
+    swept = command(
+        "apples", "sweep", *logs, "--policy", "first_fit", "--policy", "equipartition",
+              "--processors", "64", "--seeds", "3", "--workers", "1", "--out", str(results)
     )  # fmt: skip
-    assert swept.exit_code == 0, swept.exception
+    assert swept.code == 0, swept.err
     page = tmp_path / "page.html"
-    answer = CliRunner().invoke(app, ["report", str(results), "--out", str(page)])
-    assert answer.exit_code == 0, answer.exception
+    answer = command("apples", "report", str(results), "--out", str(page))
+    assert answer.code == 0, answer.err
     text = page.read_text()
     assert "Figures 7-10" in text
     assert "Figure 3" in text
@@ -200,11 +192,11 @@ def test_a_sweep_page_has_bars_over_options_and_curves_over_load(tmp_path):
 @pytest.mark.slow
 def test_png_files_beside_the_svg_ones(tmp_path):
     """Slow: the converter is started for every chart."""
-    answer = CliRunner().invoke(
-        app, ["report", LOG, *MACHINE, "--out", str(tmp_path / "p.html"),
-              "--pictures", str(tmp_path / "p"), "--png"]
+    answer = command(
+        "apples", "report", LOG, *MACHINE, "--out", str(tmp_path / "p.html"),
+              "--pictures", str(tmp_path / "p"), "--png"
     )  # fmt: skip
-    assert answer.exit_code == 0, answer.exception
+    assert answer.code == 0, answer.err
     for path in (tmp_path / "p").glob("*.svg"):
         assert path.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
 
