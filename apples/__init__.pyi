@@ -18,6 +18,12 @@ from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.selector import Distance as Distance
 from apples.agent.selector import Filter as Filter
 from apples.agent.selector import ResourceSelector as ResourceSelector
+from apples.agent.session.planning import plan as plan
+from apples.agent.session.results import PlanResult as PlanResult
+from apples.agent.session.results import RunResult as RunResult
+from apples.agent.session.running import run as run
+from apples.agent.session.spec import PlanSpec as PlanSpec
+from apples.agent.session.spec import RunSpec as RunSpec
 from apples.errors import ApplesError as ApplesError
 from apples.errors import ApplicationError as ApplicationError
 from apples.errors import DeadlineError as DeadlineError

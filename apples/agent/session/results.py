@@ -128,6 +128,26 @@ class RunResult:
     moved: bool = False
     rescheduling: tuple[ReschedulingDecision, ...] = ()
 
+    @property
+    def rows(self) -> dict[str, int]:
+        """Return the rows of each host as they were planned, in strip order."""
+        return self.plan.rows
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Return the predicted seconds of the iteration loop, frozen before the launch."""
+        return self.plan.estimate.execution_seconds
+
+    @property
+    def measured_seconds(self) -> float:
+        """Return the measured seconds of the iteration loop, first barrier to last."""
+        return self.outcome.seconds
+
+    @property
+    def result_sha256(self) -> str:
+        """Return the digest of the result; empty where the program gives none."""
+        return self.outcome.sha256
+
     def document(self) -> Document:
         """Return the run as ``apples.run/1``."""
         plan = self.plan
