@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from nws import Bank, LadderForecaster, classic
-from nws.bank.layout import LADDER
+from nws import Bank, MultiHorizonForecaster, classic
+from nws.bank.layout import HORIZONS
 
 
 def seconds_per_update(forecaster, values, seconds):
@@ -29,10 +29,10 @@ def seconds_per_update(forecaster, values, seconds):
     return best
 
 
-def seconds_per_tick(count, ladder, engine, seconds):
+def seconds_per_tick(count, horizons, engine, seconds):
     """Return CPU seconds of a tick of a bank, and the bytes of a series."""
     values = np.abs(np.random.default_rng(2).normal(size=(64, count)))
-    bank = Bank(count, ladder, engine)
+    bank = Bank(count, horizons, engine)
     for tick in range(130 if engine == "numba" else 60):
         bank.update(values[tick % 64])
     best, start, tick = float("inf"), time.process_time(), 0
@@ -62,28 +62,28 @@ def main():
         )
 
     say("classic", 1 / seconds_per_update(classic(), values, seconds), ">=", None, "updates/s")
-    for engine, ladder, bar in (
+    for engine, horizons, bar in (
         ("numpy", (1,), 20_000),
-        ("numpy", LADDER, 5_000),
+        ("numpy", HORIZONS, 5_000),
         ("numba", (1,), 150_000),
-        ("numba", LADDER, None),
+        ("numba", HORIZONS, None),
     ):
         rate = 1 / seconds_per_update(
-            LadderForecaster("absolute", ladder, engine), values, seconds
+            MultiHorizonForecaster("absolute", horizons, engine), values, seconds
         )
-        say(f"one series, {engine}, {len(ladder)} rungs", rate, ">=", bar, "updates/s")
-    for engine, ladder, bar in (
+        say(f"one series, {engine}, {len(horizons)} horizons", rate, ">=", bar, "updates/s")
+    for engine, horizons, bar in (
         ("numba", (1,), 60),
-        ("numba", LADDER, None),
+        ("numba", HORIZONS, None),
         ("numpy", (1,), None),
-        ("numpy", LADDER, None),
+        ("numpy", HORIZONS, None),
     ):
-        tick, size = seconds_per_tick(10_000, ladder, engine, seconds)
-        say(f"10,000 series, {engine}, {len(ladder)} rungs", tick * 1e3, "<=", bar, "ms/tick")
+        tick, size = seconds_per_tick(10_000, horizons, engine, seconds)
+        say(f"10,000 series, {engine}, {len(horizons)} horizons", tick * 1e3, "<=", bar, "ms/tick")
         if engine == "numpy":
-            asked = 20_000 if len(ladder) == 1 else 5_000
+            asked = 20_000 if len(horizons) == 1 else 5_000
             say("  the same, updates of a series", 10_000 / tick, ">=", asked, "updates/s")
-    say("state of a series, whole ladder", size / 1000, "<=", 24, "kB")
+    say("state of a series, all horizons", size / 1000, "<=", 24, "kB")
     return 1 if missed else 0
 
 

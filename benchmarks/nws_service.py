@@ -18,7 +18,7 @@ import psutil
 import requests
 
 from nws import Client
-from nws.service.store import Station
+from nws.service.database import ForecastDatabase
 
 SERIES, ROWS = 500, 5000
 PROGRAM = """
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from nws.service.server import Listen, Serving
 serving = Serving(
-    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), station={"engine": "auto"}
+    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}
 )
 serving.run()
 """
@@ -128,11 +128,11 @@ def main():
         server.terminate()
         server.wait(60)
         begun = time.perf_counter()
-        station = Station(directory)
+        database = ForecastDatabase(directory)
         taken_restart = time.perf_counter() - begun
-        kept = sum(map(len, station.columns()))
+        kept = sum(map(len, database.columns()))
         print(f"restart from {options.records:,} records: {taken_restart:.2f} s ({kept:,} kept)")
-        station.close(save=False)
+        database.close(save=False)
     finally:
         server.kill()
         shutil.rmtree(directory)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from nws.bank import layout as at
 from nws.bank.bank import Engine
-from nws.bank.multi_horizon import LadderForecaster
+from nws.bank.multi_horizon import MultiHorizonForecaster
 from nws.forecasters.profiles import classic
-from nws.forecasters.scored import Grid
+from nws.forecasters.scored import SamplingGrid
 from nws.measurement import checked_value
 
 SCHEMA: Final = "nws.backtest/1"
@@ -41,17 +41,17 @@ class Trace:
     values
         The samples, T of them; NaN where one is missing.
     absolute, squared
-        (T + 1, rungs): the default profile's forecasts for the two criteria, by rung of `ladder`.
+        (T + 1, horizons): the default profile's forecasts for the two criteria, by horizon (see `horizons`).
     lower, upper
-        (T + 1, rungs): its intervals of level 0.9.
+        (T + 1, horizons): its intervals of level 0.9.
     method
         (T + 1): the predictor behind ``absolute[:, 0]``.
     experts
         (T + 1, E): the forecasts of its predictors, `nws.bank.layout.EXPERTS`.
     classic
         (T + 1, 2): the classic profile's, for the criteria absolute and squared.
-    ladder
-        The rungs.
+    horizons
+        The numbers of samples whose mean was forecast.
     """
 
     values: Numbers
@@ -62,7 +62,7 @@ class Trace:
     method: tuple[str, ...]
     experts: Numbers
     classic: Numbers
-    ladder: tuple[int, ...] = at.LADDER
+    horizons: tuple[int, ...] = at.HORIZONS
 
 
 def trace(values: NDArray[Any], engine: Engine = "numpy") -> Trace:
@@ -74,11 +74,11 @@ def trace(values: NDArray[Any], engine: Engine = "numpy") -> Trace:
         Permanent: a value is infinite or larger than 1e300.
     """
     samples = np.asarray(values, dtype=np.float64)
-    size, rungs = len(samples), len(at.LADDER)
-    absolute, squared, lower, upper = np.full((4, size + 1, rungs), np.nan)
+    size, horizons = len(samples), len(at.HORIZONS)
+    absolute, squared, lower, upper = np.full((4, size + 1, horizons), np.nan)
     experts = np.full((size + 1, at.E), np.nan)
     methods = ["nothing yet"] * (size + 1)
-    forecaster, started = LadderForecaster(engine=engine), False
+    forecaster, started = MultiHorizonForecaster(engine=engine), False
     for row, value in enumerate(samples.tolist(), start=1):
         if value == value:  # noqa: PLR0124 - NaN is what differs from itself
             forecaster.update(value)
@@ -127,18 +127,18 @@ def report(name: str, run: Trace) -> dict[str, Any]:
         "classic": classic_errors,
         "last_value": predictors["last_value"],
         "interval": _interval(run, classic_errors["rmse"]),
-        "horizons": {str(rung): _horizon(run, rung) for rung in REPORTED},
+        "horizons": {str(horizon): _horizon(run, horizon) for horizon in REPORTED},
         "predictors": predictors,
     }
 
 
-def means(values: Numbers, rung: int) -> Numbers:
-    """Return the means of ``values[t : t + rung]``; NaN where fewer than half are known."""
-    if len(values) < rung:
+def means(values: Numbers, horizon: int) -> Numbers:
+    """Return the means of ``values[t : t + horizon]``; NaN where fewer than half are known."""
+    if len(values) < horizon:
         return np.empty(0)
-    windows = np.lib.stride_tricks.sliding_window_view(values, rung)
+    windows = np.lib.stride_tricks.sliding_window_view(values, horizon)
     known = np.count_nonzero(~np.isnan(windows), axis=1)
-    enough = 2 * known >= rung
+    enough = 2 * known >= horizon
     result = np.full(len(windows), np.nan)
     result[enough] = np.nansum(windows[enough], axis=1) / known[enough]
     return result
@@ -167,10 +167,10 @@ def _interval(run: Trace, classic_rmse: float | None) -> dict[str, float | None]
     return {"level": LEVEL, "coverage": _mean(inside), "width_ratio": ratio}
 
 
-def _horizon(run: Trace, rung: int) -> dict[str, float | None]:
-    actual = means(run.values, rung)[UNSCORED:]
+def _horizon(run: Trace, horizon: int) -> dict[str, float | None]:
+    actual = means(run.values, horizon)[UNSCORED:]
     rows = slice(UNSCORED, UNSCORED + len(actual))
-    place = run.ladder.index(rung)
+    place = run.horizons.index(horizon)
     lower, upper = run.lower[rows, place], run.upper[rows, place]
     inside = np.where(np.isnan(actual), np.nan, (actual >= lower) & (actual <= upper))
     return {
@@ -240,7 +240,7 @@ def _series(array: NDArray[Any], where: str) -> Numbers:
 
 def _read_lines(path: Path) -> Numbers:
     values: list[float] = []
-    grid, before = Grid(), -math.inf
+    grid, before = SamplingGrid(), -math.inf
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.reader(file)
         try:

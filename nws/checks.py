@@ -25,7 +25,7 @@ from nws.sensor import Sensor
 LONG_WALK: Final = tuple(
     0.5 + 0.3 * math.sin(step / 3) + 0.2 * ((step * 7919) % 101) / 101 for step in range(300)
 )
-"""A series with a rhythm and something like noise, longer than two looks for a rhythm."""
+"""A series with a periodicity and something like noise, longer than two looks for a periodicity."""
 NOT_A_STATE: Final[tuple[Any, ...]] = (None, [], {}, {"no": "such field"}, "text", 7)
 
 
@@ -84,14 +84,20 @@ def check_missing_a_value_keeps_it_safe(make: Callable[[], Forecaster]) -> None:
         _require(math.isfinite(forecaster.forecast()), f"{forecaster.forecast()} is forecast")
 
 
-def check_the_nearest_rung_is_named(make: Callable[[], FrameForecaster]) -> None:
+def check_the_nearest_horizon_is_named(make: Callable[[], FrameForecaster]) -> None:
     """Check that an outlook names its horizon, and that more samples never give a nearer one."""
     forecaster = _fed(make())
     _require(forecaster.outlook(1).value == forecaster.forecast(), "outlook(1) is not forecast()")
-    rungs = [forecaster.outlook(samples).horizon for samples in (0.3, 1, 2, 7, 15, 45, 90, 9999)]
-    _require(rungs == sorted(rungs) and rungs[0] == 1, f"the rungs named are {rungs}")
-    for rung in set(rungs):
-        _require(forecaster.outlook(rung).horizon == rung, f"{rung} is not its own rung")
+    horizons = [
+        forecaster.outlook(samples).horizon for samples in (0.3, 1, 2, 7, 15, 45, 90, 9999)
+    ]
+    _require(
+        horizons == sorted(horizons) and horizons[0] == 1, f"the horizons named are {horizons}"
+    )
+    for horizon in set(horizons):
+        _require(
+            forecaster.outlook(horizon).horizon == horizon, f"{horizon} is not its own horizon"
+        )
 
 
 def check_an_outlook_stays_among_the_values(make: Callable[[], FrameForecaster]) -> None:
@@ -151,7 +157,7 @@ STATE_CHECKS: Final = (
     check_missing_a_value_keeps_it_safe,
 )
 FRAME_CHECKS: Final = (
-    check_the_nearest_rung_is_named,
+    check_the_nearest_horizon_is_named,
     check_an_outlook_stays_among_the_values,
     check_an_interval_is_in_order_and_wider_at_a_higher_level,
     check_a_frame_that_is_none_is_refused,
@@ -172,7 +178,7 @@ MakeSensor = Callable[[], Sensor]
 MakeMemory = Callable[[], Memory]
 
 WALK: Final = LONG_WALK[:120]
-"""A series with a rhythm and something like noise, longer than any window of the NWS."""
+"""A series with a periodicity and something like noise, longer than any window of the NWS."""
 EXTREME: Final = (0.0, 1e300, -1e300, 1.0, 5e-324, -5e-324, 1e300, 1e300, 0.5) * 8
 NOT_MEASURABLE: Final = (math.nan, math.inf, -math.inf, 1e301)
 

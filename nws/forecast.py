@@ -46,7 +46,7 @@ class Forecast:
         Root mean squared error, same unit, of the forecasts made for the criterion ``squared``;
         ``None`` if not known.
     horizon
-        The value is the mean of this many samples to come: the rung of the forecaster's ladder
+        The value is the mean of this many samples to come: the one of the forecaster's horizons
         that is nearest to what was asked. `error`, `rmse` and `interval` are of such means.
     over
         The same in seconds, the period of the series being known; else ``None``.

@@ -208,7 +208,7 @@ class Outlook:
 
 
 class FrameForecaster(Forecaster):
-    """Forecasts the mean of the next values, for a few fixed numbers of them: its rungs.
+    """Forecasts the mean of the next values, for a few fixed numbers of them, its horizons.
 
     * The value lies within the range of the values so far, hence within any physical bounds.
     * The interval is in order, names its level, and reports the coverage that was reached.
@@ -221,7 +221,7 @@ class FrameForecaster(Forecaster):
     def outlook(
         self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
     ) -> Outlook:
-        """Return the outlook on the rung nearest to `samples`, in ratio; it names the rung.
+        """Return the outlook on the horizon nearest to `samples`, in ratio; it names the horizon.
 
         Parameters
         ----------

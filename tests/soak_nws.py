@@ -24,9 +24,9 @@ import time
 import traceback
 from pathlib import Path
 
-from nws import Retention, Station
-from nws.clique import DoubleProbeError, Faults, World
-from nws.memory.journal import Shard
+from nws import ForecastDatabase, Retention
+from nws.clique import CliqueFaults, DoubleProbeError, SimulatedClique
+from nws.memory.journal import JournalShard
 from nws.memory.journal_files import Files
 from nws.memory.journal_format import encode_measurements, scan
 
@@ -49,36 +49,36 @@ def row(number):
 
 
 def opened(directory):
-    """Open the station that is put through it; numba, which gives the same bits, is for long runs."""
-    return Station(directory, Retention(capacity=10**6), engine=ENGINE)
+    """Open the database that is put through it; numba, which gives the same bits, is for long runs."""
+    return ForecastDatabase(directory, Retention(capacity=10**6), engine=ENGINE)
 
 
-def forecasts_of(station):
+def forecasts_of(database):
     """Return all forecasts, one step ahead and over a frame."""
     return {
-        (c.text, over): station.forecast(c.text, over=over)[0]
-        for c in station.columns()
+        (c.text, over): database.forecast(c.text, over=over)[0]
+        for c in database.columns()
         for over in (None, 600.0)
     }
 
 
 def write_until_dead(directory, pipe):
     """Store ever more, several batches on the way; say on the pipe what was acknowledged."""
-    station = opened(directory)
-    number = 1 + max((round(c.newest - START) for c in station.columns()), default=-1)
+    database = opened(directory)
+    number = 1 + max((round(c.newest - START) for c in database.columns()), default=-1)
     waiting = []
     while True:
         batch = list(range(number, number + random.randint(1, 60)))
         number = batch[-1] + 1
-        waiting.append((batch, station.submit([row(each) for each in batch])))
+        waiting.append((batch, database.submit([row(each) for each in batch])))
         while len(waiting) > 4 or (waiting and random.random() < 0.3):
             sent, submission = waiting.pop(0)
             for future in submission.futures:
                 future.result(timeout=10)
             os.write(pipe, f"{sent[0]} {sent[-1]}\n".encode())
         if random.random() < 0.05:
-            station.forecasting.catch_up(0.002)
-            station.save()
+            database.forecasting.catch_up(0.002)
+            database.save()
 
 
 def child(directory):
@@ -118,10 +118,10 @@ def acknowledged_until_end(reading, first=b""):
 
 def lost_of(directory, ranges):
     """Return what was acknowledged and is not there, and whether forecasts repeat to the bit."""
-    station = opened(directory)
-    there = {c.text: dict(c.slice()) for c in station.columns()}
-    forecasts = forecasts_of(station)
-    station.close(save=False)
+    database = opened(directory)
+    there = {c.text: dict(c.slice()) for c in database.columns()}
+    forecasts = forecasts_of(database)
+    database.close(save=False)
     lost = [
         number
         for first, last in ranges
@@ -252,7 +252,7 @@ def cliques(count, home):
     del home
     failures, events, probes, period, stop = [], 0, 0, 120.0, 1200.0
     for seed in range(count):
-        world = World(seed, 3 + seed % 6, period, Faults(stop=stop))
+        world = SimulatedClique(seed, 3 + seed % 6, period, CliqueFaults(stop=stop))
         try:
             world.run(stop + 2.5 * period)
             healed = world.agreed()
@@ -309,11 +309,11 @@ def full(count, home):
             slowest = max(slowest, seconds)
             if statuses[-1] != 507 or not reads or seconds > RECOVERY_SECONDS:
                 failures.append({"trial": trial, "statuses": statuses, "recovery": seconds})
-        kept = {c.text: len(c) for c in serving.station.columns()}
-    station = Station(disk / "nws")
-    if {c.text: len(c) for c in station.columns()} != kept or station.problems():
-        failures.append({"after": station.problems()})
-    station.close(save=False)
+        kept = {c.text: len(c) for c in serving.database.columns()}
+    database = ForecastDatabase(disk / "nws")
+    if {c.text: len(c) for c in database.columns()} != kept or database.problems():
+        failures.append({"after": database.problems()})
+    database.close(save=False)
     ran("umount", str(disk))
     return {"failures": failures, "slowest_recovery": round(slowest, 3)}
 
@@ -334,14 +334,14 @@ STORING = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from nws import Retention, Station
+from nws import Retention, ForecastDatabase
 from soak_nws import row
-station = Station(Path(sys.argv[1]), Retention(capacity=10**6))
+database = ForecastDatabase(Path(sys.argv[1]), Retention(capacity=10**6))
 deadline = time.monotonic() + 20
 for number in range(12):
     while time.monotonic() < deadline:
         try:
-            for future in station.submit([row(number)]).futures:
+            for future in database.submit([row(number)]).futures:
                 future.result(timeout=20)
         except Exception as error:
             print(error, file=sys.stderr)
@@ -403,7 +403,7 @@ def fuzz(count, home):
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=7200, check=False, cwd=home
         )
-        problems = serving.station.problems()
+        problems = serving.database.problems()
     made = [line.strip() for line in done.stdout.splitlines() if "generated" in line]
     failures = [] if done.returncode == 0 else done.stdout.splitlines()[-60:]
     return {"failures": failures + problems, "made": made}
@@ -416,14 +416,14 @@ def forget_to_sync():
 
 def acknowledge_first():
     """Plant: acknowledge before anything is written."""
-    append = Shard.append
+    append = JournalShard.append
 
     def eager(self, rows, names):
         if random.random() < 0.5:
             return self.end
         return append(self, rows, names)
 
-    Shard.append = eager
+    JournalShard.append = eager
 
 
 PLANTS = {

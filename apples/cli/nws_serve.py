@@ -12,7 +12,7 @@ import nws
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
 from apples.storage import documents, state
-from nws import Retention, TakenError, TokenFile, TokenFileError
+from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
 
 
 def serve(
@@ -80,7 +80,7 @@ def serve(
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except (TakenError, TokenFileError) as error:
+    except (DirectoryLockedError, TokenFileError) as error:
         raise LaunchError(str(error)) from None
 
 
@@ -90,9 +90,9 @@ def _check_installed() -> None:
         raise UsageError(f"{', '.join(missing)} missing: pip install 'apples[service]'")
 
 
-def _run(home: Path, listen: nws.Listen, station: dict[str, Any], period: float) -> int:
-    serving = nws.Serving(home, listen, period=period, station=station)
-    for problem in serving.station.problems()[:20]:
+def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
+    serving = nws.Serving(home, listen, period=period, database=database)
+    for problem in serving.database.problems()[:20]:
         say(f"nws serve: {problem}")
     url = home / "url"
 

@@ -9,26 +9,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from nws.bank import layout as at
 from nws.bank import vectorised
-from nws.bank.vectorised import Array, Rungs, Series, look_for_rhythm
+from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.forecaster import Criterion
 from nws.measurement import LARGEST
 
 Engine = Literal["auto", "numpy", "numba"]
 CRITERIA: Final[tuple[Criterion, ...]] = ("absolute", "squared")
 REFRESH: Final = 128
-"""Ticks between two looks at the rhythm of a series."""
+"""Ticks between two looks at the periodicity of a series."""
 CHUNK: Final = 1024
 """Series per pass of the NumPy engine: their state stays in the cache."""
 FAR: Final = 2.0**64
 """A value so many units away makes all before it nothing: the series starts anew."""
 
 
-def fresh(count: int, ladder: Sequence[int]) -> tuple[Array, Array]:
+def fresh(count: int, horizons: Sequence[int]) -> tuple[Array, Array]:
     """Return the two blocks of `count` series of which nothing is known yet, the series first."""
-    wide_size, narrow_size = at.sizes(ladder)
+    wide_size, narrow_size = at.sizes(horizons)
     wide = np.zeros((count, wide_size))
     narrow = np.zeros((count, narrow_size), dtype=np.float32)
-    series = Series(wide.T, narrow.T, tuple(ladder))
+    series = SeriesFields(wide.T, narrow.T, tuple(horizons))
     series.tuning[1] = 0.3
     series.width[:] = [[10.0], [30.0]]
     series.lag[:] = np.arange(1.0, at.LAGS + 1.0)[:, None]
@@ -36,33 +36,33 @@ def fresh(count: int, ladder: Sequence[int]) -> tuple[Array, Array]:
         matrix[...] = np.eye(matrix.shape[-2])[:, :, None]
     # Quantiles of the normal distribution, in units of its mean absolute error.
     normal = np.array([0.845, 1.606, 2.061, 2.456])
-    for rungs in (series.step, series.means):
-        rungs.quantile[:] = np.stack([-normal, normal], axis=1)[:, :, None]
-        rungs.chosen[:, 1] = 1.0
+    for scores in (series.step, series.means):
+        scores.quantile[:] = np.stack([-normal, normal], axis=1)[:, :, None]
+        scores.chosen[:, 1] = 1.0
     return wide, narrow
 
 
 class Bank:
     """The default profile for many series that are measured at the same ticks.
 
-    An update costs O(1) a series, however long it is; a series takes under 24 kB with the whole
-    ladder and under 10 kB one step ahead. Each series' forecasts lie within the range of its own
+    An update costs O(1) a series, however long it is; a series takes under 24 kB with all
+    horizons and under 10 kB one step ahead. Each series' forecasts lie within the range of its own
     values so far. The numbers are the same, bit for bit, with both engines.
 
     Parameters
     ----------
     count
         How many series.
-    ladder
-        The rungs, numbers of samples whose mean is forecast: 1 and some of
-        ``nws.bank.layout.LADDER``.
+    horizons
+        The horizons, numbers of samples whose mean is forecast: 1 and some of
+        ``nws.bank.layout.HORIZONS``.
     engine
         ``"numpy"``, ``"numba"`` (compiles for some seconds when first used on a machine), or
         ``"auto"``: numba when it is installed.
 
     Examples
     --------
-    >>> bank = Bank(2, ladder=(1,), engine="numpy")
+    >>> bank = Bank(2, horizons=(1,), engine="numpy")
     >>> for _ in range(50):
     ...     bank.update([0.5, 8.0])
     >>> bank.forecast()
@@ -73,21 +73,21 @@ class Bank:
     """
 
     def __init__(
-        self, count: int, ladder: Sequence[int] = at.LADDER, engine: Engine = "auto"
+        self, count: int, horizons: Sequence[int] = at.HORIZONS, engine: Engine = "auto"
     ) -> None:
         if count < 1:
             raise ValueError(f"a bank of {count} series holds nothing")
-        self.ladder = at.checked_ladder(ladder)
+        self.horizons = at.checked_horizons(horizons)
         self.count = count
         self.tick = 0
         self.engine = chosen_engine(engine)
-        wide, narrow = fresh(count, self.ladder)
-        self._new = fresh(1, self.ladder)
+        wide, narrow = fresh(count, self.horizons)
+        self._new = fresh(1, self.horizons)
         if self.engine == "numpy":
             wide, narrow = np.ascontiguousarray(wide.T).T, np.ascontiguousarray(narrow.T).T
         self._wide, self._narrow = wide, narrow
-        self.series = Series(wide.T, narrow.T, self.ladder)
-        self._rungs = np.array(self.ladder, dtype=np.int64)
+        self.series = SeriesFields(wide.T, narrow.T, self.horizons)
+        self._horizons = np.array(self.horizons, dtype=np.int64)
 
     @property
     def samples(self) -> NDArray[np.int64]:
@@ -118,34 +118,34 @@ class Bank:
         if self.engine == "numba":
             from nws.bank.compiled import step_all  # noqa: PLC0415 - only where numba is wanted
 
-            step_all(self._wide, self._narrow, self._rungs, self.tick, inner)
+            step_all(self._wide, self._narrow, self._horizons, self.tick, inner)
         else:
             for start in range(0, self.count, CHUNK):
                 part = slice(start, start + CHUNK)
                 self._step(part, inner[part], known[part])
         for column in range((-self.tick) % REFRESH, self.count, REFRESH):
             if self.series.samples[column] > 0:
-                look_for_rhythm(self.series, column, self.tick)
+                refresh_dominant_lags(self.series, column, self.tick)
         self.tick += 1
 
-    def forecast(self, rung: int = 1, criterion: Criterion = "absolute") -> NDArray[np.float64]:
-        """Return the forecast mean of the next `rung` values of each series; NaN before a value.
+    def forecast(self, horizon: int = 1, criterion: Criterion = "absolute") -> NDArray[np.float64]:
+        """Return the forecast mean of the next `horizon` values of each series; NaN before a value.
 
         `criterion` is the error that is to be small: absolute, or squared.
         """
         s = self.series
-        final = self.rung(rung).final[0, CRITERIA.index(criterion)].astype(np.float64)
+        final = self.scores(horizon).final[0, CRITERIA.index(criterion)].astype(np.float64)
         value = np.minimum(np.maximum(s.base + s.unit * final, s.least), s.greatest)
         return np.where(s.samples > 0, value, np.nan)
 
     def interval(
-        self, rung: int = 1, level: float = 0.9
+        self, horizon: int = 1, level: float = 0.9
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return lower and upper end of the prediction interval, and the coverage it has reached.
 
         `level` is one of ``nws.bank.layout.LEVELS``. Coverage is NaN before the first scoring.
         """
-        s, r, which = self.series, self.rung(rung), at.LEVELS.index(level)
+        s, r, which = self.series, self.scores(horizon), at.LEVELS.index(level)
         scale = r.scale[0].astype(np.float64) * s.unit
         centre = s.base + s.unit * r.final[0, 1].astype(np.float64)
         ends = centre + r.quantile[0, which].astype(np.float64) * scale
@@ -154,9 +154,9 @@ class Bank:
         np.divide(r.covered[0, which], scored, out=coverage, where=scored > 0)
         return ends[0], ends[1], coverage
 
-    def rung(self, rung: int) -> Rungs:
-        """Return the fields of one rung of the ladder."""
-        place = self.ladder.index(rung)
+    def scores(self, horizon: int) -> HorizonScores:
+        """Return errors, answers and intervals of one horizon."""
+        place = self.horizons.index(horizon)
         if place == 0:
             return self.series.step
         return self.series.means.part(slice(place - 1, place))
@@ -164,14 +164,14 @@ class Bank:
     def state(self) -> dict[str, Any]:
         """Return all there is to know, as arrays; `restore` of it goes on with the same bits."""
         return {
-            "ladder": np.array(self.ladder),
+            "ladder": np.array(self.horizons),
             "tick": np.array(self.tick),
             "wide": np.array(self._wide, order="C"),
             "narrow": np.array(self._narrow, order="C"),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state` of a bank of as many series and the same ladder, of any engine.
+        """Go on from a `state` of a bank of as many series and the same horizons, of any engine.
 
         Raises
         ------
@@ -180,8 +180,10 @@ class Bank:
         """
         wide, narrow = np.asarray(state["wide"]), np.asarray(state["narrow"])
         same = wide.shape == self._wide.shape and narrow.shape == self._narrow.shape
-        if not same or tuple(np.asarray(state["ladder"]).tolist()) != self.ladder:
-            raise ValueError(f"not the state of {self.count} series with the ladder {self.ladder}")
+        if not same or tuple(np.asarray(state["ladder"]).tolist()) != self.horizons:
+            raise ValueError(
+                f"not the state of {self.count} series with the horizons {self.horizons}"
+            )
         self._wide[...], self._narrow[...] = wide, narrow
         self.tick = int(state["tick"])
 
@@ -211,20 +213,20 @@ class Bank:
         s.base[column], s.least[column], s.greatest[column] = kept
 
     def _step(self, part: slice, values: Array, known: Array) -> None:
-        s = Series(self.series.wide[:, part], self.series.narrow[:, part], self.ladder)
+        s = SeriesFields(self.series.wide[:, part], self.series.narrow[:, part], self.horizons)
         started = s.samples > 0
         s.age += started
         for group, again in ((known & started, True), (known & ~started, False)):
             if group.all():
                 self._give(s, values, again)
             elif group.any():
-                sub = Series(s.wide[:, group], s.narrow[:, group], self.ladder)
+                sub = SeriesFields(s.wide[:, group], s.narrow[:, group], self.horizons)
                 self._give(sub, values[group], again)
                 s.wide[:, group], s.narrow[:, group] = sub.wide, sub.narrow
         vectorised.finish(s, self.tick, np.where(known, values, 0.0), known)
 
     @staticmethod
-    def _give(s: Series, values: Array, again: bool) -> None:
+    def _give(s: SeriesFields, values: Array, again: bool) -> None:
         if again:
             vectorised.learn(s, values)
             vectorised.take(s, values)

@@ -30,7 +30,7 @@ def _starts(fields: dict[str, at.Field]) -> NDArray[np.int64]:
 
 C, D, E, K, L = at.C, at.D, at.E, at.K, at.L
 LEVELS = np.array(at.LEVELS)
-SCORED, ERRED, REGRET, POWER, CANDIDATE, CANDIDATE_ERROR = range(6)
+SCORED, EXPERT_ERROR, REGRET, POWER, CANDIDATE, CANDIDATE_ERROR = range(6)
 FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = range(6, 12)
 STEP_AT = _starts(at.STEP)
 MEAN_AT = _starts(at.MEAN)
@@ -91,7 +91,7 @@ def score_experts(
         sign = -1.0
     for k in range(experts):
         error = abs(issued[k] - actual)
-        i = o + s[ERRED] + k
+        i = o + s[EXPERT_ERROR] + k
         b[i] += share * (error - b[i])
         i += experts
         b[i] += gain * (error - b[i])
@@ -160,9 +160,9 @@ def answer(b: Block, o: int, s: NDArray[np.int64], issued: Block, variance: floa
     best = 0
     lately = 0
     for k in range(1, experts):
-        if b[o + s[ERRED] + k] < b[o + s[ERRED] + best]:
+        if b[o + s[EXPERT_ERROR] + k] < b[o + s[EXPERT_ERROR] + best]:
             best = k
-        if b[o + s[ERRED] + experts + k] < b[o + s[ERRED] + experts + lately]:
+        if b[o + s[EXPERT_ERROR] + experts + k] < b[o + s[EXPERT_ERROR] + experts + lately]:
             lately = k
     cand = o + s[CANDIDATE]
     b[cand] = issued[best]
@@ -353,13 +353,19 @@ AGE = at.WIDE["age"].start
 AR_X, AR_W, AR_P = (at.WIDE[name].start for name in ("ar_x", "ar_w", "ar_p"))
 LAG, LAG_X, LAG_W, LAG_P = (at.WIDE[name].start for name in ("lag", "lag_x", "lag_w", "lag_p"))
 HISTORY, LONGEST, ORDER, LAGS = at.HISTORY, at.LONGEST, at.ORDER, at.LAGS
-MATRICES, RUNGS, RUNG_SIZE, SLOT, SLOTS = at.MATRICES, at.RUNGS, at.RUNG_SIZE, at.SLOT, at.SLOTS
+MATRICES, FURTHER, FURTHER_SIZE, SLOT, SLOTS = (
+    at.MATRICES,
+    at.FURTHER,
+    at.FURTHER_SIZE,
+    at.SLOT,
+    at.SLOTS,
+)
 VALID, PAST = at.NARROW["valid"].start, at.NARROW["past"].start
 DIRECT_W, LEVEL = at.MEAN["direct_w"].start, at.CERTIFIED
 STEP_DISCOUNT, MEAN_DISCOUNT = at.STEP_DISCOUNT, at.MEAN_DISCOUNT
 STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
-LADDER_EXPERTS, DIRECT = np.array(at.LADDER_EXPERTS), np.array(at.DIRECT)
-DIRECT_PAST = np.array([at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT])
+HORIZON_EXPERTS, DIRECT = np.array(at.HORIZON_EXPERTS), np.array(at.DIRECT)
+DIRECT_PAST = np.array([at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT])
 FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
 SOURCES = ("layout.py", "compiled.py")
 
@@ -401,16 +407,16 @@ def look_back(wide: Wide, narrow: Narrow, tick: int, x: Wide, w: Wide, lags: Wid
 
 
 @compiled
-def climb(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int) -> None:
-    """Score what is known by now of every further rung, and answer anew."""
-    ring = RUNGS + (len(rungs) - 1) * RUNG_SIZE
+def advance_horizons(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int) -> None:
+    """Score what is known by now of every further horizon, and answer anew."""
+    ring = FURTHER + (len(horizons) - 1) * FURTHER_SIZE
     total, count, upto = 0.0, 0.0, 0
-    for j in range(len(rungs) - 1):
-        rung = rungs[j + 1]
-        every = max(1, rung // SLOTS)
-        places = rung // every
-        o = RUNGS + j * RUNG_SIZE
-        while upto < rung:
+    for j in range(len(horizons) - 1):
+        horizon = horizons[j + 1]
+        every = max(1, horizon // SLOTS)
+        places = horizon // every
+        o = FURTHER + j * FURTHER_SIZE
+        while upto < horizon:
             if narrow[VALID + (tick - upto) % LONGEST] > 0:
                 total += narrow[(tick - upto) % HISTORY]
                 count += 1.0
@@ -419,21 +425,21 @@ def climb(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int) -> No
             m = MATRICES + j * D * D
             p = wide[m : m + D * D].reshape(D, D)
             slot = ring + SLOT * ((tick // every) % places)
-            if wide[AGE] >= rung and 2.0 * count >= rung:
-                past = PAST + K * ((tick - rung) % LONGEST)
-                score_rung(wide, narrow, o, slot, past, p, rung, total / count)
-            answer_rung(wide, narrow, o, slot)
+            if wide[AGE] >= horizon and 2.0 * count >= horizon:
+                past = PAST + K * ((tick - horizon) % LONGEST)
+                score_horizon(wide, narrow, o, slot, past, p, horizon, total / count)
+            answer_horizon(wide, narrow, o, slot)
         if narrow[o] * every < TRUSTED:
             narrow[o + MEAN_AT[FINAL]] = wide[STEP_AT[FINAL]]
             narrow[o + MEAN_AT[FINAL] + 1] = wide[STEP_AT[FINAL] + 1]
         ring += SLOT * places
     for k in range(K):
-        narrow[PAST + K * (tick % LONGEST) + k] = wide[EXPERT + LADDER_EXPERTS[k]]
+        narrow[PAST + K * (tick % LONGEST) + k] = wide[EXPERT + HORIZON_EXPERTS[k]]
 
 
 @compiled
-def score_rung(
-    wide: Wide, narrow: Narrow, o: int, slot: int, past: int, p: Wide, rung: int, actual: float
+def score_horizon(
+    wide: Wide, narrow: Narrow, o: int, slot: int, past: int, p: Wide, horizon: int, actual: float
 ) -> None:
     """Score what was forecast of `actual`, and move the direct regression towards it."""
     issued, cand, x = np.empty(K + 1), np.empty(C), np.ones(D)
@@ -443,8 +449,8 @@ def score_rung(
     cand[:] = narrow[slot : slot + C]
     first, second = int(narrow[slot + C + 1]) // C, int(narrow[slot + C + 1]) % C
     held = 1 if narrow[slot + C + 2] <= actual <= narrow[slot + C + 3] else 0
-    every = max(1, rung // SLOTS)
-    share = sqrt(every / rung)
+    every = max(1, horizon // SLOTS)
+    share = sqrt(every / horizon)
     narrow[o] += 1.0
     score_experts(narrow, o, MEAN_AT, issued, cand, actual, MEAN_DISCOUNT * every)
     error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
@@ -458,8 +464,8 @@ def score_rung(
 
 
 @compiled
-def answer_rung(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
-    """Answer a rung, and keep the answer until it can be scored."""
+def answer_horizon(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
+    """Answer a horizon, and keep the answer until it can be scored."""
     sd = sqrt(wide[VARIANCE])
     inverse = 1.0 / sd if sd > 0 else 0.0
     issued = np.empty(K + 1)
@@ -469,7 +475,7 @@ def answer_rung(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
         z += narrow[o + DIRECT_W + i] * clipped(away * inverse, CLIP)
     z += narrow[o + DIRECT_W + D - 1]
     for k in range(K):
-        issued[k] = wide[EXPERT + LADDER_EXPERTS[k]]
+        issued[k] = wide[EXPERT + HORIZON_EXPERTS[k]]
     direct = wide[AVERAGE] + sd * clipped(z, CLIP)
     issued[K] = min(max(direct, wide[LOW]), wide[HIGH])
     answer(narrow, o, MEAN_AT, issued, wide[VARIANCE])
@@ -486,7 +492,7 @@ def answer_rung(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
 
 
 @compiled
-def step(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, value: float) -> None:
+def step(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int, value: float) -> None:
     """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
     known = value == value  # noqa: PLR0124 - NaN is what differs from itself
     if known:
@@ -508,8 +514,8 @@ def step(wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, value:
     x, w = wide[LAG_X : LAG_X + LAGS], wide[LAG_W : LAG_W + LAGS]
     f[22] = look_back(wide, narrow, tick, x, w, wide[LAG : LAG + LAGS])
     answer(wide, 0, STEP_AT, f, wide[VARIANCE])
-    if len(rungs) > 1:
-        climb(wide, narrow, rungs, tick)
+    if len(horizons) > 1:
+        advance_horizons(wide, narrow, horizons, tick)
 
 
 def _edition() -> int:
@@ -520,10 +526,10 @@ def _edition() -> int:
 
 def _kernel(edition: int) -> Step:
     def step_all(
-        wide: Wide, narrow: Narrow, rungs: NDArray[np.int64], tick: int, values: Wide
+        wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int, values: Wide
     ) -> int:
         for i in range(len(values)):
-            step(wide[i], narrow[i], rungs, tick, values[i])
+            step(wide[i], narrow[i], horizons, tick, values[i])
         return edition
 
     return cast("Step", njit(cache=True, error_model="numpy")(step_all))

@@ -5,8 +5,8 @@ same places, so that what one has saved another restores, bit for bit. The rings
 hold values in the engine's own unit, as deviations from the first one, so that an offset costs no
 digits.
 
-`E` experts answer one step ahead. The `LADDER_EXPERTS` among them, and a direct regression, are
-scored on the mean of the next H samples for every further rung H of the ladder.
+`E` experts answer one step ahead. The `HORIZON_EXPERTS` among them, and a direct regression, are
+scored on the mean of the next H samples for every further horizon H.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,14 @@ EXPERTS: Final = (
     "auto_lag_ar_8",
 )
 """The 18 of NWS 2.x in its order, and the five that the default profile adds."""
-LADDER_EXPERTS: Final = (0, 1, 2, 3, 5, 7, 10, 12, 15, 17, 18, 21)
-"""Those that are scored on means: what averages, and what knows a rhythm."""
+HORIZON_EXPERTS: Final = (0, 1, 2, 3, 5, 7, 10, 12, 15, 17, 18, 21)
+"""Those that are scored on means: what averages, and what knows a periodicity."""
 DIRECT: Final = (0, 3, 12, 15, 18, 21)
-"""Regressors of the direct regression on a mean, all of them `LADDER_EXPERTS`; last a constant."""
+"""Regressors of the direct regression on a mean, all of them `HORIZON_EXPERTS`; last a constant."""
 CANDIDATES: Final = ("lowest error", "mixture squared", "mixture absolute", "lowest lately")
-"""What the answer of a rung is chosen from; the criterion squared starts at the second."""
-LADDER: Final = (1, 3, 6, 12, 30, 60, 120)
-"""The rungs: numbers of samples whose mean is forecast."""
+"""What the answer of a horizon is chosen from; the criterion squared starts at the second."""
+HORIZONS: Final = (1, 3, 6, 12, 30, 60, 120)
+"""The horizons: numbers of samples whose mean is forecast."""
 LEVELS: Final = (0.5, 0.8, 0.9, 0.95)
 """Nominal levels of the prediction intervals that are tracked."""
 CERTIFIED: Final = 2
@@ -53,14 +53,14 @@ LONGEST: Final = 120
 ORDER: Final = 16
 LAGS: Final = 8
 E: Final = len(EXPERTS)
-K: Final = len(LADDER_EXPERTS)
+K: Final = len(HORIZON_EXPERTS)
 C: Final = len(CANDIDATES)
 D: Final = len(DIRECT) + 1
 L: Final = len(LEVELS)
 SLOT: Final = C + 4
 """What is kept of an answer until it is scored: candidates, direct, the choices, lower, upper."""
 SLOTS: Final = 30
-"""Longer rungs are scored every second or fourth sample, so that no ring is longer than this."""
+"""Longer horizons are scored every second or fourth sample, so that no ring is longer than this."""
 
 STEP_DISCOUNT: Final = 0.05
 MEAN_DISCOUNT: Final = 0.02
@@ -75,7 +75,7 @@ STEP_RATE: Final = 0.05
 MEAN_RATE: Final = 0.075
 TUNING_RATE: Final = 0.05
 TRUSTED: Final = 10.0
-"""Scored samples after which a rung answers for itself and no longer with the first rung."""
+"""Scored samples after which a horizon answers for itself and no longer with the first horizon."""
 TINY: Final = 1e-300
 
 
@@ -100,10 +100,10 @@ def _placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, 
     return fields
 
 
-def _rung(experts: int) -> dict[str, tuple[int, ...]]:
+def _score_fields(experts: int) -> dict[str, tuple[int, ...]]:
     return {
         "scored": (),  # how often
-        "erred": (2, experts),  # mean absolute error, and exponentially discounted
+        "expert_error": (2, experts),  # mean absolute error, and exponentially discounted
         "regret": (2, experts),  # of ML-Poly, on squared and on absolute error
         "power": (2, experts),
         "candidate": (C,),  # their forecasts
@@ -147,38 +147,38 @@ WIDE: Final = _placed(
     }
 )
 """Fields at the start of the float64 block."""
-STEP: Final = _placed(_rung(E), WIDE["lag_p"].stop)
-"""Fields of the first rung, behind them; then one matrix D x D for every further rung."""
+STEP: Final = _placed(_score_fields(E), WIDE["lag_p"].stop)
+"""Fields of the first horizon, behind them; then one matrix D x D for every further horizon."""
 MATRICES: Final = STEP["covered"].stop
 
 NARROW: Final = _placed({"history": (HISTORY,), "valid": (LONGEST,), "past": (LONGEST, K)})
 """Fields at the start of the float32 block: values, whether measured, forecasts of the experts."""
-RUNGS: Final = NARROW["past"].stop
-MEAN: Final = _placed(_rung(K + 1) | {"direct_w": (D,)})
-"""Fields of every further rung, one after the other behind them; then the rings of answers."""
-RUNG_SIZE: Final = MEAN["direct_w"].stop
+FURTHER: Final = NARROW["past"].stop
+MEAN: Final = _placed(_score_fields(K + 1) | {"direct_w": (D,)})
+"""Fields of every further horizon, one after the other behind them; then the rings of answers."""
+FURTHER_SIZE: Final = MEAN["direct_w"].stop
 
 
-def checked_ladder(ladder: Sequence[int]) -> tuple[int, ...]:
-    """Return the ladder; ValueError unless it is 1 and, ascending, further rungs of `LADDER`."""
-    rungs = tuple(ladder)
-    if rungs[:1] != (1,) or rungs != tuple(rung for rung in LADDER if rung in rungs):
-        raise ValueError(f"a ladder is 1 and, ascending, some of {LADDER[1:]}, not {rungs}")
-    return rungs
+def checked_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
+    """Return the horizons; ValueError unless they are 1 and, ascending, some of `HORIZONS`."""
+    asked = tuple(horizons)
+    if asked[:1] != (1,) or asked != tuple(horizon for horizon in HORIZONS if horizon in asked):
+        raise ValueError(f"the horizons are 1 and, ascending, some of {HORIZONS[1:]}, not {asked}")
+    return asked
 
 
-def stride(rung: int) -> int:
-    """Return how many samples lie between two scorings of a rung."""
-    return max(1, rung // SLOTS)
+def stride(horizon: int) -> int:
+    """Return how many samples lie between two scorings of a horizon."""
+    return max(1, horizon // SLOTS)
 
 
-def slots(rung: int) -> int:
-    """Return how many answers of a rung wait to be scored."""
-    return rung // stride(rung)
+def slots(horizon: int) -> int:
+    """Return how many answers of a horizon wait to be scored."""
+    return horizon // stride(horizon)
 
 
-def sizes(ladder: Sequence[int]) -> tuple[int, int]:
+def sizes(horizons: Sequence[int]) -> tuple[int, int]:
     """Return the lengths of the two blocks of one series."""
-    more = ladder[1:]
-    rings = SLOT * sum(slots(rung) for rung in more)
-    return MATRICES + len(more) * D * D, RUNGS + len(more) * RUNG_SIZE + rings
+    more = horizons[1:]
+    rings = SLOT * sum(slots(horizon) for horizon in more)
+    return MATRICES + len(more) * D * D, FURTHER + len(more) * FURTHER_SIZE + rings

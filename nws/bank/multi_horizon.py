@@ -9,24 +9,24 @@ import numpy as np
 
 from nws.bank import layout as at
 from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
-from nws.bank.single_series import SingleRunner
-from nws.bank.vectorised import Array, Series, look_for_rhythm
+from nws.bank.single_series import SingleSeriesEngine
+from nws.bank.vectorised import Array, SeriesFields, refresh_dominant_lags
 from nws.forecast import Interval
 from nws.forecaster import Criterion, FrameForecaster, NoValueYetError, Outlook, checked_object
 from nws.measurement import checked_value
 
 
-class Runner(Protocol):
+class SeriesEngine(Protocol):
     """Takes the steps of one series, whose fields others may read after `settle`."""
 
     def step(self, tick: int, value: float) -> None:
         """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
 
     def final(self, which: int) -> float:
-        """Return the answer of the first rung, in the engine's unit."""
+        """Return the answer of the first horizon, in the engine's unit."""
 
-    def look_for_rhythm(self, tick: int) -> None:
-        """Look for the rhythm, `tick` being the latest."""
+    def refresh_dominant_lags(self, tick: int) -> None:
+        """Look for the periodicity, `tick` being the latest."""
 
     def settle(self) -> None:
         """See to it that the fields hold all that is known."""
@@ -35,31 +35,31 @@ class Runner(Protocol):
         """Go on from fields that were changed, `tick` being the next."""
 
 
-class CompiledRunner:
+class CompiledEngine:
     """Steps in machine code."""
 
-    def __init__(self, series: Series, wide: Array, narrow: Array) -> None:
+    def __init__(self, series: SeriesFields, wide: Array, narrow: Array) -> None:
         from nws.bank.compiled import step_all  # noqa: PLC0415 - numba loads for a second
 
         self._run = step_all
         self._series = series
         self._wide, self._narrow = wide, narrow
-        self._rungs = np.array(series.ladder, dtype=np.int64)
+        self._horizons = np.array(series.horizons, dtype=np.int64)
         self._value = np.empty(1)
         self._final = series.step.final[0, :, 0]
 
     def step(self, tick: int, value: float) -> None:
         """Run the kernel."""
         self._value[0] = value
-        self._run(self._wide, self._narrow, self._rungs, tick, self._value)
+        self._run(self._wide, self._narrow, self._horizons, tick, self._value)
 
     def final(self, which: int) -> float:
         """Read the answer."""
         return float(self._final[which])
 
-    def look_for_rhythm(self, tick: int) -> None:
+    def refresh_dominant_lags(self, tick: int) -> None:
         """Give the auto-lag regression new lags."""
-        look_for_rhythm(self._series, 0, tick)
+        refresh_dominant_lags(self._series, 0, tick)
 
     def settle(self) -> None:
         """Nothing is kept elsewhere."""
@@ -68,35 +68,37 @@ class CompiledRunner:
         """Nothing is kept elsewhere."""
 
 
-def make_runner(engine: str, series: Series, wide: Array, narrow: Array) -> Runner:
+def make_engine(engine: str, series: SeriesFields, wide: Array, narrow: Array) -> SeriesEngine:
     """Return what runs a single series with this engine."""
-    return CompiledRunner(series, wide, narrow) if engine == "numba" else SingleRunner(series)
+    return (
+        CompiledEngine(series, wide, narrow) if engine == "numba" else SingleSeriesEngine(series)
+    )
 
 
 SCHEMA = "nws.ladder/1"
 
 
-class LadderForecaster(FrameForecaster):
+class MultiHorizonForecaster(FrameForecaster):
     """Forecasts one series as `nws.bank.bank.Bank` forecasts many, with the same numbers.
 
     The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an
     auto-lag AR(8), answered by the choice among the expert of the lowest error so far, of the
-    lowest error lately, and two ML-Poly mixtures; chosen anew for every rung of the ladder, by
+    lowest error lately, and two ML-Poly mixtures; chosen anew for every horizon, by
     the error on the mean of the next so many values.
 
     Parameters
     ----------
     criterion
         The error that is to be small: ``"absolute"`` or ``"squared"``.
-    ladder
-        The rungs: 1 and, ascending, some of 3, 6, 12, 30, 60, 120.
+    horizons
+        The horizons: 1 and, ascending, some of 3, 6, 12, 30, 60, 120.
     engine
         ``"numpy"``, ``"numba"``, or ``"auto"``: numba when it is installed. Both give the same
         numbers; numba takes a second to load.
 
     Examples
     --------
-    >>> forecaster = LadderForecaster(engine="numpy")
+    >>> forecaster = MultiHorizonForecaster(engine="numpy")
     >>> for step in range(200):
     ...     forecaster.update(step % 4)
     >>> round(forecaster.forecast(), 1), forecaster.outlook(12).horizon
@@ -108,21 +110,21 @@ class LadderForecaster(FrameForecaster):
     def __init__(
         self,
         criterion: Criterion = "absolute",
-        ladder: Sequence[int] = at.LADDER,
+        horizons: Sequence[int] = at.HORIZONS,
         engine: Engine = "numpy",
     ) -> None:
         self._which = _place_of(criterion)
-        self.ladder = at.checked_ladder(ladder)
+        self.horizons = at.checked_horizons(horizons)
         self.engine = chosen_engine(engine)
         self._start()
 
     def _start(self) -> None:
-        self._wide, self._narrow = fresh(1, self.ladder)
-        self._series = Series(self._wide.T, self._narrow.T, self.ladder)
+        self._wide, self._narrow = fresh(1, self.horizons)
+        self._series = SeriesFields(self._wide.T, self._narrow.T, self.horizons)
         self._tick = 0
         self._base = self._unit = self._least = self._greatest = 0.0
         self._samples = 0
-        self._runner = make_runner(self.engine, self._series, self._wide, self._narrow)
+        self._engine = make_engine(self.engine, self._series, self._wide, self._narrow)
 
     def update(self, value: float) -> None:
         """Take in the next value."""
@@ -150,7 +152,7 @@ class LadderForecaster(FrameForecaster):
         """Return the value to expect next."""
         if not self._samples:
             raise NoValueYetError
-        return self._out(self._runner.final(self._which))
+        return self._out(self._engine.final(self._which))
 
     @property
     def method(self) -> str:
@@ -160,44 +162,44 @@ class LadderForecaster(FrameForecaster):
     def outlook(
         self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
     ) -> Outlook:
-        """Return the outlook on the nearest rung."""
+        """Return the outlook on the nearest horizon."""
         asked = self._which if criterion is None else _place_of(criterion)
         if not (samples > 0 and 0 < level < 1):
             raise ValueError(f"a frame of {samples} samples at level {level} cannot be forecast")
         if not self._samples:
             raise NoValueYetError
-        place = nearest(self.ladder, samples)
-        self._runner.settle()
-        rungs = (
+        place = nearest(self.horizons, samples)
+        self._engine.settle()
+        scores = (
             self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
         )
-        final = [self._out(float(each)) for each in rungs.final[0, :, 0]]
-        scored = float(rungs.scored[0, 0])
+        final = [self._out(float(each)) for each in scores.final[0, :, 0]]
+        scored = float(scores.scored[0, 0])
         unit = self._unit or 1.0
-        error = unit * float(rungs.error[0, 0, 0]) if scored else None
-        rmse = unit * math.sqrt(float(rungs.error[0, 1, 0])) if scored else None
+        error = unit * float(scores.error[0, 0, 0]) if scored else None
+        rmse = unit * math.sqrt(float(scores.error[0, 1, 0])) if scored else None
         which = next((i for i, each in enumerate(at.LEVELS) if level <= each + 1e-12), at.L - 1)
-        scale = float(rungs.scale[0, 0])
-        centre = float(rungs.final[0, 1, 0])
-        lower, upper = (centre + float(q) * scale for q in rungs.quantile[0, which, :, 0])
+        scale = float(scores.scale[0, 0])
+        centre = float(scores.final[0, 1, 0])
+        lower, upper = (centre + float(q) * scale for q in scores.quantile[0, which, :, 0])
         interval = Interval(
             self._base + unit * lower,
             self._base + unit * upper,
             at.LEVELS[which],
-            float(rungs.covered[0, which, 0]) / scored if scored else None,
+            float(scores.covered[0, which, 0]) / scored if scored else None,
         )
         method = self._method(place, asked)
-        return Outlook(final[asked], error, rmse, self.ladder[place], method, interval)
+        return Outlook(final[asked], error, rmse, self.horizons[place], method, interval)
 
     def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
-        """Return for every rung the forecasts absolute and squared, and the ends; and the experts.
+        """Return for every horizon the forecasts absolute and squared, and the ends; and the experts.
 
         `level` is one of ``nws.bank.layout.LEVELS``.
         """
-        self._runner.settle()
+        self._engine.settle()
         s, which, unit = self._series, at.LEVELS.index(level), self._unit or 1.0
         final, scale, quantile = s.step.final, s.step.scale, s.step.quantile
-        if len(self.ladder) > 1:
+        if len(self.horizons) > 1:
             final = np.concatenate([final, s.means.final])
             scale = np.concatenate([scale, s.means.scale])
             quantile = np.concatenate([quantile, s.means.quantile])
@@ -210,13 +212,13 @@ class LadderForecaster(FrameForecaster):
 
     def state(self) -> dict[str, Any]:
         """Return the two blocks as base64 of little-endian numbers, with the tick."""
-        self._runner.settle()
+        self._engine.settle()
         s = self._series
         for name in ("base", "unit", "least", "greatest"):
             getattr(s, name)[0] = getattr(self, f"_{name}")
         return {
             "schema": SCHEMA,
-            "ladder": list(self.ladder),
+            "ladder": list(self.horizons),
             "tick": self._tick,
             "values": self._samples,
             "wide": base64.b64encode(self._wide.astype("<f8").tobytes()).decode(),
@@ -226,9 +228,9 @@ class LadderForecaster(FrameForecaster):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, of either engine."""
         names = ("schema", "ladder", "tick", "values", "wide", "narrow")
-        given = checked_object(state, names, "a ladder")
-        if given["schema"] != SCHEMA or given["ladder"] != list(self.ladder):
-            raise ValueError(f"not a state {SCHEMA} of the ladder {self.ladder}")
+        given = checked_object(state, names, "a forecaster of several horizons")
+        if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
+            raise ValueError(f"not a state {SCHEMA} of the horizons {self.horizons}")
         tick, values = given["tick"], given["values"]
         if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):
             raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
@@ -239,12 +241,12 @@ class LadderForecaster(FrameForecaster):
         self._tick, self._samples = tick, values
         for name in ("base", "unit", "least", "greatest"):
             setattr(self, f"_{name}", float(getattr(self._series, name)[0]))
-        self._runner.resume(self._tick)
+        self._engine.resume(self._tick)
 
     def _step(self, value: float) -> None:
-        self._runner.step(self._tick, value)
+        self._engine.step(self._tick, value)
         if self._tick % REFRESH == 0:
-            self._runner.look_for_rhythm(self._tick)
+            self._engine.refresh_dominant_lags(self._tick)
         self._tick += 1
 
     def _start_anew(self) -> None:
@@ -257,25 +259,25 @@ class LadderForecaster(FrameForecaster):
         return min(max(value, self._least), self._greatest)
 
     def _method(self, place: int, which: int) -> str:
-        self._runner.settle()
+        self._engine.settle()
         step = self._series.step
-        rungs, first = step, place == 0
+        scores, first = step, place == 0
         if not first:
-            rungs = self._series.means.part(slice(place - 1, place))
-            if float(rungs.scored[0, 0]) * at.stride(self.ladder[place]) < at.TRUSTED:
-                rungs, first = step, True
-        chosen = int(rungs.chosen[0, which, 0])
+            scores = self._series.means.part(slice(place - 1, place))
+            if float(scores.scored[0, 0]) * at.stride(self.horizons[place]) < at.TRUSTED:
+                scores, first = step, True
+        chosen = int(scores.chosen[0, which, 0])
         if chosen in {1, 2}:
             return at.CANDIDATES[chosen]
-        expert = int(rungs.erred[0, 0 if chosen == 0 else 1, :, 0].argmin())
+        expert = int(scores.expert_error[0, 0 if chosen == 0 else 1, :, 0].argmin())
         if first:
             return at.EXPERTS[expert]
-        return at.EXPERTS[at.LADDER_EXPERTS[expert]] if expert < at.K else "direct_regression"
+        return at.EXPERTS[at.HORIZON_EXPERTS[expert]] if expert < at.K else "direct_regression"
 
 
-def nearest(ladder: Sequence[int], samples: float) -> int:
-    """Return the place of the rung nearest to `samples`, in ratio."""
-    return min(range(len(ladder)), key=lambda place: abs(math.log(ladder[place] / samples)))
+def nearest(horizons: Sequence[int], samples: float) -> int:
+    """Return the place of the horizon nearest to `samples`, in ratio."""
+    return min(range(len(horizons)), key=lambda place: abs(math.log(horizons[place] / samples)))
 
 
 def _place_of(criterion: str) -> int:

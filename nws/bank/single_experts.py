@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from nws.bank import layout as at
-from nws.bank.vectorised import Array, Series
+from nws.bank.vectorised import Array, SeriesFields
 
 
 def _sum(values: list[float]) -> float:
@@ -26,7 +26,7 @@ in_order: Final[Callable[[list[float]], float]] = sum if sys.version_info < (3, 
 WIDEST: Final = at.RECENT
 
 
-class Adaptive:
+class AdaptiveMedianWindows:
     """An adaptive median (`nws.forecasters.AdaptiveMedian`) that shares its history."""
 
     def __init__(self, start: int, minimum: int, maximum: int, offset: int) -> None:
@@ -73,7 +73,7 @@ def _median(values: list[float]) -> float:
     return (values[(count - 1) // 2] + values[count // 2]) / 2
 
 
-class Battery:
+class WindowExperts:
     """Follows a series and forecasts with 21 experts; the two autoregressions are not its own."""
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Battery:
         self.ar = [[0.02, 0.0, 0.0, 0.0], [0.10, 0.0, 0.0, 0.0]]
         self.tuning = [0.0, 0.3, 0.0, 0.0]
         self.sorted: tuple[list[float], list[float], list[float]] = ([], [], [])
-        self.adaptive = (Adaptive(10, 5, 21, 1), Adaptive(30, 21, 51, 5))
+        self.adaptive = (AdaptiveMedianWindows(10, 5, 21, 1), AdaptiveMedianWindows(30, 21, 51, 5))
 
-    def load(self, s: Series) -> None:
+    def load(self, s: SeriesFields) -> None:
         """Take over what the fields of a series hold."""
         self.samples = int(s.samples[0])
         self.low, self.high = float(s.low[0]), float(s.high[0])
@@ -105,7 +105,7 @@ class Battery:
             adaptive.width = int(width)
             adaptive.fill(self.recent)
 
-    def save(self, s: Series) -> None:
+    def save(self, s: SeriesFields) -> None:
         """Write all but the forecasts into the fields of a series."""
         s.samples[0], s.low[0], s.high[0] = self.samples, self.low, self.high
         s.mean[0], s.variance[0] = self.mean, self.variance
@@ -211,13 +211,13 @@ class Battery:
 ROOM = 4 * at.HISTORY
 
 
-class Pair:
+class Autoregressions:
     """AR(16) and the auto-lag AR(8), the latter filled up with zeros, which change no bit.
 
     The history is kept once more in a buffer in which the latest values lie side by side.
     """
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: SeriesFields) -> None:
         self._series = series
         self._p = np.zeros((2, at.ORDER, at.ORDER))
         self._w = np.zeros((2, at.ORDER))

@@ -10,34 +10,43 @@ import numpy as np
 
 from nws.bank import layout as at
 from nws.bank import vectorised
-from nws.bank.single_experts import Battery, Pair
+from nws.bank.single_experts import Autoregressions, WindowExperts
 from nws.bank.vectorised import (
     DIRECT,
     DIRECT_PAST,
-    LADDER_EXPERTS,
+    HORIZON_EXPERTS,
     TAILS,
     Array,
-    RungFields,
-    Rungs,
-    Series,
-    look_for_rhythm,
+    HorizonFields,
+    HorizonScores,
+    SeriesFields,
+    refresh_dominant_lags,
 )
 
 LOW_TAILS = TAILS[:, 0]
 HIGH_TAILS = 1.0 - TAILS[:, 0]
 COPIED = (
-    *("scored", "erred", "regret", "power", "candidate", "candidate_error", "final", "chosen"),
+    *(
+        "scored",
+        "expert_error",
+        "regret",
+        "power",
+        "candidate",
+        "candidate_error",
+        "final",
+        "chosen",
+    ),
     *("error", "scale", "quantile", "covered", "direct_w"),
 )
 
 
-class Climber(RungFields):
-    """Scores and answers the further rungs; holds their fields between `resume` and `save`."""
+class FurtherHorizons(HorizonFields):
+    """Scores and answers the further horizons; holds their fields between `resume` and `save`."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: SeriesFields) -> None:
         self._series = series
-        self._rungs, self._every = series.rungs, series.every
-        count = len(self._rungs)
+        self._further, self._every = series.further, series.every
+        count = len(self._further)
         self._p = series.direct_p[..., 0]
         self._rings, self._past = series.rings[..., 0], series.past[..., 0]
         self._issued = np.empty((count, at.K + 1))
@@ -52,7 +61,7 @@ class Climber(RungFields):
         cycle = range(int(self._every.max(initial=1)))
         self._due = [int(np.count_nonzero(tick % self._every == 0)) for tick in cycle]
         self._gain = at.MEAN_DISCOUNT * self._every
-        share = np.sqrt(self._every / self._rungs)
+        share = np.sqrt(self._every / self._further)
         self._rate, self._scale_gain = at.MEAN_RATE * share, at.SCALE_GAIN * share
         self.resume()
 
@@ -67,41 +76,45 @@ class Climber(RungFields):
         for name in COPIED:
             getattr(self._series.means, name)[..., 0] = getattr(self, name)
 
-    def climb(self, tick: int, age: int, latest: Array, f: Array, facts: "Facts") -> None:
+    def advance_horizons(
+        self, tick: int, age: int, latest: Array, f: Array, facts: "SeriesMoments"
+    ) -> None:
         """Score what is known by now, and answer anew.
 
         Parameters
         ----------
         latest
-            The last values, the newest first, as many as the highest rung is long.
+            The last values, the newest first, as many as the highest horizon is long.
         f
             What the experts forecast.
         facts
             Mean, deviation, its inverse, variance, low and high of the series; and the final
-            answers of the first rung.
+            answers of the first horizon.
         """
         due = self._due[tick % len(self._due)]
         ripe = due
         if age < at.LONGEST:
-            ripe = min(due, int(np.count_nonzero(self._rungs <= age)))
+            ripe = min(due, int(np.count_nonzero(self._further <= age)))
         places = (
             self._series.starts[:due] + (tick // self._every[:due]) % self._series.places[:due]
         )
         if ripe:
-            totals = np.add.accumulate(latest)[self._rungs[:ripe] - 1]
-            self._score(ripe, tick, places[:ripe], totals / self._rungs[:ripe], facts)
+            totals = np.add.accumulate(latest)[self._further[:ripe] - 1]
+            self._score(ripe, tick, places[:ripe], totals / self._further[:ripe], facts)
         self._answer(due, places, f, facts)
         if self._young:
             young = self.scored * self._every < at.TRUSTED
             self.final[young] = facts.final
             self._young = bool(young.any())
-        self._past[tick % at.LONGEST] = f[LADDER_EXPERTS]
+        self._past[tick % at.LONGEST] = f[HORIZON_EXPERTS]
 
-    def _score(self, m: int, tick: int, places: Array, actual: Array, facts: "Facts") -> None:
-        """Score the experts and the answers of the first `m` rungs."""
+    def _score(
+        self, m: int, tick: int, places: Array, actual: Array, facts: "SeriesMoments"
+    ) -> None:
+        """Score the experts and the answers of the first `m` horizons."""
         slot = self._rings[places].astype(np.float64)
         issued, column = self._issued[:m], actual[:, None]
-        issued[:, : at.K] = self._past[(tick - self._rungs[:m]) % at.LONGEST]
+        issued[:, : at.K] = self._past[(tick - self._further[:m]) % at.LONGEST]
         issued[:, at.K] = slot[:, at.C]
         self.scored[:m] += 1.0
         share = 1.0 / self.scored[:m].astype(np.float64)
@@ -109,9 +122,9 @@ class Climber(RungFields):
         weight[:, 0, 0] = share
         np.maximum(self._gain[:m], share, out=weight[:, 1, 0])
         error = np.abs(issued - column)
-        change = error[:, None] - self.erred[:m]
+        change = error[:, None] - self.expert_error[:m]
         change *= weight
-        self.erred[:m] += change
+        self.expert_error[:m] += change
         mixed = slot[:, 1:3]
         slope = mixed - column
         slope[:, 1] = np.sign(slope[:, 1])
@@ -161,7 +174,7 @@ class Climber(RungFields):
         np.maximum(0.0, high, out=quantile[:, :, 1], casting="same_kind")
         scale += np.maximum(self._scale_gain[:m], share) * (np.abs(away) - scale)
 
-    def _learn(self, m: int, issued: Array, actual: Array, facts: "Facts") -> None:
+    def _learn(self, m: int, issued: Array, actual: Array, facts: "SeriesMoments") -> None:
         """Move the direct regressions (`nws.bank.vectorised.regress`)."""
         p, w, x = self._p[:m], self.direct_w[:m], self._x[:m]
         x[:, :-1] = facts.standard(issued[:, DIRECT_PAST])
@@ -178,15 +191,15 @@ class Climber(RungFields):
             moved *= np.where(trace > at.TRACE, at.TRACE / trace, 1.0)[:, None, None]
         p[...] = moved
 
-    def _answer(self, due: int, places: Array, f: Array, facts: "Facts") -> None:
-        """Answer the first `due` rungs, and keep the answers until they can be scored."""
+    def _answer(self, due: int, places: Array, f: Array, facts: "SeriesMoments") -> None:
+        """Answer the first `due` horizons, and keep the answers until they can be scored."""
         now, row, candidate = self._now[:due], self._row[:due], self.candidate[:due]
         self._x_now[:-1] = facts.standard(f[DIRECT])
         fits = np.add.accumulate(self.direct_w[:due] * self._x_now, axis=1)[:, -1]
-        now[:, : at.K] = f[LADDER_EXPERTS]
+        now[:, : at.K] = f[HORIZON_EXPERTS]
         direct = facts.mean + facts.deviation * np.minimum(np.maximum(fits, -at.CLIP), at.CLIP)
         np.minimum(np.maximum(direct, facts.low), facts.high, out=now[:, at.K])
-        best = self.erred[:due].argmin(axis=2)
+        best = self.expert_error[:due].argmin(axis=2)
         lowest = now[row, best[:, 0]]
         products = self._products[:, :due]
         np.maximum(0.0, self.regret[:due], out=products[0])
@@ -213,8 +226,8 @@ class Climber(RungFields):
         self._rings[places] = slot
 
 
-class Facts:
-    """What the rungs need to know of the series at a tick."""
+class SeriesMoments:
+    """What the horizons need to know of the series at a tick."""
 
     __slots__ = ("deviation", "final", "floor", "high", "inverse", "low", "mean")
 
@@ -243,13 +256,13 @@ class Facts:
 TAIL_SHARES = tuple((1.0 - level) / 2.0 for level in at.LEVELS)
 
 
-class FirstRung:
+class OneStepHorizon:
     """Scores and answers one step ahead, as `nws.bank.vectorised` does for many."""
 
-    def __init__(self, rungs: Rungs) -> None:
-        self._rungs = rungs
-        self._erred = rungs.erred[0, :, :, 0]
-        self._regret, self._power = rungs.regret[0, :, :, 0], rungs.power[0, :, :, 0]
+    def __init__(self, scores: HorizonScores) -> None:
+        self._scores = scores
+        self._expert_error = scores.expert_error[0, :, :, 0]
+        self._regret, self._power = scores.regret[0, :, :, 0], scores.power[0, :, :, 0]
         self._error = np.empty(at.E)
         self._two = np.empty((2, at.E))
         self._mean_row, self._late_row = self._two
@@ -263,7 +276,7 @@ class FirstRung:
 
     def resume(self) -> None:
         """Take over the fields."""
-        r = self._rungs
+        r = self._scores
         self._scored = float(r.scored[0, 0])
         self._candidate: list[float] = r.candidate[0, :, 0].tolist()
         costs = r.candidate_error[0, :, :, 0].tolist()
@@ -278,7 +291,7 @@ class FirstRung:
 
     def save(self) -> None:
         """Write all that is not there into the fields."""
-        r = self._rungs
+        r = self._scores
         r.scored[0, 0], r.scale[0, 0] = self._scored, self._scale
         r.candidate[0, :, 0], r.final[0, :, 0] = self._candidate, self.final
         r.candidate_error[0, :, :, 0] = self._mae, self._mse
@@ -292,10 +305,10 @@ class FirstRung:
         error, two, regret = self._error, self._two, self._weight
         np.subtract(f, value, out=error)
         np.abs(error, out=error)
-        np.subtract(error, self._erred, out=two)
+        np.subtract(error, self._expert_error, out=two)
         np.multiply(self._mean_row, share, out=self._mean_row)
         np.multiply(self._late_row, max(at.STEP_DISCOUNT, share), out=self._late_row)
-        np.add(self._erred, two, out=self._erred)
+        np.add(self._expert_error, two, out=self._expert_error)
         first, second = self._candidate[1], self._candidate[2]
         self._mixed[0, 0], self._mixed[1, 0] = first, second
         self._slope[0, 0] = first - value
@@ -336,7 +349,7 @@ class FirstRung:
 
     def answer(self, f: Array, variance: float) -> None:
         """Fill in the candidates' forecasts, and choose."""
-        best, lately = self._erred.argmin(axis=1).tolist()
+        best, lately = self._expert_error.argmin(axis=1).tolist()
         lowest = float(f[best])
         floor, products = self._floor, self._products
         floor[0, 0], floor[1, 0] = variance * variance + at.TINY, variance + at.TINY
@@ -355,18 +368,18 @@ class FirstRung:
         self.final = [self._candidate[first], self._candidate[second]]
 
 
-class SingleRunner:
+class SingleSeriesEngine:
     """Steps one series with small arrays; `nws.bank.multi_horizon` says what a runner is."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: SeriesFields) -> None:
         self._series = series
-        self._battery = Battery()
-        self._first = FirstRung(series.step)
-        self._pair = Pair(series)
+        self._battery = WindowExperts()
+        self._first = OneStepHorizon(series.step)
+        self._pair = Autoregressions(series)
         self._f = np.zeros(at.E)
         self._age = 0
         self._whole = 0
-        self._climber = Climber(series) if len(series.ladder) > 1 else None
+        self._further = FurtherHorizons(series) if len(series.horizons) > 1 else None
         self.resume(0)
 
     def step(self, tick: int, value: float) -> None:
@@ -391,36 +404,38 @@ class SingleRunner:
         first.answer(f, battery.variance)
         self._series.valid[tick % at.LONGEST, 0] = known
         self._whole = self._whole + 1 if known else 0
-        if self._climber is not None:
-            self._climb(tick, mean, deviation, by)
+        if self._further is not None:
+            self._advance_horizons(tick, mean, deviation, by)
 
-    def _climb(self, tick: int, mean: float, deviation: float, by: float) -> None:
-        climber, battery, s = self._climber, self._battery, self._series
-        assert climber is not None  # noqa: S101 - for the type checker
+    def _advance_horizons(self, tick: int, mean: float, deviation: float, by: float) -> None:
+        further, battery, s = self._further, self._battery, self._series
+        assert further is not None  # noqa: S101 - for the type checker
         if self._whole > min(self._age, at.LONGEST):
-            facts = Facts(mean, battery.variance, deviation, by, battery.low, battery.high)
+            facts = SeriesMoments(mean, battery.variance, deviation, by, battery.low, battery.high)
             facts.final = self._first.final
-            climber.climb(tick, self._age, self._pair.latest(at.LONGEST), self._f, facts)
+            further.advance_horizons(
+                tick, self._age, self._pair.latest(at.LONGEST), self._f, facts
+            )
             return
-        climber.save()
+        further.save()
         s.mean[0], s.variance[0] = battery.mean, battery.variance
         s.low[0], s.high[0], s.age[0] = battery.low, battery.high, self._age
         s.expert[:, 0] = self._f
         s.step.final[0, :, 0] = self._first.final
-        vectorised.climb(s, tick)
-        climber.resume()
+        vectorised.advance_horizons(s, tick)
+        further.resume()
 
     def final(self, which: int) -> float:
-        """Return the answer of the first rung."""
+        """Return the answer of the first horizon."""
         return self._first.final[which]
 
-    def look_for_rhythm(self, tick: int) -> None:
+    def refresh_dominant_lags(self, tick: int) -> None:
         """Give the auto-lag regression new lags."""
         s, battery = self._series, self._battery
         s.mean[0], s.variance[0], s.age[0] = battery.mean, battery.variance, self._age
         s.low[0], s.high[0] = battery.low, battery.high
         self._pair.save()
-        look_for_rhythm(s, 0, tick)
+        refresh_dominant_lags(s, 0, tick)
         self._pair.resume(tick + 1)
 
     def settle(self) -> None:
@@ -428,8 +443,8 @@ class SingleRunner:
         self._battery.save(self._series)
         self._first.save()
         self._pair.save()
-        if self._climber is not None:
-            self._climber.save()
+        if self._further is not None:
+            self._further.save()
         self._series.age[0] = self._age
         self._series.expert[:, 0] = self._f
 
@@ -438,14 +453,14 @@ class SingleRunner:
         self._battery.load(self._series)
         self._first.resume()
         self._pair.resume(tick)
-        if self._climber is not None:
-            self._climber.resume()
+        if self._further is not None:
+            self._further.resume()
         self._age = int(self._series.age[0])
         self._whole = self._unbroken(tick)
         self._f[:] = self._series.expert[:, 0]
 
     def _unbroken(self, tick: int) -> int:
-        """Return how many of the ticks before `tick`, at most the longest rung, had a value."""
+        """Return how many of the ticks before `tick`, at most the longest horizon, had a value."""
         backwards = (tick - 1 - np.arange(at.LONGEST)) % at.LONGEST
         missing = np.flatnonzero(self._series.valid[backwards, 0] == 0)
         return int(missing[0]) if len(missing) else at.LONGEST

@@ -2,8 +2,8 @@
 
 A tick: what was forecast of the values meets them (`learn`), the experts take them (`take`), the
 history takes them or, where one is missing, the bank's own forecast (`remember`), the two
-autoregressions look back (`look_back`), the first rung answers, and the further rungs are scored
-on the means that are known by now and answer (`climb`).
+autoregressions look back (`look_back`), the first horizon answers, and the further horizons are scored
+on the means that are known by now and answer (`advance_horizons`).
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ LEVELS = np.array(at.LEVELS)[:, None]
 TAILS = (1.0 - LEVELS) / 2.0
 
 
-class RungFields:
-    """The fields of a block of rungs, by the names of `nws.bank.layout`."""
+class HorizonFields:
+    """The fields of a block of horizons, by the names of `nws.bank.layout`."""
 
     scored: Array
-    erred: Array
+    expert_error: Array
     regret: Array
     power: Array
     candidate: Array
@@ -38,23 +38,23 @@ class RungFields:
     direct_w: Array
 
 
-class Rungs(RungFields):
-    """The fields of J rungs as views of a block: ``scored`` (J, N), ``erred`` (J, 2, E, N), ...
+class HorizonScores(HorizonFields):
+    """The fields of J horizons as views of a block: ``scored`` (J, N), ``expert_error`` (J, 2, E, N), ...
 
     `nws.bank.layout` says what each one is.
     """
 
     def __init__(self, block: Array, fields: dict[str, at.Field]) -> None:
-        rungs, _, series = block.shape
+        horizons, _, series = block.shape
         for name, field in fields.items():
-            view = block[:, field.start : field.stop].reshape(rungs, *field.shape, series)
+            view = block[:, field.start : field.stop].reshape(horizons, *field.shape, series)
             setattr(self, name, view)
-        self.row = np.arange(rungs)[:, None]
+        self.row = np.arange(horizons)[:, None]
         self.column = np.arange(series)
 
-    def part(self, which: slice) -> "Rungs":
-        """Return some of the rungs."""
-        some = object.__new__(Rungs)
+    def part(self, which: slice) -> "HorizonScores":
+        """Return some of the horizons."""
+        some = object.__new__(HorizonScores)
         for name, view in vars(self).items():
             setattr(some, name, view[which])
         some.row = np.arange(len(some.scored))[:, None]
@@ -73,13 +73,18 @@ def in_order(array: Array, axis: int) -> Array:
     return total
 
 
-def shares(rungs: Rungs) -> Array:
+def shares(scores: HorizonScores) -> Array:
     """Return what the newest scoring counts in a mean, 1 / count, (J, N)."""
-    return 1.0 / np.maximum(rungs.scored, 1.0).astype(np.float64)
+    return 1.0 / np.maximum(scores.scored, 1.0).astype(np.float64)
 
 
 def score_experts(
-    rungs: Rungs, issued: Array, candidate: Array, actual: Array, gain: Array, ok: Array | None
+    scores: HorizonScores,
+    issued: Array,
+    candidate: Array,
+    actual: Array,
+    gain: Array,
+    ok: Array | None,
 ) -> None:
     """Score the forecasts `issued` (J, E, N) by the experts against `actual` (J, N).
 
@@ -89,45 +94,50 @@ def score_experts(
     mixture's forecast m, the expert's f, and l the squared or the absolute error.
     """
     ok = None if ok is None else ok[:, None, None]
-    share = shares(rungs)
+    share = shares(scores)
     error = np.abs(issued - actual[:, None])
     weight = np.stack([share, np.maximum(gain, share)], axis=1)[:, :, None]
-    add(rungs.erred, weight * (error[:, None] - rungs.erred), ok)
+    add(scores.expert_error, weight * (error[:, None] - scores.expert_error), ok)
     mixed = candidate[:, 1:3]
     slope = mixed - actual[:, None]
     slope[:, 1] = np.sign(slope[:, 1])
     regret = slope[:, :, None] * (mixed[:, :, None] - issued[:, None])
-    add(rungs.regret, regret, ok)
-    add(rungs.power, regret * regret, ok)
+    add(scores.regret, regret, ok)
+    add(scores.power, regret * regret, ok)
 
 
 def score_answers(
-    rungs: Rungs, candidate: Array, chosen: Array, actual: Array, ok: Array | None
+    scores: HorizonScores, candidate: Array, chosen: Array, actual: Array, ok: Array | None
 ) -> Array:
     """Score the candidates (J, C, N) and the two `chosen` ones; return the error of the second."""
-    share = shares(rungs)[:, None]
-    cost = np.empty(rungs.candidate_error.shape)
+    share = shares(scores)[:, None]
+    cost = np.empty(scores.candidate_error.shape)
     np.abs(candidate - actual[:, None], out=cost[:, 0])
     np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
     some = None if ok is None else ok[:, None]
     more = None if ok is None else ok[:, None, None]
-    add(rungs.candidate_error, share[:, None] * (cost - rungs.candidate_error), more)
+    add(scores.candidate_error, share[:, None] * (cost - scores.candidate_error), more)
     places = chosen.astype(np.intp)
     second = places[:, 1]
     spent = np.stack(
         [
-            cost[rungs.row, 0, places[:, 0], rungs.column],
-            cost[rungs.row, 1, second, rungs.column],
+            cost[scores.row, 0, places[:, 0], scores.column],
+            cost[scores.row, 1, second, scores.column],
         ],
         axis=1,
     )
-    add(rungs.error, share * (spent - rungs.error), some)
-    error: Array = actual - candidate[rungs.row, second, rungs.column]
+    add(scores.error, share * (spent - scores.error), some)
+    error: Array = actual - candidate[scores.row, second, scores.column]
     return error
 
 
 def track(
-    rungs: Rungs, error: Array, rate: Array, gain: Array, held: Array | None, ok: Array | None
+    scores: HorizonScores,
+    error: Array,
+    rate: Array,
+    gain: Array,
+    held: Array | None,
+    ok: Array | None,
 ) -> None:
     """Move the quantiles of the errors (J, N), in units of their scale, and count what was held.
 
@@ -136,49 +146,49 @@ def track(
     `held` (J, N) tells whether intervals as they were issued, of the certified level, held.
     """
     some = None if ok is None else ok[:, None]
-    share = shares(rungs)
+    share = shares(scores)
     rates = (2.0 * np.maximum(rate, share))[:, None]
-    scale = rungs.scale[:, None]
-    lower, upper = rungs.quantile[:, :, 0] * scale, rungs.quantile[:, :, 1] * scale
+    scale = scores.scale[:, None]
+    lower, upper = scores.quantile[:, :, 0] * scale, scores.quantile[:, :, 1] * scale
     off = error[:, None]
     under, within = off < lower, off <= upper
     inside = within > under
     if held is not None:
         inside[:, at.CERTIFIED] = held
-    add(rungs.covered, inside, some)
+    add(scores.covered, inside, some)
     moving = scale > 0 if some is None else (scale > 0) & some
-    below = np.minimum(0.0, rungs.quantile[:, :, 0] + rates * (TAILS - under))
-    above = np.maximum(0.0, rungs.quantile[:, :, 1] + rates * ((1.0 - TAILS) - within))
-    np.copyto(rungs.quantile[:, :, 0], below, where=moving, casting="same_kind")
-    np.copyto(rungs.quantile[:, :, 1], above, where=moving, casting="same_kind")
-    add(rungs.scale, np.maximum(gain, share) * (np.abs(error) - rungs.scale), ok)
+    below = np.minimum(0.0, scores.quantile[:, :, 0] + rates * (TAILS - under))
+    above = np.maximum(0.0, scores.quantile[:, :, 1] + rates * ((1.0 - TAILS) - within))
+    np.copyto(scores.quantile[:, :, 0], below, where=moving, casting="same_kind")
+    np.copyto(scores.quantile[:, :, 1], above, where=moving, casting="same_kind")
+    add(scores.scale, np.maximum(gain, share) * (np.abs(error) - scores.scale), ok)
 
 
-def answer(rungs: Rungs, issued: Array, variance: Array) -> None:
+def answer(scores: HorizonScores, issued: Array, variance: Array) -> None:
     """Fill in the candidates' forecasts from the experts' (J, E, N), and choose.
 
     The candidates: the expert of the lowest mean absolute error, the mixtures with the weights of
     ML-Poly, ``w ~ max(R, 0) / (c + sum r^2)`` with c the variance of the series (squared for
-    the squared error) in place of 1, so that units do not matter; the expert that erred least
+    the squared error) in place of 1, so that units do not matter; the expert that expert_error least
     lately. The answers: the candidate of the lowest mean absolute error, and the one of the second
     to last of the lowest mean squared error.
     """
-    best = rungs.erred.argmin(axis=2)
-    row, column = rungs.row, rungs.column
-    rungs.candidate[:, 0] = lowest = issued[row, best[:, 0], column]
-    rungs.candidate[:, 3] = issued[row, best[:, 1], column]
+    best = scores.expert_error.argmin(axis=2)
+    row, column = scores.row, scores.column
+    scores.candidate[:, 0] = lowest = issued[row, best[:, 0], column]
+    scores.candidate[:, 3] = issued[row, best[:, 1], column]
     floor = np.stack([variance * variance, variance])[:, None] + at.TINY
-    weight = np.empty((2, *rungs.regret.shape))
-    np.divide(np.maximum(0.0, rungs.regret), rungs.power + floor, out=weight[0])
+    weight = np.empty((2, *scores.regret.shape))
+    np.divide(np.maximum(0.0, scores.regret), scores.power + floor, out=weight[0])
     np.multiply(weight[0], issued[:, None], out=weight[1])
     total, mix = np.add.accumulate(weight, axis=3)[:, :, :, -1]
     mixed = np.empty(mix.shape)
     mixed[...] = lowest[:, None]
-    rungs.candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
-    chosen = rungs.candidate_error.argmin(axis=2)
-    chosen[:, 1] = rungs.candidate_error[:, 1, 1:].argmin(axis=1) + 1
-    rungs.chosen[:] = chosen
-    rungs.final[:] = rungs.candidate[row[:, None], chosen, column]
+    scores.candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
+    chosen = scores.candidate_error.argmin(axis=2)
+    chosen[:, 1] = scores.candidate_error[:, 1, 1:].argmin(axis=1) + 1
+    scores.chosen[:] = chosen
+    scores.final[:] = scores.candidate[row[:, None], chosen, column]
 
 
 def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> None:
@@ -274,12 +284,12 @@ GAINS = np.array(at.GAINS)[:, None]
 AR_GAINS = np.array([0.02, 0.10])[:, None]
 FIRST_LAGS = np.arange(1, at.ORDER + 1)[:, None]
 DIRECT = list(at.DIRECT)
-DIRECT_PAST = [at.LADDER_EXPERTS.index(expert) for expert in at.DIRECT]
-LADDER_EXPERTS = list(at.LADDER_EXPERTS)
+DIRECT_PAST = [at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT]
+HORIZON_EXPERTS = list(at.HORIZON_EXPERTS)
 ALWAYS = np.array(1.0)
 
 
-class Series:
+class SeriesFields:
     """The fields of N series as views of two blocks of shape (size, N); see `nws.bank.layout`."""
 
     base: Array
@@ -311,26 +321,26 @@ class Series:
     valid: Array
     past: Array
 
-    def __init__(self, wide: Array, narrow: Array, ladder: tuple[int, ...]) -> None:
+    def __init__(self, wide: Array, narrow: Array, horizons: tuple[int, ...]) -> None:
         count = wide.shape[1]
-        self.wide, self.narrow, self.ladder = wide, narrow, ladder
+        self.wide, self.narrow, self.horizons = wide, narrow, horizons
         for block, fields in ((wide, at.WIDE), (narrow, at.NARROW)):
             for name, field in fields.items():
                 view = block[field.start : field.stop].reshape(*field.shape, count)
                 setattr(self, name, view)
-        self.step = Rungs(wide[None], at.STEP)
-        more = len(ladder) - 1
+        self.step = HorizonScores(wide[None], at.STEP)
+        more = len(horizons) - 1
         self.direct_p = wide[at.MATRICES :].reshape(more, at.D, at.D, count)
-        rungs = narrow[at.RUNGS : at.RUNGS + more * at.RUNG_SIZE]
-        self.means = Rungs(rungs.reshape(more, at.RUNG_SIZE, count), at.MEAN)
-        self.rings = narrow[at.RUNGS + more * at.RUNG_SIZE :].reshape(-1, at.SLOT, count)
-        self.rungs = np.array(ladder[1:], dtype=np.intp)
-        self.every = np.array([at.stride(rung) for rung in ladder[1:]], dtype=np.intp)
-        self.places = np.array([at.slots(rung) for rung in ladder[1:]], dtype=np.intp)
+        further = narrow[at.FURTHER : at.FURTHER + more * at.FURTHER_SIZE]
+        self.means = HorizonScores(further.reshape(more, at.FURTHER_SIZE, count), at.MEAN)
+        self.rings = narrow[at.FURTHER + more * at.FURTHER_SIZE :].reshape(-1, at.SLOT, count)
+        self.further = np.array(horizons[1:], dtype=np.intp)
+        self.every = np.array([at.stride(horizon) for horizon in horizons[1:]], dtype=np.intp)
+        self.places = np.array([at.slots(horizon) for horizon in horizons[1:]], dtype=np.intp)
         self.starts = np.concatenate([[0], np.cumsum(self.places)])[:-1].astype(np.intp)
 
 
-def begin(s: Series, value: Array) -> None:
+def begin(s: SeriesFields, value: Array) -> None:
     """Take in the first values."""
     s.samples[:] = 1.0
     for field in (s.expert, s.low, s.high, s.mean, s.ar_mean, s.tuning[0], s.medians):
@@ -338,7 +348,7 @@ def begin(s: Series, value: Array) -> None:
     s.recent[0] = value
 
 
-def learn(s: Series, value: Array) -> None:
+def learn(s: SeriesFields, value: Array) -> None:
     """Score what was forecast of `value`, and move the regressions towards it."""
     step, actual = s.step, value[None]
     step.scored += 1.0
@@ -360,7 +370,7 @@ def inverse(deviation: Array) -> Array:
     return np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
 
 
-def take(s: Series, value: Array) -> None:
+def take(s: SeriesFields, value: Array) -> None:
     """Give `value`, the second or a later one, to the experts."""
     s.samples += 1.0
     samples = s.samples
@@ -381,7 +391,7 @@ def take(s: Series, value: Array) -> None:
     look_through(s.recent, samples, s.width, s.medians, f)
 
 
-def follow(s: Series, value: Array) -> None:
+def follow(s: SeriesFields, value: Array) -> None:
     """Move the two EW-AR(1) and the self-tuning smoothing.
 
     EW-AR(1): ``m + phi (x - m)``, phi the exponentially weighted lag-one covariance over the
@@ -409,7 +419,7 @@ def follow(s: Series, value: Array) -> None:
     s.tuning[3] = power + np.maximum(0.02, 1.0 / s.samples) * (error * error - power)
 
 
-def look_back(s: Series, tick: int, x: Array, w: Array, lags: Array) -> Array:
+def look_back(s: SeriesFields, tick: int, x: Array, w: Array, lags: Array) -> Array:
     """Fill in the regressors `x`, standardised past values, and return what `w` forecasts."""
     deviation = np.sqrt(s.variance)
     rows = (tick + 1 - lags) % at.HISTORY
@@ -424,43 +434,43 @@ def look_back(s: Series, tick: int, x: Array, w: Array, lags: Array) -> Array:
     return np.minimum(np.maximum(forecast, s.low), s.high)
 
 
-def finish(s: Series, tick: int, value: Array, known: Array) -> None:
+def finish(s: SeriesFields, tick: int, value: Array, known: Array) -> None:
     """Do what a tick needs once the values, where `known`, are taken."""
     s.history[tick % at.HISTORY] = np.where(known, value, s.step.final[0, 0])
     s.valid[tick % at.LONGEST] = known
     s.expert[21] = look_back(s, tick, s.ar_x, s.ar_w, FIRST_LAGS)
     s.expert[22] = look_back(s, tick, s.lag_x, s.lag_w, s.lag.astype(np.intp))
     answer(s.step, s.expert[None], s.variance)
-    if len(s.ladder) > 1:
-        climb(s, tick)
+    if len(s.horizons) > 1:
+        advance_horizons(s, tick)
 
 
-def known_means(s: Series, tick: int, rungs: Array) -> tuple[Array, Array]:
+def known_means(s: SeriesFields, tick: int, horizons: Array) -> tuple[Array, Array]:
     """Return the means of the latest values, (J, N), and whether at least half are measured."""
-    back = np.arange(rungs[-1])
+    back = np.arange(horizons[-1])
     valid = s.valid[(tick - back) % at.LONGEST] > 0
     latest = np.where(valid, s.history[(tick - back) % at.HISTORY], 0.0)
-    total = np.add.accumulate(latest, axis=0, dtype=np.float64)[rungs - 1]
-    count = np.add.accumulate(valid, axis=0, dtype=np.float64)[rungs - 1]
-    enough = 2.0 * count >= rungs[:, None]
-    return total / np.maximum(count, 1.0), enough & (s.age >= rungs[:, None])
+    total = np.add.accumulate(latest, axis=0, dtype=np.float64)[horizons - 1]
+    count = np.add.accumulate(valid, axis=0, dtype=np.float64)[horizons - 1]
+    enough = 2.0 * count >= horizons[:, None]
+    return total / np.maximum(count, 1.0), enough & (s.age >= horizons[:, None])
 
 
-def climb(s: Series, tick: int) -> None:
-    """Score what is known by now of the further rungs that are due, and answer anew."""
+def advance_horizons(s: SeriesFields, tick: int) -> None:
+    """Score what is known by now of the further horizons that are due, and answer anew."""
     due = int(np.count_nonzero(tick % s.every == 0))
-    rungs, every = s.rungs[:due], s.every[:due]
+    horizons, every = s.further[:due], s.every[:due]
     means = s.means.part(slice(0, due))
     places = s.starts[:due] + (tick // every) % s.places[:due]
     deviation = np.sqrt(s.variance)
     by = inverse(deviation)
-    actual, ok = known_means(s, tick, rungs)
+    actual, ok = known_means(s, tick, horizons)
     if ok.any():
         whole = None if ok.all() else ok
         slot = s.rings[places].astype(np.float64)
-        past = s.past[(tick - rungs) % at.LONGEST]
+        past = s.past[(tick - horizons) % at.LONGEST]
         issued = np.concatenate([past, slot[:, at.C : at.C + 1]], axis=1)
-        score_rungs(means, issued, slot, actual, rungs, every, whole)
+        score_horizons(means, issued, slot, actual, horizons, every, whole)
         x = np.ones((due, at.D, len(s.mean)))
         x[:, :-1] = clipped((issued[:, DIRECT_PAST] - s.mean) * by)
         z = clipped((actual - s.mean) * by)
@@ -468,37 +478,37 @@ def climb(s: Series, tick: int) -> None:
     x = clipped((s.expert[DIRECT] - s.mean) * by)
     z = np.add.accumulate(means.direct_w[:, :-1] * x, axis=1)[:, -1] + means.direct_w[:, -1]
     direct = np.minimum(np.maximum(s.mean + deviation * clipped(z), s.low), s.high)
-    experts = np.broadcast_to(s.expert[LADDER_EXPERTS], (due, at.K, len(s.mean)))
+    experts = np.broadcast_to(s.expert[HORIZON_EXPERTS], (due, at.K, len(s.mean)))
     answer(means, np.concatenate([experts, direct[:, None]], axis=1), s.variance)
     keep(s, means, places, direct)
     young = s.means.scored * s.every[:, None] < at.TRUSTED
     np.copyto(s.means.final, s.step.final, where=young[:, None], casting="same_kind")
-    s.past[tick % at.LONGEST] = s.expert[LADDER_EXPERTS]
+    s.past[tick % at.LONGEST] = s.expert[HORIZON_EXPERTS]
 
 
-def score_rungs(
-    means: Rungs,
+def score_horizons(
+    means: HorizonScores,
     issued: Array,
     slot: Array,
     actual: Array,
-    rungs: Array,
+    horizons: Array,
     every: Array,
     ok: Array | None,
 ) -> None:
-    """Score the experts (J, K + 1, N) and the answers in `slot` (J, SLOT, N) of some rungs."""
+    """Score the experts (J, K + 1, N) and the answers in `slot` (J, SLOT, N) of some horizons."""
     means.scored += 1.0 if ok is None else ok
     candidate = slot[:, : at.C]
     chosen = np.stack(np.divmod(slot[:, at.C + 1], at.C), axis=1)
     held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
-    share = np.sqrt(every / rungs)[:, None]
+    share = np.sqrt(every / horizons)[:, None]
     gain = (at.MEAN_DISCOUNT * every)[:, None]
     score_experts(means, issued, candidate, actual, gain, ok)
     error = score_answers(means, candidate, chosen, actual, ok)
     track(means, error, at.MEAN_RATE * share, at.SCALE_GAIN * share, held, ok)
 
 
-def keep(s: Series, means: Rungs, places: Array, direct: Array) -> None:
-    """Keep what the rungs have answered until it can be scored."""
+def keep(s: SeriesFields, means: HorizonScores, places: Array, direct: Array) -> None:
+    """Keep what the horizons have answered until it can be scored."""
     scale = means.scale[:, None]
     centre = means.final[:, 1:]
     slot = [
@@ -510,7 +520,7 @@ def keep(s: Series, means: Rungs, places: Array, direct: Array) -> None:
     s.rings[places] = np.concatenate(slot, axis=1)
 
 
-def look_for_rhythm(series: Series, column: int, tick: int) -> None:
+def refresh_dominant_lags(series: SeriesFields, column: int, tick: int) -> None:
     """Give the auto-lag regression of a series the lags at which it resembles itself."""
     size = int(min(series.age[column] + 1.0, at.HISTORY))
     rows = np.arange(tick + 1 - size, tick + 1) % at.HISTORY
@@ -522,7 +532,7 @@ def look_for_rhythm(series: Series, column: int, tick: int) -> None:
     series.lag_w[:, column] = [weights.get(lag, 0.0) for lag in lags.tolist()]
     series.lag_p[:, :, column] = np.eye(at.LAGS)
     series.lag[:, column] = lags
-    part = Series(
-        series.wide[:, column : column + 1], series.narrow[:, column : column + 1], series.ladder
+    part = SeriesFields(
+        series.wide[:, column : column + 1], series.narrow[:, column : column + 1], series.horizons
     )
     look_back(part, tick, part.lag_x, part.lag_w, part.lag.astype(np.intp))

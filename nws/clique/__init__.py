@@ -10,20 +10,20 @@
 Only `nws.sensing` gives it sockets and clocks.
 """
 
-from nws.clique.member import Effect, Member, Probe, Send
+from nws.clique.member import CliqueMember, Effect, ProbePeers, SendMessage
 from nws.clique.messages import Message, decode, encode
-from nws.clique.simulation import DoubleProbeError, Faults, World
+from nws.clique.simulation import CliqueFaults, DoubleProbeError, SimulatedClique
 from nws.clique.sites import cliques_of
 
 __all__ = [
+    "CliqueFaults",
+    "CliqueMember",
     "DoubleProbeError",
     "Effect",
-    "Faults",
-    "Member",
     "Message",
-    "Probe",
-    "Send",
-    "World",
+    "ProbePeers",
+    "SendMessage",
+    "SimulatedClique",
     "cliques_of",
     "decode",
     "encode",

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from nws.clique.messages import Ask, Grant, Release
+from nws.clique.messages import Grant, GrantRequest, Release
 
 GAIN: Final = 0.15
 """Weight of the newest value (NWS 2.x smooths its cycle times so)."""
@@ -116,7 +116,7 @@ class Granter:
         self._held: tuple[str, str, int] | None = None
         self._numbers: dict[tuple[str, str], int] = {}
 
-    def ask(self, question: Ask, now: float) -> bool:
+    def ask(self, question: GrantRequest, now: float) -> bool:
         """Grant, or be silent; return which."""
         asker = (question.sender, question.life)
         if self._held == (*asker, question.number):
@@ -150,13 +150,13 @@ class Asker:
 
     def __init__(self, members: Collection[str]) -> None:
         self._members = frozenset(members)
-        self.question = Ask("", "", 0, 0.0, "")
+        self.question = GrantRequest("", "", 0, 0.0, "")
         self.granters: set[str] = set()
         self.until = float("-inf")
 
     def begin(self, sender: str, life: str, roster: str, seconds: float, now: float) -> None:
         """Make a new question; what it gets holds for `seconds` from now."""
-        self.question = Ask(sender, life, self.question.number + 1, seconds, roster)
+        self.question = GrantRequest(sender, life, self.question.number + 1, seconds, roster)
         self.granters = set()
         self.until = now + seconds * (1 - DRIFT)
 

@@ -7,14 +7,23 @@ from hashlib import blake2b
 from typing import Final
 
 from nws.clique.grants import Asker, Granter, Smoothed, Timing
-from nws.clique.messages import Ask, Epoch, Grant, Message, Received, Release, Stale, Token
+from nws.clique.messages import (
+    CliqueToken,
+    Epoch,
+    Grant,
+    GrantRequest,
+    Message,
+    Received,
+    Release,
+    Stale,
+)
 
 TRIES: Final = 3
 """How often a token is sent to a member before it is passed over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendMessage:
     """Send a message to a member; it may get lost."""
 
     to: str
@@ -22,14 +31,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbePeers:
     """Probe these peers, one after the other, and be done by `until`; then say `probed`."""
 
     peers: tuple[str, ...]
     until: float
 
 
-Effect = Send | Probe
+Effect = SendMessage | ProbePeers
 
 
 class Phase(Enum):
@@ -44,7 +53,7 @@ class Phase(Enum):
 class _Turn:
     """The token while it is here."""
 
-    token: Token
+    token: CliqueToken
     phase: Phase
     deadline: float
     to: str = ""
@@ -52,7 +61,7 @@ class _Turn:
     sent: float = 0.0
 
 
-class Member:
+class CliqueMember:
     """Passes the token round, leads when nobody does, and probes in its turn.
 
     The leader starts a cycle every period. The token visits every member that can be reached;
@@ -134,14 +143,14 @@ class Member:
         if message.sender not in self.ring or message.sender == self.name:
             return []
         effects: list[Effect] = []
-        if isinstance(message, Token):
+        if isinstance(message, CliqueToken):
             effects = self._token(message, now)
         elif isinstance(message, Received):
             self._received(message, now)
         elif isinstance(message, Stale) and message.epoch > self.epoch:
             effects = self._adopt(message.epoch, now)
-        elif isinstance(message, Ask) and self._granter.ask(message, now):
-            effects = [Send(message.sender, Grant(self.name, message.number))]
+        elif isinstance(message, GrantRequest) and self._granter.ask(message, now):
+            effects = [SendMessage(message.sender, Grant(self.name, message.number))]
         elif isinstance(message, Grant):
             effects = self._granted(message)
         elif isinstance(message, Release):
@@ -158,11 +167,11 @@ class Member:
             return self._give_back()  # the token has gone another way meanwhile
         return self._give_back() + self._pass_on(turn.token, now)
 
-    def _token(self, token: Token, now: float) -> list[Effect]:
+    def _token(self, token: CliqueToken, now: float) -> list[Effect]:
         if token.epoch < self.epoch:
-            return [Send(token.sender, Stale(self.name, self.epoch))]
+            return [SendMessage(token.sender, Stale(self.name, self.epoch))]
         effects = self._adopt(token.epoch, now) if token.epoch > self.epoch else []
-        effects.append(Send(token.sender, Received(self.name, token.epoch, token.cycle)))
+        effects.append(SendMessage(token.sender, Received(self.name, token.epoch, token.cycle)))
         if token.cycle < self.cycle:
             return effects
         self._note_token(token, now)
@@ -177,7 +186,7 @@ class Member:
             return effects + self._pass_on(token, now)
         return effects + self._have_turn(token, now)
 
-    def _note_token(self, token: Token, now: float) -> None:
+    def _note_token(self, token: CliqueToken, now: float) -> None:
         if token.cycle > self.cycle:
             if self._seen is not None:
                 self._silence.learn(now - self._seen)
@@ -199,9 +208,11 @@ class Member:
         effects = [] if self._turn is None else self._give_back()
         self.cycle += 1
         self._next_cycle = now + self.timing.period
-        return effects + self._have_turn(Token(self.name, self.epoch, self.cycle, (), False), now)
+        return effects + self._have_turn(
+            CliqueToken(self.name, self.epoch, self.cycle, (), False), now
+        )
 
-    def _have_turn(self, token: Token, now: float) -> list[Effect]:
+    def _have_turn(self, token: CliqueToken, now: float) -> list[Effect]:
         """Ask all for the right to probe."""
         self._done = (token.epoch, token.cycle)
         if self._probing:  # a turn that was cut short by a newer token still uses its grants
@@ -217,7 +228,9 @@ class Member:
         question = self._asker.question
         if self._granter.ask(question, now):
             self._asker.granted(Grant(self.name, question.number))
-        return [Send(peer, question) for peer in self._peers if peer not in self._asker.granters]
+        return [
+            SendMessage(peer, question) for peer in self._peers if peer not in self._asker.granters
+        ]
 
     def _granted(self, grant: Grant) -> list[Effect]:
         turn = self._turn
@@ -227,7 +240,7 @@ class Member:
         self._probing = True
         self.turns += 1
         first = self.turns % max(1, len(self._peers))
-        return [Probe(self._peers[first:] + self._peers[:first], self._asker.until)]
+        return [ProbePeers(self._peers[first:] + self._peers[:first], self._asker.until)]
 
     def _overdue(self, turn: _Turn, now: float) -> list[Effect]:
         if turn.phase is Phase.ASKING and turn.tries < TRIES:
@@ -247,9 +260,9 @@ class Member:
             return []
         release = self._asker.release()
         self._granter.release(release)
-        return [Send(peer, release) for peer in self._peers]
+        return [SendMessage(peer, release) for peer in self._peers]
 
-    def _pass_on(self, token: Token, now: float) -> list[Effect]:
+    def _pass_on(self, token: CliqueToken, now: float) -> list[Effect]:
         """Send the token to the next that has not been visited; after the last, home."""
         visited = tuple(dict.fromkeys((*token.visited, self.name)))
         place = self.ring.index(self.name)
@@ -261,7 +274,7 @@ class Member:
         if to is None:
             self._turn = None
             return []
-        onward = Token(self.name, token.epoch, token.cycle, visited, home)
+        onward = CliqueToken(self.name, token.epoch, token.cycle, visited, home)
         self._turn = _Turn(onward, Phase.PASSING, now, to)
         return self._send_token(self._turn, now)
 
@@ -269,7 +282,7 @@ class Member:
         turn.tries += 1
         turn.sent = now
         turn.deadline = now + self._reply[turn.to].timeout
-        return [Send(turn.to, turn.token)]
+        return [SendMessage(turn.to, turn.token)]
 
     def _received(self, message: Received, now: float) -> None:
         turn = self._turn

@@ -13,7 +13,7 @@ class Epoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CliqueToken:
     """The right to have a turn in cycle `cycle` of `epoch`.
 
     `visited` had theirs, or could not be reached; `home` is on its way back to the leader.
@@ -44,7 +44,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class GrantRequest:
     """May I probe for `seconds` from when I sent this? `number` counts the sender's questions."""
 
     sender: str
@@ -71,17 +71,23 @@ class Release:
     number: int
 
 
-Message = Token | Received | Stale | Ask | Grant | Release
+Message = CliqueToken | Received | Stale | GrantRequest | Grant | Release
 KINDS: Final[dict[str, type[Any]]] = {
-    kind.__name__: kind for kind in (Token, Received, Stale, Ask, Grant, Release)
+    "Token": CliqueToken,
+    "Received": Received,
+    "Stale": Stale,
+    "Ask": GrantRequest,
+    "Grant": Grant,
+    "Release": Release,
 }
+"""The kind of a message on the wire and its class; the kinds are part of the protocol and stay."""
+KIND_OF: Final = {kind: name for name, kind in KINDS.items()}
 
 
 def encode(clique: str, message: Message) -> bytes:
     """Return a message of a clique as text."""
-    return json.dumps(
-        {"clique": clique, "kind": type(message).__name__, **asdict(message)}
-    ).encode()
+    fields = {"clique": clique, "kind": KIND_OF[type(message)], **asdict(message)}
+    return json.dumps(fields).encode()
 
 
 def decode(data: bytes) -> tuple[str, Message]:

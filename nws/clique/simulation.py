@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from nws.clique.member import Effect, Member, Probe, Send
+from nws.clique.member import CliqueMember, Effect, ProbePeers, SendMessage
 from nws.clique.messages import Message
 
 RATE_SKEW: Final = 0.004
@@ -21,7 +21,7 @@ class DoubleProbeError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class CliqueFaults:
     """How bad the network is until `stop`; nothing goes wrong after."""
 
     stop: float
@@ -34,13 +34,13 @@ class Faults:
 
 
 @dataclass
-class Node:
+class SimulatedMember:
     """A member, its clock and its fate."""
 
     name: str
     rate: float
     offset: float
-    member: Member | None = None
+    member: CliqueMember | None = None
     lives: int = 0
     probing_until: float = 0.0
     wake: int = 0
@@ -55,7 +55,7 @@ class Node:
 
 
 @dataclass
-class Cut:
+class Partitioning:
     """Between `start` and `stop` nothing goes from `source` to `target`."""
 
     start: float
@@ -65,7 +65,7 @@ class Cut:
 
 
 @dataclass
-class World:
+class SimulatedClique:
     """A clique, its network and its history.
 
     Parameters
@@ -88,7 +88,7 @@ class World:
     seed: int
     size: int
     period: float
-    faults: Faults
+    faults: CliqueFaults
     probes: list[tuple[float, float, str]] = field(default_factory=list)
     events: int = 0
     lost: int = 0
@@ -130,15 +130,15 @@ class World:
         """Return who began a probe at `start` or later."""
         return {name for begin, _, name in self.probes if begin >= start}
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> SimulatedMember:
         rate = 1 + self.random.uniform(-RATE_SKEW, RATE_SKEW)
-        return Node(name, rate, self.random.uniform(0, 1e6))
+        return SimulatedMember(name, rate, self.random.uniform(0, 1e6))
 
     def _start(self, name: str) -> None:
         node = self.nodes[name]
         node.lives += 1
         life = f"{name}.{node.lives}"
-        node.member = Member(name, self.names, self.period, life, node.local(self.now))
+        node.member = CliqueMember(name, self.names, self.period, life, node.local(self.now))
         self._wake(node)
 
     def _crash(self, name: str, seconds: float) -> None:
@@ -165,12 +165,12 @@ class World:
 
         self._at(when, crash)
 
-    def _cut(self) -> Cut:
+    def _cut(self) -> Partitioning:
         start = self.random.uniform(0, self.faults.stop)
         stop = min(self.faults.stop, start + self.random.expovariate(1 / (2 * self.period)))
         side = frozenset(self.random.sample(self.names, self.random.randint(1, self.size - 1)))
         one_way = self.random.random() < 0.3
-        return Cut(start, stop, side, frozenset(self.names) if one_way else side)
+        return Partitioning(start, stop, side, frozenset(self.names) if one_way else side)
 
     def _is_cut(self, source: str, target: str) -> bool:
         for cut in self._cuts:
@@ -185,7 +185,7 @@ class World:
         self._count += 1
         heapq.heappush(self._queue, (max(when, self.now), self._count, happen))
 
-    def _wake(self, node: Node) -> None:
+    def _wake(self, node: SimulatedMember) -> None:
         if node.member is None:
             return
         node.wake += 1
@@ -197,15 +197,15 @@ class World:
 
         self._at(node.true(member.wake_at) + 1e-9, tick)
 
-    def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+    def _carry_out(self, node: SimulatedMember, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendMessage):
                 self._send(node.name, effect)
             else:
                 self._probe(node, effect)
         self._wake(node)
 
-    def _send(self, source: str, effect: Send) -> None:
+    def _send(self, source: str, effect: SendMessage) -> None:
         faulty = self.now < self.faults.stop
         copies = 1
         if faulty:
@@ -225,7 +225,7 @@ class World:
         if node.member is not None:
             self._carry_out(node, node.member.receive(message, node.local(self.now)))
 
-    def _probe(self, node: Node, effect: Probe) -> None:
+    def _probe(self, node: SimulatedMember, effect: ProbePeers) -> None:
         limit = node.true(effect.until)
         stop = min(limit, self.now + self.random.uniform(0.1, 1.2) * (limit - self.now))
         for begin, end, other in self.probes[-self.size :]:

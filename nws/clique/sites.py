@@ -47,7 +47,7 @@ LINKS_BETWEEN_SITES: Final = ""
 """Stands for all that lies between sites."""
 
 
-class Turns:
+class ProbeTurns:
     """Hands out the ordered pairs of the cliques, each once.
 
     A probe has its two hosts and the networks of their sites for itself, and one between sites all
@@ -60,7 +60,7 @@ class Turns:
 
     Examples
     --------
-    >>> turns = Turns({"ada": "lab", "bob": "lab", "cyd": "attic"})
+    >>> turns = ProbeTurns({"ada": "lab", "bob": "lab", "cyd": "attic"})
     >>> turns.begin()
     [('ada', 'bob')]
     >>> turns.done(("ada", "bob"))

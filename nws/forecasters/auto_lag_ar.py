@@ -106,7 +106,7 @@ class AutoLagAr(Regression):
         ]
 
     def _listen(self) -> None:
-        """Look for the rhythm; a lag that stays keeps its weight."""
+        """Look for the periodicity; a lag that stays keeps its weight."""
         standard = np.array([self._standard.of(each) for each in reversed(self._past)])
         lags = list(dominant_lags(standard, 8))
         if lags != self._lags:

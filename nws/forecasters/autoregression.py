@@ -81,7 +81,7 @@ class RecursiveLeastSquares:
         self.w, self.p = w, p
 
 
-class Standard:
+class RunningStandardisation:
     """The exponentially weighted mean and deviation that a regression's values are measured by.
 
     The gain is .02, and 1/n for the first n values. ``variance = (1 - g)(variance + g d^2)``, d
@@ -137,7 +137,7 @@ class Regression(Forecaster):
         self._past: deque[float] = deque(maxlen=memory)  # newest first
         self._x = [0.0] * order
         self._fit = RecursiveLeastSquares(order)
-        self._standard = Standard()
+        self._standard = RunningStandardisation()
         self._least = self._greatest = 0.0
 
     def update(self, value: float) -> None:

@@ -68,12 +68,12 @@ class LastValue(Forecaster):
         return self._last
 
 
-class Window:
+class SortedWindow:
     """The latest `size` values, kept sorted: a push costs one search and two short moves.
 
     Examples
     --------
-    >>> window = Window(3, [5.0, 1.0, 9.0, 2.0])
+    >>> window = SortedWindow(3, [5.0, 1.0, 9.0, 2.0])
     >>> window.ordered
     [1.0, 2.0, 9.0]
     >>> window.median()
@@ -133,7 +133,7 @@ class SlidingMean(Forecaster):
     STATEFUL: ClassVar[tuple[str, ...]] = ("_window",)
 
     def __init__(self, size: int) -> None:
-        self._window = Window(size)
+        self._window = SortedWindow(size)
 
     def update(self, value: float) -> None:
         """Add `value`; the oldest leaves."""
@@ -163,7 +163,7 @@ class SlidingMedian(Forecaster):
     STATEFUL: ClassVar[tuple[str, ...]] = ("_window",)
 
     def __init__(self, size: int) -> None:
-        self._window = Window(size)
+        self._window = SortedWindow(size)
 
     def update(self, value: float) -> None:
         """Add `value`; the oldest leaves."""
@@ -203,7 +203,7 @@ class TrimmedMean(Forecaster):
     def __init__(self, size: int, alpha: float = 0.30) -> None:
         if not 0 <= alpha < 0.5:
             raise ValueError(f"alpha lies in [0, 0.5), not {alpha}")
-        self._window = Window(size)
+        self._window = SortedWindow(size)
         self._alpha = alpha
 
     def update(self, value: float) -> None:
@@ -257,7 +257,7 @@ class AdaptiveMedian(Forecaster):
         self._minimum, self._maximum, self._offset = minimum, maximum, offset
         self._latest: deque[float] = deque(maxlen=maximum)
         self.width = start
-        self._windows = {width: Window(width) for width in self._neighbours()}
+        self._windows = {width: SortedWindow(width) for width in self._neighbours()}
 
     def update(self, value: float) -> None:
         """Choose the length that would have forecast `value` best, then add it."""
@@ -278,7 +278,7 @@ class AdaptiveMedian(Forecaster):
         super().restore(state)
         if not self._minimum <= self.width <= self._maximum:
             raise ValueError(f"width: {self._minimum} to {self._maximum} values, not {self.width}")
-        self._windows = {width: Window(width, self._latest) for width in self._neighbours()}
+        self._windows = {width: SortedWindow(width, self._latest) for width in self._neighbours()}
 
     def _neighbours(self) -> tuple[int, ...]:
         """Return the lengths to compare, each once; `min` keeps the first of equals: ours."""
@@ -289,9 +289,9 @@ class AdaptiveMedian(Forecaster):
     def _error(self, width: int, value: float) -> float:
         return abs(self._windows[width].median() - value)
 
-    def _grown(self, width: int, value: float) -> Window:
+    def _grown(self, width: int, value: float) -> SortedWindow:
         window = self._windows.get(width)
         if window is None:
-            return Window(width, self._latest)
+            return SortedWindow(width, self._latest)
         window.push(value)
         return window

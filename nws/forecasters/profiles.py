@@ -32,11 +32,11 @@ def classic(criterion: Criterion = "absolute") -> TwoLevel:
 
 
 def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaster:
-    """Return the profile that forecasts best, fresh: `nws.bank.multi_horizon.LadderForecaster`.
+    """Return the profile that forecasts best, fresh: `nws.bank.multi_horizon.MultiHorizonForecaster`.
 
     The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an auto-lag
-    AR(8), scored on every rung of a ladder of horizons, with prediction intervals
-    (docs/explanation/forecasting.md). Loads NumPy. `options` are those of `LadderForecaster`.
+    AR(8), scored on seven horizons, with prediction intervals
+    (docs/explanation/forecasting.md). Loads NumPy. `options` are those of `MultiHorizonForecaster`.
 
     Examples
     --------
@@ -46,10 +46,10 @@ def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaste
     >>> forecaster.outlook(30).horizon, round(forecaster.outlook(30).value, 2)
     (30, 0.5)
     """
-    ladder: Callable[..., FrameForecaster] = import_module(
+    make: Callable[..., FrameForecaster] = import_module(
         "nws.bank.multi_horizon"
-    ).LadderForecaster
-    return ladder(criterion, **options)
+    ).MultiHorizonForecaster
+    return make(criterion, **options)
 
 
 def dynamite(length: int = 10) -> SlidingMean:

@@ -25,7 +25,7 @@ MOST_MISSING: Final = 240
 TOLERANCE: Final = 0.25
 
 
-class Grid:
+class SamplingGrid:
     """The period of a series: given, or the median of the latest distances in time.
 
     Measurements are missing when a distance is more than one and a half periods and the series is
@@ -33,7 +33,7 @@ class Grid:
 
     Examples
     --------
-    >>> grid = Grid()
+    >>> grid = SamplingGrid()
     >>> for distance in [10.0, 10.1, 9.9, 10.0]:
     ...     grid.update(distance)
     >>> grid.period, grid.missing(30.2), grid.missing(10.5)
@@ -119,7 +119,7 @@ class ScoredForecaster:
     ) -> None:
         self._forecaster = forecaster
         self._bounds = bounds
-        self._grid = Grid(period)
+        self._grid = SamplingGrid(period)
         self._samples = 0
         self._error = 0.0
         self._time = float("-inf")

@@ -1,7 +1,7 @@
 """Where measurements are kept.
 
 `RingMemory`: in this process, the latest so many of each series.
-`JournalMemory`: the same, and on the disk, so that they survive (imports NumPy; a `Listener` hears
+`JournalMemory`: the same, and on the disk, so that they survive (imports NumPy; a `StorageListener` hears
 of what it stores).
 """
 

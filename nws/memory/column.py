@@ -12,7 +12,7 @@ FEWEST_SPACINGS = 3
 MOST_SPACINGS = 64
 
 
-class Column:
+class SeriesColumn:
     """The latest `capacity` measurements of one series, 16 bytes each.
 
     Parameters
@@ -24,7 +24,7 @@ class Column:
 
     Examples
     --------
-    >>> column = Column(SeriesName("availableCpu", "ada"), capacity=2)
+    >>> column = SeriesColumn(SeriesName("availableCpu", "ada"), capacity=2)
     >>> [column.insert(time, 0.5) for time in (10.0, 30.0, 20.0, 30.0)]
     [True, True, True, False]
     >>> column.slice()

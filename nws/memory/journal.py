@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 from nws.memory.journal_files import Files, write_all
 from nws.memory.journal_format import (
     BLOCK,
-    Damage,
-    Head,
-    Scan,
+    DamagedStretch,
+    SegmentHead,
+    SegmentScan,
     encode_head,
     encode_measurements,
     encode_name,
@@ -47,7 +47,7 @@ class LogError(Exception):
         self.full = full
 
 
-class Shard:
+class JournalShard:
     """Appends measurements durably and finds them again, whatever happened in between.
 
     A normal return of `append` means that the records are on the disk. After any error of the
@@ -73,7 +73,7 @@ class Shard:
     problem
         Why the last append failed; None while all is well.
     damages
-        Where segments hold no sound record: (file name, `Damage`).
+        Where segments hold no sound record: (file name, `DamagedStretch`).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Shard:
         self.directory = directory
         self.number = number
         self.problem: LogError | None = None
-        self.damages: list[tuple[str, Damage]] = []
+        self.damages: list[tuple[str, DamagedStretch]] = []
         self._files = files
         self._clock = clock
         self._timer = timer
@@ -101,7 +101,7 @@ class Shard:
         self._descriptor: int | None = None
         self._new_segment = True
 
-    def recover(self) -> Iterator[tuple[int, Scan]]:
+    def recover(self) -> Iterator[tuple[int, SegmentScan]]:
         """Yield number and content of every segment, in order; cut the torn tail of the last.
 
         What is cut is set aside first, under the segment's name with ``.bad-OFFSET``. A segment
@@ -113,7 +113,7 @@ class Shard:
             try:
                 data = self._files.read(self.path(number))
             except OSError:
-                self.damages.append((self.path(number).name, Damage(0, 0)))
+                self.damages.append((self.path(number).name, DamagedStretch(0, 0)))
                 self._segment = number
                 continue
             found = scan(data)
@@ -172,7 +172,7 @@ class Shard:
         """The number of the segment that is written to."""
         return self._segment
 
-    def read(self, segment: int) -> Scan:
+    def read(self, segment: int) -> SegmentScan:
         """Return what a segment holds."""
         return scan(self._files.read(self.path(segment)))
 
@@ -190,7 +190,7 @@ class Shard:
                 self._files.close(self._descriptor)
         self._descriptor = None
 
-    def _continue(self, number: int, data: bytes, found: Scan) -> None:
+    def _continue(self, number: int, data: bytes, found: SegmentScan) -> None:
         """Get ready to append to the last segment, its torn tail cut."""
         length = len(data)
         if found.damages and found.damages[-1].stop == length:
@@ -220,7 +220,7 @@ class Shard:
         self._length = 0
         self._named = set()
         self._new_segment = False
-        head = encode_head(Head(self.number, self._segment, self._clock()))
+        head = encode_head(SegmentHead(self.number, self._segment, self._clock()))
         self._descriptor = self._files.open_append(self.path(self._segment))
         write_all(self._files, self._descriptor, head)
         self._files.datasync(self._descriptor)
@@ -296,7 +296,7 @@ class _Batch:
     done: Future[int]
 
 
-class Writer:
+class GroupCommitWriter:
     """Appends batches to a shard, one after the other, as many as wait under one sync.
 
     Parameters
@@ -305,7 +305,7 @@ class Writer:
         What is appended to; this thread's alone from now on.
     """
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: JournalShard) -> None:
         self.shard = shard
         self._batches: list[_Batch] = []
         self._waiting = 0

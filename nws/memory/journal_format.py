@@ -39,7 +39,7 @@ _CRC = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class SegmentHead:
     """What the first record of a segment says of it."""
 
     shard: int
@@ -87,7 +87,7 @@ def encode_name(name: str) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
-def encode_head(head: Head) -> bytes:
+def encode_head(head: SegmentHead) -> bytes:
     """Return the record that begins a segment."""
     body = _HEAD.pack(MARKER, HEAD, 1, head.shard, head.segment, head.created)
     return body + _CRC.pack(zlib.crc32(body))
@@ -118,10 +118,10 @@ def decode_name(record: bytes | memoryview) -> str:
     return name
 
 
-def decode_head(record: bytes | memoryview) -> Head:
+def decode_head(record: bytes | memoryview) -> SegmentHead:
     """Return the head in a sound head record."""
     _, _, _, shard, segment, created = _HEAD.unpack_from(record)
-    return Head(shard, segment, created)
+    return SegmentHead(shard, segment, created)
 
 
 LAYOUT: Final = np.dtype(
@@ -139,7 +139,7 @@ _MARKER = int.from_bytes(MARKER, "little")
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedStretch:
     """Bytes `start` to `stop` of a segment in which there is no sound record."""
 
     start: int
@@ -147,7 +147,7 @@ class Damage:
 
 
 @dataclass
-class Scan:
+class SegmentScan:
     """What a segment holds.
 
     Attributes
@@ -165,11 +165,11 @@ class Scan:
     rows: NDArray[np.void]
     offsets: NDArray[np.int64]
     names: dict[int, str] = field(default_factory=dict)
-    head: Head | None = None
-    damages: list[Damage] = field(default_factory=list)
+    head: SegmentHead | None = None
+    damages: list[DamagedStretch] = field(default_factory=list)
 
 
-def scan(data: bytes) -> Scan:
+def scan(data: bytes) -> SegmentScan:
     """Return all sound records of a segment and the damage between them.
 
     Examples
@@ -179,7 +179,7 @@ def scan(data: bytes) -> Scan:
     >>> scan(data).rows["value"].tolist()
     [0.5, 0.25]
     >>> scan(b"junk" + data[3:]).damages
-    [Damage(start=0, stop=33)]
+    [DamagedStretch(start=0, stop=33)]
     """
     return _Scanner(data).run()
 
@@ -192,9 +192,9 @@ class _Scanner:
         self._phases: dict[int, tuple[NDArray[np.void], NDArray[np.int64]]] = {}
         self._runs: list[NDArray[np.void]] = []
         self._places: list[NDArray[np.int64]] = []
-        self._found = Scan(np.empty(0, LAYOUT), np.empty(0, np.int64))
+        self._found = SegmentScan(np.empty(0, LAYOUT), np.empty(0, np.int64))
 
-    def run(self) -> Scan:
+    def run(self) -> SegmentScan:
         offset = 0
         while offset < len(self._data):
             stop = self._end_of_run(offset)
@@ -236,7 +236,7 @@ class _Scanner:
             try:
                 name = decode_name(record)
             except ValueError:  # a right checksum over a wrong name: written by someone else
-                self._found.damages.append(Damage(offset, offset + length))
+                self._found.damages.append(DamagedStretch(offset, offset + length))
             else:
                 self._found.names[key_of(name)] = name
         return offset + length
@@ -248,7 +248,7 @@ class _Scanner:
             if offset < 0:
                 offset = len(self._data)
             if offset == len(self._data) or sound_length(self._data, offset):
-                self._found.damages.append(Damage(start, offset))
+                self._found.damages.append(DamagedStretch(start, offset))
                 return offset
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from nws.measurement import LARGEST, Measurement, SeriesName
-from nws.memory.column import Column
+from nws.memory.column import SeriesColumn
 from nws.memory.contract import Memory, RefusedError
-from nws.memory.journal import BusyError, LogError, Shard
+from nws.memory.journal import BusyError, JournalShard, LogError
 from nws.memory.journal_files import Files
 from nws.memory.journal_format import key_of
-from nws.memory.partition import Arrival, Listener, Partition
+from nws.memory.series_shard import Arrival, SeriesShard, StorageListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class JournalMemory(Memory):
         retention: Retention | None = None,
         *,
         shards: int = 2,
-        listener: Listener | None = None,
+        listener: StorageListener | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -123,8 +123,10 @@ class JournalMemory(Memory):
         count = max(existing, default=shards - 1) + 1
         make = self._make_column
         self.partitions = [
-            Partition(
-                Shard(directory / f"shard-{number}", number, files, clock=clock), make, listener
+            SeriesShard(
+                JournalShard(directory / f"shard-{number}", number, files, clock=clock),
+                make,
+                listener,
             )
             for number in range(count)
         ]
@@ -178,9 +180,9 @@ class JournalMemory(Memory):
         """Return the names, sorted."""
         return tuple(column.series for column in sorted(self.columns(), key=_text))
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[SeriesColumn]:
         """Return every series' column that holds something."""
-        found: list[Column] = []
+        found: list[SeriesColumn] = []
         for partition in self.partitions:
             with partition.lock:
                 found.extend(column for column in partition.columns.values() if len(column))
@@ -209,7 +211,7 @@ class JournalMemory(Memory):
             column = partition.columns.get(text)
             return [] if column is None else column.slice(after, until, count)
 
-    def column(self, text: str) -> Column | None:
+    def column(self, text: str) -> SeriesColumn | None:
         """Return the column of a series, or None."""
         partition = self._partition(text)
         with partition.lock:
@@ -244,7 +246,7 @@ class JournalMemory(Memory):
 
     def _check(
         self,
-        partition: Partition,
+        partition: SeriesShard,
         offered: Iterable[tuple[int, Row]],
         now: float,
         submission: Submission,
@@ -291,17 +293,17 @@ class JournalMemory(Memory):
             f"{self.retention.window:.0f} s that senders may be late"
         )
 
-    def _new_column(self, partition: Partition, text: str) -> Column:
+    def _new_column(self, partition: SeriesShard, text: str) -> SeriesColumn:
         if sum(len(p.columns) for p in self.partitions) >= self.retention.most_series:
             raise RefusedError(
                 f"{text} would be one more than {self.retention.most_series} series"
             )
         return partition.column(text)
 
-    def _make_column(self, series: SeriesName) -> Column:
-        return Column(series, self.retention.capacity)
+    def _make_column(self, series: SeriesName) -> SeriesColumn:
+        return SeriesColumn(series, self.retention.capacity)
 
-    def _partition(self, text: str) -> Partition:
+    def _partition(self, text: str) -> SeriesShard:
         return self.partitions[key_of(text) % len(self.partitions)]
 
 
@@ -309,7 +311,7 @@ class JournalMemory(Memory):
 class _Forget:
     """Forgets new series of a batch that did not reach the disk."""
 
-    partition: Partition
+    partition: SeriesShard
     rows: Sequence[Arrival]
 
     def __call__(self, done: "Future[Any]") -> None:
@@ -317,7 +319,7 @@ class _Forget:
             self.partition.drop_empty([row[0].text for row in self.rows])
 
 
-def _text(column: Column) -> str:
+def _text(column: SeriesColumn) -> str:
     return column.text
 
 

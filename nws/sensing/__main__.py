@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 from nws.client import Client
-from nws.sensing.delivery import Printer
+from nws.sensing.delivery import LineWriter
 from nws.sensing.process import SensorProcess, parse
 
 
@@ -17,7 +17,7 @@ def main() -> int:
     logging.basicConfig(format="nws sense: %(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGTERM, _stop)
     if options.url is None or options.token_file is None:
-        return _measure(SensorProcess(options, Printer(sys.stdout)))
+        return _measure(SensorProcess(options, LineWriter(sys.stdout)))
     try:
         token = options.token_file.read_text().strip()
     except OSError as error:

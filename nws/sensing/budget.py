@@ -11,12 +11,12 @@ _WINDOW: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DailyWindow:
     """A part of every day, in minutes of local time; it may go over midnight.
 
     Examples
     --------
-    >>> night = Window.parse("22:00-06:00")
+    >>> night = DailyWindow.parse("22:00-06:00")
     >>> night.holds(23 * 60), night.holds(12 * 60)
     (True, False)
     """
@@ -25,7 +25,7 @@ class Window:
     stop: int
 
     @classmethod
-    def parse(cls, text: str) -> "Window":
+    def parse(cls, text: str) -> "DailyWindow":
         """Return the window in ``HH:MM-HH:MM``; ValueError if it is none."""
         found = _WINDOW.fullmatch(text)
         if found is None:
@@ -70,7 +70,7 @@ class Budget:
         self,
         cpu_share: float = 0.005,
         bytes_per_day: float = 4e9,
-        windows: Sequence[Window] = (),
+        windows: Sequence[DailyWindow] = (),
     ) -> None:
         if not (0 <= cpu_share <= 1 and bytes_per_day >= 0):
             raise ValueError(f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day")

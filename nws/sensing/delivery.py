@@ -18,7 +18,7 @@ class Store(Protocol):
         """Store, or raise `ServiceError`."""
 
 
-class Courier:
+class DeliveryQueue:
     """A bounded queue to the service. When it is full the oldest are lost, and counted.
 
     Sending again is safe, since storing is idempotent: nothing leaves the queue before the service
@@ -76,7 +76,7 @@ class Courier:
                 self._waiting.popleft()
 
 
-class Printer:
+class LineWriter:
     """Writes each round as one line (`nws.measurement`); there is nobody to register with.
 
     Parameters
@@ -89,7 +89,7 @@ class Printer:
     >>> import sys
     >>> from nws.measurement import SeriesName
     >>> ada = Measurement(SeriesName("availableCpu", "ada"), 10.0, 0.5)
-    >>> receipt = Printer(sys.stdout).store([ada])
+    >>> receipt = LineWriter(sys.stdout).store([ada])
     {"schema":"nws.measurements/1","measurements":[{"series":"availableCpu/ada","time":10.0,"value":0.5}]}
     """
 

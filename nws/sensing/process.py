@@ -15,9 +15,9 @@ from typing import Final
 from nws.client import Client, ServiceError
 from nws.clique.messages import decode
 from nws.measurement import Measurement
-from nws.sensing.budget import Budget, Window
-from nws.sensing.clique_probes import FETCH_EVERY, Member, Party
-from nws.sensing.delivery import Courier, Printer
+from nws.sensing.budget import Budget, DailyWindow
+from nws.sensing.clique_runtime import FETCH_EVERY, CliqueRuntime, MemberAddress
+from nws.sensing.delivery import DeliveryQueue, LineWriter
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu import CpuSensor
 from nws.sensors.cpu_probe import probe_share
@@ -27,7 +27,7 @@ from nws.sensors.prometheus import PrometheusReader
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SensorOptions:
     """See ``python -m nws.sensing --help``."""
 
     url: str | None
@@ -42,12 +42,12 @@ class Options:
     listen: tuple[str, int] | None
     cpu_share: float
     bytes_per_day: float
-    windows: tuple[Window, ...]
+    windows: tuple[DailyWindow, ...]
     rounds: int
     prometheus: str | None
 
 
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> SensorOptions:
     """Return the options; SystemExit(2) with a message if they are wrong."""
     parser = argparse.ArgumentParser(
         prog="nws sense", description="Measure this host and report to a service, until stopped."
@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if found["stdout"] and found["listen"]:
         parser.error("--stdout takes no part in cliques: --listen needs a service")
     found["windows"] = tuple(found.pop("window"))
-    return Options(**found)
+    return SensorOptions(**found)
 
 
 def _seconds(text: str) -> float:
@@ -89,8 +89,8 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _window(text: str) -> Window:
-    return Window.parse(text)
+def _window(text: str) -> DailyWindow:
+    return DailyWindow.parse(text)
 
 
 @dataclass(slots=True)
@@ -100,12 +100,12 @@ class _Task:
     run: Callable[[], object]
 
 
-class Schedule:
+class PeriodicTasks:
     """Tasks repeated on a regular grid; what was missed is not made up for.
 
     Examples
     --------
-    >>> schedule, done = Schedule(now=0.0), []
+    >>> schedule, done = PeriodicTasks(now=0.0), []
     >>> schedule.add(10.0, lambda: done.append("measure"))
     >>> schedule.run(now=0.0), schedule.run(now=35.0), schedule.wake_at
     (1, 1, 40.0)
@@ -151,18 +151,18 @@ class SensorProcess:
     options
         What it was told.
     client
-        The service, or a printer in its place.
+        The service, or a line writer in its place.
     clock
         Seconds that only go forward.
     """
 
     def __init__(
         self,
-        options: Options,
-        client: Client | Printer,
+        options: SensorOptions,
+        client: Client | LineWriter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.courier = Courier(client)
+        self.deliveries = DeliveryQueue(client)
         self.rounds = 0
         self._options = options
         self._client = client if isinstance(client, Client) else None
@@ -171,12 +171,12 @@ class SensorProcess:
         self._sensors = [] if options.prometheus else self._own_sensors()
         self._reader = PrometheusReader(options.prometheus) if options.prometheus else None
         self._inbox: queue.Queue[Callable[[], object]] = queue.Queue(1000)
-        self._parties: dict[str, Party] = {}
+        self._runtimes: dict[str, CliqueRuntime] = {}
         self._endpoint: Endpoint | None = None
         self._secret = ""
         self._said: dict[str, str] = {}
         self._lease = max(30.0, BEATS * options.every)
-        self._schedule = Schedule(clock())
+        self._schedule = PeriodicTasks(clock())
         self._schedule.add(options.every, self._measure)
         if self._client is not None:
             service = self._client
@@ -198,9 +198,9 @@ class SensorProcess:
         """Do what is due, then wait for what comes, at most for a second."""
         now = self._clock()
         self._schedule.run(now)
-        for party in self._parties.values():
-            party.tick(now)
-        wakes = [self._schedule.wake_at, *(party.wake_at for party in self._parties.values())]
+        for runtime in self._runtimes.values():
+            runtime.tick(now)
+        wakes = [self._schedule.wake_at, *(runtime.wake_at for runtime in self._runtimes.values())]
         wait = min(max(0.0, min(wakes) - self._clock()), LONGEST_WAIT)
         with contextlib.suppress(queue.Empty):
             self._inbox.get(timeout=wait)()
@@ -208,13 +208,13 @@ class SensorProcess:
                 self._inbox.get_nowait()()
 
     def close(self) -> None:
-        """End the lease, the endpoint and the parties."""
-        for party in self._parties.values():
-            party.close()
+        """End the lease, the endpoint and the runtimes."""
+        for runtime in self._runtimes.values():
+            runtime.close()
         if self._endpoint is not None:
             self._endpoint.close()
         with contextlib.suppress(ServiceError):
-            self.courier.deliver()
+            self.deliveries.deliver()
             if self._client is not None:
                 self._client.leave(self._options.host)
 
@@ -236,14 +236,14 @@ class SensorProcess:
 
     def _take(self, what: str, measure: Callable[[], Iterable[Measurement]]) -> None:
         try:
-            self.courier.take(measure())
+            self.deliveries.take(measure())
             self._say(what, "is measured")
         except SensorError as error:
             self._say(what, str(error))
 
     def _deliver(self) -> None:
         try:
-            self.courier.deliver()
+            self.deliveries.deliver()
             self._say("service", "answers")
         except ServiceError as error:
             self._say("service", str(error))
@@ -278,37 +278,37 @@ class SensorProcess:
     def _open_endpoint(self, client: Client, listen: tuple[str, int]) -> None:
         """Listen for the probes of others, now that we know what they must prove."""
         self._secret = client.probing_secret()
-        self._endpoint = Endpoint(self._secret, listen, told=self._heard)
+        self._endpoint = Endpoint(self._secret, listen, on_message=self._message_came)
         self._beat(client)
 
     def _join(self, client: Client, name: str) -> None:
-        told = client.clique(name)
-        members = tuple(_member(entry) for entry in told["members"])
+        found = client.clique(name)
+        members = tuple(_member(entry) for entry in found["members"])
         if self._options.host not in {member.name for member in members}:
             return
-        if name not in self._parties:
-            self._parties[name] = Party(
+        if name not in self._runtimes:
+            self._runtimes[name] = CliqueRuntime(
                 name,
                 self._options.host,
-                told["period"],
+                found["period"],
                 self._secret,
                 self._budget,
                 self._inbox.put,
                 self._took,
             )
-        self._parties[name].told(members, self._clock())
+        self._runtimes[name].confirm(members, self._clock())
 
     def _took(self, measurements: list[Measurement]) -> None:
-        self.courier.take(measurements)
+        self.deliveries.take(measurements)
         self._deliver()
 
-    def _heard(self, data: bytes) -> None:
+    def _message_came(self, data: bytes) -> None:
         """Pass a message on to the main thread; what is no message is nothing."""
         with contextlib.suppress(ValueError, queue.Full):
             clique, message = decode(data)
-            party = self._parties.get(clique)
-            if party is not None:
-                self._inbox.put_nowait(lambda: party.receive(message, self._clock()))
+            runtime = self._runtimes.get(clique)
+            if runtime is not None:
+                self._inbox.put_nowait(lambda: runtime.receive(message, self._clock()))
 
     def _spin(self, cpus: frozenset[int]) -> float:
         now = self._clock()
@@ -325,6 +325,6 @@ class SensorProcess:
             _log.info("%s: %s", what, state)
 
 
-def _member(entry: dict[str, str]) -> Member:
+def _member(entry: dict[str, str]) -> MemberAddress:
     host, _, port = entry["address"].rpartition(":")
-    return Member(entry["name"], (host.strip("[]"), int(port)))
+    return MemberAddress(entry["name"], (host.strip("[]"), int(port)))

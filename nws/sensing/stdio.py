@@ -1,7 +1,7 @@
 """``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.wire`).
 
-It ends with its standard input. It listens for the probes of others only when told to, with a secret, and
-probes only whom it is told: whoever asks is the one who sees to it that probes do not meet.
+It ends with its standard input. It listens for the probes of others only when asked to, with a secret, and
+probes only whom it is asked: whoever asks is the one who sees to it that probes do not meet.
 """
 
 import contextlib
@@ -52,9 +52,9 @@ class StdioSensor:
             while (line := self._source.readline(LONGEST_LINE)).endswith(b"\n"):
                 number = 0
                 try:
-                    told = question(line)
-                    number = told["id"]
-                    self._say(verbs[told["do"]](number, told))
+                    asked = question(line)
+                    number = asked["id"]
+                    self._say(verbs[asked["do"]](number, asked))
                 except (KeyError, TypeError, ValueError, OSError, SensorError) as error:
                     reason = f"{type(error).__name__}: {error}"
                     self._say(answer(number, self._clock(), failures=[reason]))
@@ -66,9 +66,9 @@ class StdioSensor:
         self._sink.write(line)
         self._sink.flush()
 
-    def _sense(self, number: int, told: dict[str, Any]) -> bytes:
+    def _sense(self, number: int, asked: dict[str, Any]) -> bytes:
         """Measure this host so many times."""
-        host, rounds = str(told["host"]), min(int(told["rounds"]), MOST_ROUNDS)
+        host, rounds = str(asked["host"]), min(int(asked["rounds"]), MOST_ROUNDS)
         if host not in self._own:
             self._own[host] = [
                 CpuSensor(
@@ -82,23 +82,23 @@ class StdioSensor:
         sensors = [sensor for _ in range(rounds) for sensor in self._own[host]]
         return self._measured(number, sensors)
 
-    def _listen(self, number: int, told: dict[str, Any]) -> bytes:
+    def _listen(self, number: int, asked: dict[str, Any]) -> bytes:
         """Let others probe this host who know the secret."""
         if self._endpoint is not None:
             self._endpoint.close()
-        self._endpoint = Endpoint(str(told["secret"]), (str(told["address"]), 0))
+        self._endpoint = Endpoint(str(asked["secret"]), (str(asked["address"]), 0))
         return answer(number, self._clock(), listening=self._endpoint.address)
 
-    def _probe(self, number: int, told: dict[str, Any]) -> bytes:
+    def _probe(self, number: int, asked: dict[str, Any]) -> bytes:
         """Measure the link to a peer: connect time, latency and, where asked, bandwidth."""
-        host, peer, secret = str(told["host"]), str(told["peer"]), str(told["secret"])
-        place = (str(told["address"][0]), int(told["address"][1]))
-        seconds = min(float(told["seconds"]), MOST_SECONDS)
+        host, peer, secret = str(asked["host"]), str(asked["peer"]), str(asked["secret"])
+        place = (str(asked["address"][0]), int(asked["address"][1]))
+        seconds = min(float(asked["seconds"]), MOST_SECONDS)
         sensors: list[Sensor] = [
             ConnectTimeSensor(host, peer, place, deadline=seconds),
             LatencySensor(host, peer, place, secret, deadline=seconds),
         ]
-        if told["wide"]:
+        if asked["wide"]:
             sensors.append(BandwidthSensor(host, peer, place, secret, deadline=seconds))
         return self._measured(number, sensors)
 

@@ -27,7 +27,7 @@ SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SensorReply:
     """What a sensor process answered.
 
     Attributes
@@ -68,7 +68,7 @@ def answer(
     Examples
     --------
     >>> decode(answer(3, 5.0, failures=["too late"]))
-    Reply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None)
+    SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None)
     """
     samples = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
     return _line(
@@ -88,7 +88,7 @@ def question(line: bytes) -> dict[str, Any]:
     return _document(line)
 
 
-def decode(line: bytes) -> Reply:
+def decode(line: bytes) -> SensorReply:
     """Return the reply in a line.
 
     Raises
@@ -96,19 +96,19 @@ def decode(line: bytes) -> Reply:
     ValueError
         Permanent: it is no reply of this version; the message names the field.
     """
-    told = _document(line)
-    samples = told.get("measurements")
+    document = _document(line)
+    samples = document.get("measurements")
     if not isinstance(samples, list) or len(samples) > MOST_MEASUREMENTS:
         raise ValueError("measurements is no list, or too long")
-    failures = told.get("failures")
+    failures = document.get("failures")
     if not isinstance(failures, list) or len(failures) > MOST_MEASUREMENTS:
         raise ValueError("failures is no list, or too long")
-    return Reply(
-        told["id"],
-        _number("now", told.get("now")),
+    return SensorReply(
+        document["id"],
+        _number("now", document.get("now")),
         tuple(_measurement(sample) for sample in samples),
         tuple(_text(each) for each in failures),
-        _place(told.get("listening")),
+        _place(document.get("listening")),
     )
 
 
@@ -116,15 +116,15 @@ def _document(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
         raise ValueError(f"a line of {len(line)} bytes")
     try:
-        told = json.loads(line)
+        document = json.loads(line)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"schema is not {SCHEMA}")
-    number = told.get("id")
+    number = document.get("id")
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError("id is no number")
-    return told
+    return document
 
 
 def _measurement(sample: object) -> Measurement:
@@ -166,12 +166,12 @@ MOST_BEFORE_GREETING: Final = 1 << 16
 """Bytes that a login may say before the sensor process does."""
 
 
-class Dialogue:
+class SensorDialogue:
     r"""Numbers questions, and takes replies out of a stream.
 
     Examples
     --------
-    >>> talk = Dialogue()
+    >>> talk = SensorDialogue()
     >>> number, line = talk.ask("sense", host="ada", rounds=1)
     >>> greeting = b'{"schema":"nws.stdio/1","id":0,"now":5.0,"measurements":[],"failures":[]}\n'
     >>> [reply.id for reply in talk.feed(b"Welcome to ada!\n" + greeting)], talk.greeted
@@ -189,7 +189,7 @@ class Dialogue:
         self._number += 1
         return self._number, ask(self._number, do, **what)
 
-    def feed(self, data: bytes) -> list[Reply]:
+    def feed(self, data: bytes) -> list[SensorReply]:
         """Return the replies that `data` completes.
 
         Raises
@@ -202,7 +202,7 @@ class Dialogue:
             raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
         return [reply for line in lines if (reply := self._reply(line)) is not None]
 
-    def _reply(self, line: bytes) -> Reply | None:
+    def _reply(self, line: bytes) -> SensorReply | None:
         try:
             reply = decode(line)
         except ValueError:

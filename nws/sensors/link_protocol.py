@@ -18,7 +18,7 @@ LONGEST_LINE: Final = 256
 PIECE: Final = 1 << 18
 
 
-class Channel:
+class DeadlineConnection:
     """Sends and receives whole pieces over a connected socket, until its time is up.
 
     Every method raises TimeoutError when the time is up and ConnectionError when the other side
@@ -98,7 +98,7 @@ SINK: Final = "sink"
 TELL: Final = "tell"
 
 
-class Answer(Enum):
+class GreetingAnswer(Enum):
     """What a prober hears."""
 
     OK = "ok"
@@ -106,7 +106,7 @@ class Answer(Enum):
     NO = "no"
 
 
-class StrangerError(Exception):
+class UnauthenticatedError(Exception):
     """The other side did not prove that it knows the secret. Permanent."""
 
 
@@ -116,20 +116,20 @@ def prove(secret: str, side: str, verb: str, challenges: tuple[str, str]) -> str
     return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()
 
 
-class Guest:
-    """The endpoint's view of one prober: `hear` first, then `admit` it or `turn_away`."""
+class ProberSession:
+    """The endpoint's view of one prober: `receive_request` first, then `admit` it or `turn_away`."""
 
-    def __init__(self, channel: Channel, secret: str) -> None:
+    def __init__(self, channel: DeadlineConnection, secret: str) -> None:
         self._channel = channel
         self._secret = secret
         self._proof = ""
 
-    def hear(self) -> str:
+    def receive_request(self) -> str:
         """Return the verb that the prober asks for; tell a stranger no.
 
         Raises
         ------
-        StrangerError
+        UnauthenticatedError
             It does not know the secret, or asks for something else than echo, sink or tell.
         """
         ours = secrets.token_hex(16)
@@ -139,44 +139,44 @@ class Guest:
         if verb not in {ECHO, SINK, TELL} or not _same(
             proof, prove(self._secret, "prober", verb, (ours, theirs))
         ):
-            self._channel.send(f"{Answer.NO.value}\n".encode())
-            raise StrangerError("a greeting is not one of ours")
+            self._channel.send(f"{GreetingAnswer.NO.value}\n".encode())
+            raise UnauthenticatedError("a greeting is not one of ours")
         self._proof = prove(self._secret, "endpoint", verb, (ours, theirs))
         return verb
 
     def admit(self) -> None:
         """Say yes, and prove who we are."""
-        self._channel.send(f"{Answer.OK.value} {self._proof}\n".encode())
+        self._channel.send(f"{GreetingAnswer.OK.value} {self._proof}\n".encode())
 
     def turn_away(self) -> None:
         """Say that another is being served."""
-        self._channel.send(f"{Answer.BUSY.value}\n".encode())
+        self._channel.send(f"{GreetingAnswer.BUSY.value}\n".encode())
 
 
-def greet(channel: Channel, secret: str, verb: str) -> Answer:
+def greet(channel: DeadlineConnection, secret: str, verb: str) -> GreetingAnswer:
     """Ask the endpoint for `verb` and return its answer.
 
     Raises
     ------
-    StrangerError
+    UnauthenticatedError
         The other side is no endpoint, or does not know the secret, or thinks that of us.
     ConnectionError, TimeoutError
         Transient.
     """
     protocol, _, theirs = channel.receive_line().partition(" ")
     if protocol != PROTOCOL:
-        raise StrangerError(f"it speaks {protocol!r}, not {PROTOCOL!r}")
+        raise UnauthenticatedError(f"it speaks {protocol!r}, not {PROTOCOL!r}")
     ours = secrets.token_hex(16)
     proof = prove(secret, "prober", verb, (theirs, ours))
     channel.send(f"{proof} {ours} {verb}\n".encode())
     answer, _, proof = channel.receive_line().partition(" ")
-    if answer == Answer.BUSY.value:
-        return Answer.BUSY
-    if answer == Answer.NO.value:
-        raise StrangerError("it does not take our secret")
+    if answer == GreetingAnswer.BUSY.value:
+        return GreetingAnswer.BUSY
+    if answer == GreetingAnswer.NO.value:
+        raise UnauthenticatedError("it does not take our secret")
     if not _same(proof, prove(secret, "endpoint", verb, (theirs, ours))):
-        raise StrangerError("it does not know our secret")
-    return Answer.OK
+        raise UnauthenticatedError("it does not know our secret")
+    return GreetingAnswer.OK
 
 
 def _same(proof: str, wanted: str) -> bool:
@@ -198,7 +198,7 @@ class Endpoint:
 
     * echo: every message of 4 bytes comes back.
     * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
-    * tell: a length of 8 bytes, at most 65536, and a message for `told`; then the length comes
+    * tell: a length of 8 bytes, at most 65536, and a message for `on_message`; then the length comes
       back. An endpoint that nobody listens to forgets it.
 
     Only one sink is served at a time, for two would measure each other; a second is told so. A
@@ -214,7 +214,7 @@ class Endpoint:
         The limits of one connection.
     most_connections
         How many are served at once.
-    told
+    on_message
         Called with each message, in the thread of its connection.
 
     Attributes
@@ -238,7 +238,7 @@ class Endpoint:
         most_bytes: int = 1 << 28,
         seconds: float = 30.0,
         most_connections: int = 8,
-        told: Callable[[bytes], object] | None = None,
+        on_message: Callable[[bytes], object] | None = None,
     ) -> None:
         if len(secret) < SHORTEST_SECRET:
             raise ValueError(f"a secret has at least {SHORTEST_SECRET} characters")
@@ -246,7 +246,7 @@ class Endpoint:
         self._most_bytes = most_bytes
         self._seconds = seconds
         self._most_connections = most_connections
-        self._told = told or bytes
+        self._on_message = on_message or bytes
         self._sinking = Lock()
         self._guard = Lock()
         self._serving: dict[Thread, socket.socket] = {}
@@ -301,19 +301,21 @@ class Endpoint:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, StrangerError), connection:
+        with contextlib.suppress(OSError, UnauthenticatedError), connection:
             self._host(connection)
         with self._guard:
             del self._serving[current_thread()]
 
     def _host(self, connection: socket.socket) -> None:
         """Hear what the prober wants and serve it until it goes or its bounds are reached."""
-        guest = Guest(Channel(connection, min(GREETING_SECONDS, self._seconds)), self._secret)
-        verb = guest.hear()
-        channel = Channel(connection, self._seconds)
+        guest = ProberSession(
+            DeadlineConnection(connection, min(GREETING_SECONDS, self._seconds)), self._secret
+        )
+        verb = guest.receive_request()
+        channel = DeadlineConnection(connection, self._seconds)
         if verb == TELL:
             guest.admit()
-            self._hear(channel)
+            self._receive_message(channel)
         elif verb == ECHO:
             guest.admit()
             self._echo(channel)
@@ -326,17 +328,17 @@ class Endpoint:
         else:
             guest.turn_away()
 
-    def _echo(self, channel: Channel) -> None:
+    def _echo(self, channel: DeadlineConnection) -> None:
         for _ in range(self._most_bytes // MESSAGE):
             channel.send(channel.receive(MESSAGE))
 
-    def _hear(self, channel: Channel) -> None:
+    def _receive_message(self, channel: DeadlineConnection) -> None:
         length = int.from_bytes(channel.receive(LENGTH))
         if length <= LONGEST_MESSAGE:
-            self._told(channel.receive(length))
+            self._on_message(channel.receive(length))
             channel.send(length.to_bytes(LENGTH))
 
-    def _sink(self, channel: Channel) -> None:
+    def _sink(self, channel: DeadlineConnection) -> None:
         left = self._most_bytes
         while True:
             length = int.from_bytes(channel.receive(LENGTH))
@@ -348,7 +350,9 @@ class Endpoint:
 
 
 @contextmanager
-def probing(address: tuple[str, int], secret: str, verb: str, seconds: float) -> Iterator[Channel]:
+def probing(
+    address: tuple[str, int], secret: str, verb: str, seconds: float
+) -> Iterator[DeadlineConnection]:
     """Connect to the endpoint at `address`, greet it, and give the channel to the body.
 
     Raises
@@ -361,11 +365,11 @@ def probing(address: tuple[str, int], secret: str, verb: str, seconds: float) ->
     place = f"the endpoint at {address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, timeout=seconds) as connection:
-            channel = Channel(connection, seconds)
-            if greet(channel, secret, verb) is Answer.BUSY:
+            channel = DeadlineConnection(connection, seconds)
+            if greet(channel, secret, verb) is GreetingAnswer.BUSY:
                 raise SensorError(f"{place} serves another prober", transient=True)
             yield channel
-    except StrangerError as error:
+    except UnauthenticatedError as error:
         raise SensorError(f"{place} is a stranger: {error}", transient=False) from error
     except TimeoutError as error:
         raise SensorError(f"{place} was not done in {seconds} s", transient=True) from error

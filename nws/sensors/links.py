@@ -8,7 +8,7 @@ from typing import Final
 
 from nws.measurement import BANDWIDTH_TCP, CONNECT_TIME_TCP, LATENCY_TCP, Measurement, SeriesName
 from nws.sensor import Sensor, SensorError
-from nws.sensors.link_protocol import ECHO, LENGTH, MESSAGE, SINK, Channel, probing
+from nws.sensors.link_protocol import ECHO, LENGTH, MESSAGE, SINK, DeadlineConnection, probing
 
 
 class ConnectTimeSensor(Sensor):
@@ -124,7 +124,7 @@ class LatencySensor(Sensor):
             least = min(self._round_trip(channel) for _ in range(self._messages))
         return (Measurement(self._series, self._clock(), least / 2),)
 
-    def _round_trip(self, channel: Channel) -> float:
+    def _round_trip(self, channel: DeadlineConnection) -> float:
         start = self._timer()
         channel.send(bytes(MESSAGE))
         channel.receive(MESSAGE)
@@ -228,7 +228,7 @@ class BandwidthSensor(Sensor):
     def _affordable(self, size: int) -> bool:
         return self.sent + size <= self._most_bytes
 
-    def _transfer(self, channel: Channel, size: int) -> float:
+    def _transfer(self, channel: DeadlineConnection, size: int) -> float:
         """Send `size` bytes and return the seconds until they were acknowledged."""
         start = self._timer()
         channel.send(size.to_bytes(LENGTH))

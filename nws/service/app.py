@@ -16,13 +16,19 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from nws.forecaster import OneCriterionError
 from nws.memory.journal import BusyError, LogError
-from nws.service.authorisation import ACCESS, Gate, Limits, RefusedRequestError, methods_of
+from nws.service.authorisation import (
+    ACCESS,
+    Authorisation,
+    BodyLimits,
+    RefusedRequestError,
+    methods_of,
+)
+from nws.service.database import OverloadError
 from nws.service.events import TooManyError
-from nws.service.messages import Batch, Refusal, Sample
+from nws.service.handler import RequestHandler
+from nws.service.messages import Batch, ErrorAnswer, Sample
 from nws.service.registry import LeaseError
 from nws.service.routes import add_naming_routes, add_routes
-from nws.service.shared import Desk
-from nws.service.store import OverloadError
 from nws.service.tokens import TokenFile
 
 SLICE_SECONDS: Final = 0.002
@@ -34,50 +40,50 @@ SAVE_SECONDS: Final = 300.0
 _log = logging.getLogger(__name__)
 
 
-def upkeep(desk: Desk) -> list[Coroutine[Any, Any, None]]:
+def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     """Return what is to run as long as the service does."""
-    return [_catch_up(desk), _save_and_tidy(desk)]
+    return [_catch_up(handler), _save_and_tidy(handler)]
 
 
-async def _catch_up(desk: Desk) -> None:
+async def _catch_up(handler: RequestHandler) -> None:
     """Let the forecasters take in what waits, in slices that no request notices.
 
     While measurements come in they get a sixth of the time, else half.
     """
     before = -1
     while True:
-        more = desk.station.forecasting.catch_up(SLICE_SECONDS)
-        storing, before = desk.asked_to_store != before, desk.asked_to_store
+        more = handler.database.forecasting.catch_up(SLICE_SECONDS)
+        storing, before = handler.asked_to_store != before, handler.asked_to_store
         pause = BUSY_PAUSE_SECONDS if storing else PAUSE_SECONDS
         await asyncio.sleep(pause if more else IDLE_SECONDS)
 
 
-async def _save_and_tidy(desk: Desk) -> None:
+async def _save_and_tidy(handler: RequestHandler) -> None:
     while True:
         await asyncio.sleep(SAVE_SECONDS)
         try:
-            await save(desk)
-            await asyncio.to_thread(desk.station.tidy)
+            await save(handler)
+            await asyncio.to_thread(handler.database.tidy)
         except (OSError, LogError, BusyError, TimeoutError) as error:
             _log.warning("states are not saved: %s", error)
 
 
-async def save(desk: Desk) -> None:
+async def save(handler: RequestHandler) -> None:
     """Save the states of all forecasters, a few at a time, so that requests go on."""
     states = []
     stop = time.perf_counter() + SLICE_SECONDS
-    for entry in desk.station.forecasting.states():
+    for entry in handler.database.forecasting.states():
         states.append(entry)
         if time.perf_counter() > stop:
             await asyncio.sleep(PAUSE_SECONDS)
             stop = time.perf_counter() + SLICE_SECONDS
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.to_thread(desk.station.write_states, states)
+        await asyncio.to_thread(handler.database.write_states, states)
 
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": Refusal, "description": why}
+    status: {"model": ErrorAnswer, "description": why}
     for status, why in {
         401: "No token, or one that is wrong, expired or revoked.",
         403: "The token has not the scope.",
@@ -95,11 +101,11 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def create_app(
-    desk: Desk,
+    handler: RequestHandler,
     tokens: TokenFile,
     hosts: Collection[str] = LOOPBACK,
-    limits: Limits | None = None,
-) -> Gate:
+    limits: BodyLimits | None = None,
+) -> Authorisation:
     """Return the application, its gate around it.
 
     Raises
@@ -113,10 +119,10 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=REFUSALS,
-        lifespan=_lifespan(desk),
+        lifespan=_lifespan(handler),
     )
-    add_routes(app, desk)
-    add_naming_routes(app, desk)
+    add_routes(app, handler)
+    add_naming_routes(app, handler)
 
     @app.get("/healthz", response_class=PlainTextResponse, tags=["service"])
     async def healthz() -> str:
@@ -126,7 +132,7 @@ def create_app(
     _handle_errors(app)
     _check_table(app)
     _document_batch(app)
-    return Gate(app, tokens, hosts, limits)
+    return Authorisation(app, tokens, hosts, limits)
 
 
 def paths_of(app: FastAPI) -> set[tuple[str, str]]:
@@ -145,16 +151,16 @@ def _check_table(app: FastAPI) -> None:
         raise LookupError(f"routes and scopes differ: {sorted(missing)}")
 
 
-def _lifespan(desk: Desk) -> Callable[[FastAPI], Any]:
+def _lifespan(handler: RequestHandler) -> Callable[[FastAPI], Any]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        desk.loop = asyncio.get_running_loop()
+        handler.loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
-            for work in upkeep(desk):
+            for work in upkeep(handler):
                 task = asyncio.create_task(work)
                 stack.push_async_callback(_end, task)
             yield
-        desk.loop = None
+        handler.loop = None
 
     return lifespan
 
@@ -203,7 +209,7 @@ def _handle_errors(app: FastAPI) -> None:
 def _refusal(
     status: int, reason: str, headers: dict[str, str] | None = None, *, transient: bool = False
 ) -> JSONResponse:
-    body = Refusal(reason=reason, transient=transient).model_dump()
+    body = ErrorAnswer(reason=reason, transient=transient).model_dump()
     if transient:
         headers = {**(headers or {}), "Retry-After": "1"}
     return JSONResponse(body, status, headers)

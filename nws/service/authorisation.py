@@ -88,14 +88,14 @@ class RefusedRequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BodyLimits:
     """How much of one request is taken, and how long it may take to come."""
 
     body: int = MOST_BODY
     seconds: float = BODY_SECONDS
 
 
-class Gate:
+class Authorisation:
     """An ASGI application around another.
 
     Parameters
@@ -116,12 +116,12 @@ class Gate:
         application: ASGIApp,
         tokens: TokenFile,
         hosts: Collection[str],
-        limits: Limits | None = None,
+        limits: BodyLimits | None = None,
     ) -> None:
         self._application = application
         self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._limits = limits or Limits()
+        self._limits = limits or BodyLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, with its token in ``scope["state"]``, or answer why not."""
@@ -186,7 +186,7 @@ class Gate:
 class _Body:
     """A request's body, counted and timed while it comes."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: BodyLimits) -> None:
         self._receive = receive
         self._limits = limits
         self._size = 0

@@ -57,7 +57,7 @@ class Subscriber:
                 return
 
 
-class Broker:
+class EventBroker:
     """Hands what was stored from the threads of the log to the subscribers of the event loop."""
 
     def __init__(self, most: int = MOST_SUBSCRIBERS, waiting: int = MOST_WAITING) -> None:

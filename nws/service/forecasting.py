@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from nws.forecast import Forecast
 from nws.measurement import Measurement, SeriesName
-from nws.memory.column import Column
+from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import Files, replace_file
-from nws.memory.partition import Listener
-from nws.service.frozen_state import StateError, freeze, thaw
+from nws.memory.series_shard import StorageListener
+from nws.service.state_json import StateError, deserialise, serialise
 
 SCHEMA: Final = b"nws.snapshot/1"
 
@@ -103,7 +103,7 @@ SLICE = 4
 """Measurements taken in before the time is looked at again."""
 
 
-class Follower(Protocol):
+class SeriesForecaster(Protocol):
     """What follows one series: `nws.forecasters.scored.ScoredForecaster`, or another of its face."""
 
     @property
@@ -117,17 +117,17 @@ class Follower(Protocol):
         """Return what to expect."""
 
 
-Make = Callable[[SeriesName], Follower]
+MakeSeriesForecaster = Callable[[SeriesName], SeriesForecaster]
 
 
 @dataclass(slots=True)
-class _Followed:
+class _SeriesProgress:
     """A series, its forecaster once it is wanted, and what that has not yet taken in."""
 
-    column: Column
+    column: SeriesColumn
     position: int = -1
     saved: Saved | None = None
-    follower: Follower | None = None
+    forecaster: SeriesForecaster | None = None
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
@@ -137,14 +137,14 @@ class _Followed:
     def backlog(self) -> int:
         return len(self.times) - self.done
 
-    def advance(self, follower: Follower, count: int) -> int:
+    def advance(self, forecaster: SeriesForecaster, count: int) -> int:
         """Take in at most `count` of what waits; late ones are passed over. Return how many."""
         stop = min(len(self.times), self.done + count)
         series = self.column.series
         for place in range(self.done, stop):
             at = self.times[place]
-            if at > follower.time:
-                follower.update(Measurement(series, at, self.values[place]))
+            if at > forecaster.time:
+                forecaster.update(Measurement(series, at, self.values[place]))
         taken = stop - self.done
         if taken:
             self.position = self.positions[stop - 1]
@@ -157,13 +157,13 @@ class _Followed:
 
     def state(self) -> Saved:
         """Return the state of the forecaster; an untouched one as it was saved."""
-        if self.follower is not None:
+        if self.forecaster is not None:
             self.saved = None
-            return Saved(self.position, freeze(self.follower).encode())
+            return Saved(self.position, serialise(self.forecaster).encode())
         return self.saved or Saved(-1, b"")
 
 
-class Forecasting(Listener):
+class Forecasting(StorageListener):
     """Follows every series of a `nws.memory.JournalMemory`.
 
     A forecaster takes in the measurements of its series in the order of the log, passing over
@@ -181,44 +181,44 @@ class Forecasting(Listener):
 
     def __init__(
         self,
-        make: Make,
+        make: MakeSeriesForecaster,
         saved: Mapping[str, Saved] | None = None,
     ) -> None:
         self.problems: list[str] = []
         self._make = make
         self._saved = dict(saved or {})
-        self._followed: dict[str, _Followed] = {}
+        self._progress: dict[str, _SeriesProgress] = {}
         self._behind: dict[str, None] = {}
         self._lock = Lock()
         self.backlog = 0
 
-    def arrived(self, arrivals: Sequence[tuple[Column, int, float, float]]) -> None:
+    def arrived(self, arrivals: Sequence[tuple[SeriesColumn, int, float, float]]) -> None:
         """Queue what was stored."""
         with self._lock:
             for column, position, at, value in arrivals:
-                followed = self._followed.get(column.text) or self._follow(column)
-                followed.positions.append(position)
-                followed.times.append(at)
-                followed.values.append(value)
+                progress = self._progress.get(column.text) or self._begin_series(column)
+                progress.positions.append(position)
+                progress.times.append(at)
+                progress.values.append(value)
                 self._behind[column.text] = None
             self.backlog += len(arrivals)
 
     def replayed(
         self,
-        column: Column,
+        column: SeriesColumn,
         positions: NDArray[np.int64],
         times: NDArray[np.float64],
         values: NDArray[np.float64],
     ) -> None:
         """Queue what the saved state has not seen."""
         with self._lock:
-            followed = self._followed.get(column.text) or self._follow(column)
-            fresh = positions > followed.position
-            followed.positions.frombytes(positions[fresh].astype("<i8").tobytes())
-            followed.times.frombytes(times[fresh].tobytes())
-            followed.values.frombytes(values[fresh].tobytes())
+            progress = self._progress.get(column.text) or self._begin_series(column)
+            fresh = positions > progress.position
+            progress.positions.frombytes(positions[fresh].astype("<i8").tobytes())
+            progress.times.frombytes(times[fresh].tobytes())
+            progress.values.frombytes(values[fresh].tobytes())
             self.backlog += int(fresh.sum())
-            if followed.backlog:
+            if progress.backlog:
                 self._behind[column.text] = None
 
     def forecast(self, text: str, **question: Any) -> Forecast:
@@ -233,11 +233,11 @@ class Forecasting(Listener):
             Transient: nothing was measured of it yet.
         """
         with self._lock:
-            followed = self._followed.get(text)
-            if followed is None:
+            progress = self._progress.get(text)
+            if progress is None:
                 raise LookupError(f"nothing was measured of {text} yet")
-            self._advance(followed, followed.backlog)
-            ask = self._follower(followed).forecast
+            self._advance(progress, progress.backlog)
+            ask = self._forecaster_of(progress).forecast
             return ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
 
     def catch_up(self, seconds: float, timer: Callable[[], float] = time.perf_counter) -> bool:
@@ -248,56 +248,56 @@ class Forecasting(Listener):
                 text = next(iter(self._behind), None)
                 if text is None:
                     break
-                self._advance(self._followed[text], SLICE)
+                self._advance(self._progress[text], SLICE)
         return self.backlog > 0
 
     def states(self) -> Iterator[tuple[str, Saved]]:
         """Yield every series with the state of its forecaster, each right by itself."""
-        for text in list(self._followed):
+        for text in list(self._progress):
             with self._lock:
-                state = self._followed[text].state()
+                state = self._progress[text].state()
             if state.position >= 0:
                 yield text, state
 
     def position(self, text: str) -> int:
         """Return how much of the log the forecaster of a series has taken in."""
-        followed = self._followed.get(text)
-        return -1 if followed is None else followed.position
+        progress = self._progress.get(text)
+        return -1 if progress is None else progress.position
 
-    def _advance(self, followed: _Followed, count: int) -> None:
-        if followed.backlog:
-            self.backlog -= followed.advance(self._follower(followed), count)
-        if not followed.backlog:
-            self._behind.pop(followed.column.text, None)
+    def _advance(self, progress: _SeriesProgress, count: int) -> None:
+        if progress.backlog:
+            self.backlog -= progress.advance(self._forecaster_of(progress), count)
+        if not progress.backlog:
+            self._behind.pop(progress.column.text, None)
 
-    def _follow(self, column: Column) -> _Followed:
+    def _begin_series(self, column: SeriesColumn) -> _SeriesProgress:
         saved = self._saved.pop(column.text, None)
-        followed = _Followed(column, -1 if saved is None else saved.position, saved)
-        self._followed[column.text] = followed
-        return followed
+        progress = _SeriesProgress(column, -1 if saved is None else saved.position, saved)
+        self._progress[column.text] = progress
+        return progress
 
-    def _follower(self, followed: _Followed) -> Follower:
+    def _forecaster_of(self, progress: _SeriesProgress) -> SeriesForecaster:
         """Return what follows the series, read from its saved state if it was not yet wanted."""
-        if followed.follower is None:
-            series = followed.column.series
-            followed.follower = self._make(series)
-            if followed.saved is not None:
+        if progress.forecaster is None:
+            series = progress.column.series
+            progress.forecaster = self._make(series)
+            if progress.saved is not None:
                 try:
-                    thaw(followed.follower, followed.saved.state)
+                    deserialise(progress.forecaster, progress.saved.state)
                 except StateError as error:
                     self.problems.append(f"the state of {series} is of no use: {error}")
-                    followed.follower = self._begun_again(followed)
-                followed.saved = None
-        return followed.follower
+                    progress.forecaster = self._begun_again(progress)
+                progress.saved = None
+        return progress.forecaster
 
-    def _begun_again(self, followed: _Followed) -> Follower:
+    def _begun_again(self, progress: _SeriesProgress) -> SeriesForecaster:
         """Return what follows the series from what is kept of it in memory."""
-        follower = self._make(followed.column.series)
-        first = followed.times[followed.done] if followed.backlog else float("inf")
-        for at, value in followed.column.slice():
+        forecaster = self._make(progress.column.series)
+        first = progress.times[progress.done] if progress.backlog else float("inf")
+        for at, value in progress.column.slice():
             if at < first:
-                follower.update(Measurement(followed.column.series, at, value))
-        return follower
+                forecaster.update(Measurement(progress.column.series, at, value))
+        return forecaster
 
 
 def _answerable(ask: Callable[..., Forecast]) -> set[str]:

@@ -16,7 +16,7 @@ from nws.weather import Weather
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SensorFailure:
     """A series that was not measured or not stored, why, when, and whether it may pass."""
 
     series: SeriesName
@@ -30,7 +30,7 @@ class Round:
     """What came of running every sensor once."""
 
     stored: tuple[Measurement, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[SensorFailure, ...]
 
 
 class NetworkWeatherService:
@@ -87,7 +87,7 @@ class NetworkWeatherService:
         other. A sensor that fails costs its own series this round and nothing else.
         """
         stored: list[Measurement] = []
-        failures: list[Failure] = []
+        failures: list[SensorFailure] = []
         with self._sensing:
             for sensor in self.sensors:
                 try:
@@ -148,7 +148,7 @@ class NetworkWeatherService:
         self,
         measurements: Iterable[Measurement],
         stored: list[Measurement],
-        failures: list[Failure],
+        failures: list[SensorFailure],
     ) -> None:
         for measurement in measurements:
             try:
@@ -158,9 +158,9 @@ class NetworkWeatherService:
             else:
                 stored.append(measurement)
 
-    def _failures(self, series: Iterable[SeriesName], error: Exception) -> list[Failure]:
+    def _failures(self, series: Iterable[SeriesName], error: Exception) -> list[SensorFailure]:
         known = isinstance(error, SensorError | RefusedError)
         reason = str(error) if known else f"{type(error).__name__}: {error}"
         transient = error.transient if isinstance(error, SensorError) else False
         now = self._clock()
-        return [Failure(name, reason, transient, now) for name in series]
+        return [SensorFailure(name, reason, transient, now) for name in series]

@@ -58,7 +58,7 @@ class Receipt(BaseModel):
     refused_total: int
 
 
-class Question(BaseModel):
+class ForecastRequest(BaseModel):
     """Which series to forecast, all at one instant, and for what.
 
     ``over``: the mean of the next so many seconds; else the next value. ``level``: of the interval.
@@ -103,7 +103,7 @@ class Forecasts(BaseModel):
     forecasts: list[NetworkForecast]
 
 
-class Range(BaseModel):
+class SeriesRange(BaseModel):
     """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps."""
 
     series: str
@@ -186,7 +186,7 @@ class CliqueList(BaseModel):
     cliques: list[str]
 
 
-class Status(BaseModel):
+class ServiceStatus(BaseModel):
     """How the service is."""
 
     status: Literal["ok", "impaired"]
@@ -204,7 +204,7 @@ class Status(BaseModel):
     problems_total: int
 
 
-class Refusal(BaseModel):
+class ErrorAnswer(BaseModel):
     """Why not. ``transient``: the same request may succeed later."""
 
     reason: str

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from nws.service.messages import NetworkForecast, Status
-from nws.service.store import CURRENT
+from nws.service.database import CURRENT
+from nws.service.messages import NetworkForecast, ServiceStatus
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 HELP: Final = {
@@ -15,7 +15,7 @@ HELP: Final = {
 }
 
 
-def exposition(forecasts: Iterable[NetworkForecast], status: Status) -> str:
+def exposition(forecasts: Iterable[NetworkForecast], status: ServiceStatus) -> str:
     """Return the page. A stale series has an age but no forecast: it is not to look alive."""
     rows: dict[str, list[str]] = {name: [] for name in HELP}
     for forecast in forecasts:
@@ -38,7 +38,7 @@ def exposition(forecasts: Iterable[NetworkForecast], status: Status) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _health(status: Status) -> Mapping[str, float]:
+def _health(status: ServiceStatus) -> Mapping[str, float]:
     return {
         "nws_up": int(status.status == "ok"),
         "nws_series": status.series,

@@ -51,12 +51,12 @@ class Lease:
     since: float
 
 
-class Leases:
+class LeaseRegistry:
     """Registrations that run out unless renewed. Time is an argument, never the wall clock's.
 
     Examples
     --------
-    >>> leases = Leases()
+    >>> leases = LeaseRegistry()
     >>> ada = Registration("ada", "sensor", "ada", "local", "", ("availableCpu",), "operator")
     >>> leases.renew(ada, seconds=30.0, now=0.0).expires
     30.0

@@ -11,8 +11,10 @@ from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
 from nws.measurement import SeriesName
-from nws.memory.column import Column
+from nws.memory.column import SeriesColumn
+from nws.service.database import CURRENT
 from nws.service.events import Subscriber
+from nws.service.handler import RequestHandler
 from nws.service.messages import (
     BATCH,
     MOST_RANGE,
@@ -20,27 +22,25 @@ from nws.service.messages import (
     Batch,
     CliqueAnswer,
     CliqueList,
+    ErrorAnswer,
     Finite,
+    ForecastRequest,
     Forecasts,
     LeaseAnswer,
     LeaseList,
     Level,
     ProbingAnswer,
-    Question,
-    Range,
     Receipt,
-    Refusal,
     Registering,
     Seconds,
     SeriesEntry,
     SeriesList,
+    SeriesRange,
     SeriesText,
-    Status,
+    ServiceStatus,
 )
 from nws.service.metrics import KIND, exposition
 from nws.service.registry import Registration
-from nws.service.shared import Desk
-from nws.service.store import CURRENT
 from nws.service.tokens import Token
 from nws.weather import Weather
 
@@ -143,67 +143,69 @@ class EventsQuery(BaseModel):
     match: Match = "*"
 
 
-def add_routes(router: FastAPI, desk: Desk) -> None:
+def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     """Add the routes, bound to one service."""
 
     @router.post("/v1/measurements", response_model=Receipt, openapi_extra=BODY, tags=["memory"])
     async def store(request: Request) -> Receipt:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())
-        return await desk.store([(m["series"], m["time"], m["value"]) for m in batch.measurements])
+        return await handler.store(
+            [(m["series"], m["time"], m["value"]) for m in batch.measurements]
+        )
 
     @router.get("/v1/forecast", tags=["forecasts"])
     async def forecast(query: Annotated[ForecastQuery, Query()]) -> Forecasts:
         """Forecast one series."""
-        found = desk.forecasts(
+        found = handler.forecasts(
             [query.series], over=query.over, level=query.level, criterion=query.criterion
         )
-        return Forecasts(asof=desk.clock(), forecasts=found)
+        return Forecasts(asof=handler.clock(), forecasts=found)
 
     @router.post("/v1/forecasts", tags=["forecasts"])
-    async def forecasts(question: Question) -> Forecasts:
+    async def forecasts(question: ForecastRequest) -> Forecasts:
         """Forecast many series at one instant, in the order asked."""
-        found = desk.forecasts(
+        found = handler.forecasts(
             question.series,
             over=question.over,
             level=question.level,
             criterion=question.criterion,
         )
-        return Forecasts(asof=desk.clock(), forecasts=found)
+        return Forecasts(asof=handler.clock(), forecasts=found)
 
     @router.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
     async def weather(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
-        return Response(_weather(desk, query), media_type="application/json")
+        return Response(_weather(handler, query), media_type="application/json")
 
     @router.get("/v1/range", tags=["memory"])
-    async def samples(query: Annotated[RangeQuery, Query()]) -> Range:
+    async def samples(query: Annotated[RangeQuery, Query()]) -> SeriesRange:
         """Return measurements of a series, or with ``step`` a regular grid with null for gaps."""
-        return _range(desk, query)
+        return _range(handler, query)
 
     @router.get("/v1/series", tags=["memory"])
     async def series(query: Annotated[SeriesQuery, Query()]) -> SeriesList:
         """Search the series and see what is kept of each."""
-        found = [c for c in desk.station.columns() if fnmatchcase(c.text, query.match)]
-        entries = [_entry(desk, column) for column in found[: query.limit]]
+        found = [c for c in handler.database.columns() if fnmatchcase(c.text, query.match)]
+        entries = [_entry(handler, column) for column in found[: query.limit]]
         return SeriesList(total=len(found), series=entries)
 
     @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
     async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
         """Push what is stored, as server-sent events, from now on."""
-        subscriber = desk.broker.subscribe(query.match)
-        return StreamingResponse(_stream(desk, subscriber), media_type="text/event-stream")
+        subscriber = handler.broker.subscribe(query.match)
+        return StreamingResponse(_stream(handler, subscriber), media_type="text/event-stream")
 
     @router.get("/v1/status", tags=["service"])
-    async def status() -> Status:
+    async def status() -> ServiceStatus:
         """Return how the service is, and what is wrong."""
-        return desk.status()
+        return handler.status()
 
     @router.get("/metrics", tags=["service"], response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         """Return all current forecasts and our own health for a Prometheus server."""
-        names = [column.text for column in desk.station.columns()]
-        page = exposition(desk.forecasts(names), desk.status())
+        names = [column.text for column in handler.database.columns()]
+        page = exposition(handler.forecasts(names), handler.status())
         return PlainTextResponse(page, media_type=KIND)
 
 
@@ -212,30 +214,30 @@ WEATHER: dict[int | str, dict[str, Any]] = {
 }
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-    429: {"model": Refusal},
+    429: {"model": ErrorAnswer},
 }
 
 
-def _weather(desk: Desk, query: WeatherQuery) -> str:
+def _weather(handler: RequestHandler, query: WeatherQuery) -> str:
     """Return the weather of what is current: what is stale is not known."""
     question = query.model_dump(exclude_none=True)
     found = {}
-    for column in desk.station.columns():
-        forecast, fresh = desk.station.forecast(column.text, **question)
+    for column in handler.database.columns():
+        forecast, fresh = handler.database.forecast(column.text, **question)
         if forecast is not None and fresh.state == CURRENT and forecast.value >= 0:
             found[SeriesName.parse(column.text)] = forecast
-    return Weather.of(found, desk.clock()).to_json()
+    return Weather.of(found, handler.clock()).to_json()
 
 
-def _range(desk: Desk, query: RangeQuery) -> Range:
+def _range(handler: RequestHandler, query: RangeQuery) -> SeriesRange:
     start = float("-inf") if query.start is None else query.start
     stop = float("inf") if query.stop is None else query.stop
-    samples = desk.station.memory.samples(query.series, start, stop, query.count)
+    samples = handler.database.memory.samples(query.series, start, stop, query.count)
     grid: list[tuple[float, float | None]] = list(samples)
     if query.step is not None and samples:
         grid = on_grid(samples, query.step, samples[0][0], samples[-1][0])
-    fresh = desk.station.freshness(query.series)
-    return Range(
+    fresh = handler.database.freshness(query.series)
+    return SeriesRange(
         series=query.series,
         state=fresh.state,
         age=fresh.age,
@@ -244,8 +246,8 @@ def _range(desk: Desk, query: RangeQuery) -> Range:
     )
 
 
-def _entry(desk: Desk, column: Column) -> SeriesEntry:
-    fresh = desk.station.freshness(column.text)
+def _entry(handler: RequestHandler, column: SeriesColumn) -> SeriesEntry:
+    fresh = handler.database.freshness(column.text)
     return SeriesEntry(
         series=column.text,
         state=fresh.state,
@@ -258,20 +260,20 @@ def _entry(desk: Desk, column: Column) -> SeriesEntry:
     )
 
 
-async def _stream(desk: Desk, subscriber: Subscriber) -> AsyncIterator[bytes]:
+async def _stream(handler: RequestHandler, subscriber: Subscriber) -> AsyncIterator[bytes]:
     try:
         async for lines in subscriber.lines():
             yield lines
     finally:
-        desk.broker.leave(subscriber)
+        handler.broker.leave(subscriber)
 
 
-ABSENT: dict[int | str, dict[str, Any]] = {404: {"model": Refusal}}
-TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Refusal}}
+ABSENT: dict[int | str, dict[str, Any]] = {404: {"model": ErrorAnswer}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer}}
 PathName = Annotated[str, Path(pattern=NAME, max_length=128)]
 
 
-def add_naming_routes(router: FastAPI, desk: Desk) -> None:
+def add_naming_routes(router: FastAPI, handler: RequestHandler) -> None:
     """Add the routes, bound to one service."""
 
     @router.put("/v1/sensors/{name}", tags=["names"], responses=TAKEN)
@@ -287,36 +289,36 @@ def add_naming_routes(router: FastAPI, desk: Desk) -> None:
             tuple(body.resources),
             owner=token.name,
         )
-        now = desk.monotonic()
-        return desk.registered(desk.leases.renew(registration, body.seconds, now), now)
+        now = handler.monotonic()
+        return handler.registered(handler.leases.renew(registration, body.seconds, now), now)
 
     @router.delete(
         "/v1/sensors/{name}",
         tags=["names"],
-        responses={404: {"model": Refusal}, 409: {"model": Refusal}},
+        responses={404: {"model": ErrorAnswer}, 409: {"model": ErrorAnswer}},
     )
     async def leave(name: PathName, request: Request) -> LeaseList:
         """End a lease before it runs out; the answer is who is left."""
         token: Token = request.state.token
-        now = desk.monotonic()
-        if not desk.leases.end(name, token.name, now):
+        now = handler.monotonic()
+        if not handler.leases.end(name, token.name, now):
             raise HTTPException(404, f"{name} is not registered")
-        return _everyone(desk)
+        return _everyone(handler)
 
     @router.get("/v1/sensors", tags=["names"])
     async def sensors() -> LeaseList:
         """Return everyone who is there."""
-        return _everyone(desk)
+        return _everyone(handler)
 
     @router.get("/v1/cliques", tags=["names"])
     async def cliques() -> CliqueList:
         """Return the names of the cliques."""
-        return CliqueList(cliques=sorted(desk.cliques()))
+        return CliqueList(cliques=sorted(handler.cliques()))
 
     @router.get("/v1/cliques/{name}", tags=["names"], responses=ABSENT)
     async def clique(name: PathName) -> CliqueAnswer:
         """Return a clique and its members."""
-        found = desk.cliques().get(name)
+        found = handler.cliques().get(name)
         if found is None:
             raise HTTPException(404, f"there is no clique {name}")
         return found
@@ -324,10 +326,12 @@ def add_naming_routes(router: FastAPI, desk: Desk) -> None:
     @router.get("/v1/probing", tags=["names"])
     async def probing() -> ProbingAnswer:
         """Return the secret that a host needs to probe and to be probed."""
-        return ProbingAnswer(secret=desk.secret)
+        return ProbingAnswer(secret=handler.secret)
 
 
-def _everyone(desk: Desk) -> LeaseList:
-    now = desk.monotonic()
-    alive = desk.leases.alive(now)
-    return LeaseList(registrations=[desk.registered(alive[name], now) for name in sorted(alive)])
+def _everyone(handler: RequestHandler) -> LeaseList:
+    now = handler.monotonic()
+    alive = handler.leases.alive(now)
+    return LeaseList(
+        registrations=[handler.registered(alive[name], now) for name in sorted(alive)]
+    )

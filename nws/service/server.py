@@ -16,9 +16,9 @@ from typing import Any, Final, Self
 import uvicorn
 
 from nws.service.app import LOOPBACK, create_app
-from nws.service.authorisation import MOST_HEAD, Limits
-from nws.service.shared import CLIQUE_PERIOD, Desk
-from nws.service.store import Arrivals, Station, warm
+from nws.service.authorisation import MOST_HEAD, BodyLimits
+from nws.service.database import Arrivals, ForecastDatabase, warm
+from nws.service.handler import CLIQUE_PERIOD, RequestHandler
 from nws.service.tokens import SCOPES, TokenFile, write_secret
 
 _log = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ class Serving:
         Of the cliques, in seconds.
     limits
         Of one request.
-    station
-        Further arguments of the `nws.service.store.Station`. What its engine has to compile is compiled
+    database
+        Further arguments of `nws.service.database.ForecastDatabase`. What its engine has to compile is compiled
         before it listens.
 
     Attributes
@@ -109,8 +109,8 @@ class Serving:
         listen: Listen | None = None,
         *,
         period: float = CLIQUE_PERIOD,
-        limits: Limits | None = None,
-        station: dict[str, Any] | None = None,
+        limits: BodyLimits | None = None,
+        database: dict[str, Any] | None = None,
     ) -> None:
         listen = listen or Listen()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,15 +118,15 @@ class Serving:
         self.token = _operator(directory, self.tokens)
         check_exposure(listen, self.tokens)
 
-        def told(arrivals: Arrivals) -> None:
-            self.desk.told(arrivals)
+        def on_stored(arrivals: Arrivals) -> None:
+            self.handler.on_stored(arrivals)
 
-        station = station or {}
-        warm(**{key: station[key] for key in ("profile", "engine") if key in station})
-        self.station = Station(directory, told=told, **station)
-        self.desk = Desk(self.station, _secret(directory), period)
+        database = database or {}
+        warm(**{key: database[key] for key in ("profile", "engine") if key in database})
+        self.database = ForecastDatabase(directory, on_stored=on_stored, **database)
+        self.handler = RequestHandler(self.database, _secret(directory), period)
         names = (*LOOPBACK, listen.host.lower(), *listen.names)
-        app = create_app(self.desk, self.tokens, names, limits)
+        app = create_app(self.handler, self.tokens, names, limits)
         self._server = _Server(_config(app, listen))
         self._thread: threading.Thread | None = None
         self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
@@ -171,9 +171,9 @@ class Serving:
         self._put_away()
 
     def _put_away(self) -> None:
-        """Close the station; without room for the states the log alone gives the same forecasts."""
+        """Close the database; without room for the states the log alone gives the same forecasts."""
         try:
-            self.station.close()
+            self.database.close()
         except OSError as error:
             _log.warning("states are not saved: %s", error)
 

@@ -42,11 +42,11 @@ def quick_disk(tmp_path):
 def serving(tmp_path_factory):
     """Return a service that runs, on a port of its own."""
     pytest.importorskip("uvicorn", reason="needs apples[service]")
-    from nws.service.authorisation import Limits
+    from nws.service.authorisation import BodyLimits
     from nws.service.server import Listen, Serving
 
     directory = tmp_path_factory.mktemp("service")
-    limits = Limits(body=1 << 20, seconds=1.0)
+    limits = BodyLimits(body=1 << 20, seconds=1.0)
     with Serving(directory, Listen(port=0), limits=limits) as running:
         yield running
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from nws import Bank, LadderForecaster, classic_primaries
+from nws import Bank, MultiHorizonForecaster, classic_primaries
 from nws.bank import layout as at
-from nws.bank.vectorised import Series, in_order
+from nws.bank.vectorised import SeriesFields, in_order
 
 pytestmark = pytest.mark.xdist_group("what loads numba")
-KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.LADDER, 0.0), (at.LADDER, 0.1)]
+KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.HORIZONS, 0.0), (at.HORIZONS, 0.1)]
 """Ladder, and the share of values that are missing."""
 
 
@@ -23,10 +23,10 @@ def walks(size=300, count=5, gaps=0.0, seed=3):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(("ladder", "gaps"), KINDS)
-def test_numba_gives_the_same_bits_as_numpy(ladder, gaps):
+@pytest.mark.parametrize(("horizons", "gaps"), KINDS)
+def test_numba_gives_the_same_bits_as_numpy(horizons, gaps):
     pytest.importorskip("numba")
-    one, other = Bank(5, ladder, "numpy"), Bank(5, ladder, "numba")
+    one, other = Bank(5, horizons, "numpy"), Bank(5, horizons, "numba")
     for values in walks(gaps=gaps):
         one.update(values)
         other.update(values)
@@ -34,9 +34,12 @@ def test_numba_gives_the_same_bits_as_numpy(ladder, gaps):
         assert np.array_equal(one.state()[field], other.state()[field])
 
 
-@pytest.mark.parametrize(("ladder", "gaps"), KINDS)
-def test_one_series_alone_is_forecast_as_in_a_bank(ladder, gaps):
-    bank, alone = Bank(1, ladder, "numpy"), LadderForecaster(ladder=ladder, engine="numpy")
+@pytest.mark.parametrize(("horizons", "gaps"), KINDS)
+def test_one_series_alone_is_forecast_as_in_a_bank(horizons, gaps):
+    bank, alone = (
+        Bank(1, horizons, "numpy"),
+        MultiHorizonForecaster(horizons=horizons, engine="numpy"),
+    )
     for tick, value in enumerate(walks(gaps=gaps)[:, 3]):
         bank.update([value])
         if np.isnan(value):
@@ -45,7 +48,7 @@ def test_one_series_alone_is_forecast_as_in_a_bank(ladder, gaps):
             alone.update(float(value))
         if tick > 3:
             assert alone.forecast() == bank.forecast()[0]
-            assert alone.outlook(ladder[-1]).value == bank.forecast(ladder[-1])[0]
+            assert alone.outlook(horizons[-1]).value == bank.forecast(horizons[-1])[0]
 
 
 def test_a_series_in_a_bank_does_not_know_its_neighbours():
@@ -150,28 +153,28 @@ def test_numpy_adds_up_in_order():
     assert np.array_equal(in_order(numbers[:, :1], 0), total[:1])
 
 
-@pytest.mark.parametrize("ladder", [(), (3,), (1, 4), (1, 6, 3), (1, 1)])
-def test_a_ladder_that_is_none_is_refused(ladder):
-    with pytest.raises(ValueError, match="a ladder is 1 and"):
-        Bank(1, ladder)
+@pytest.mark.parametrize("horizons", [(), (3,), (1, 4), (1, 6, 3), (1, 1)])
+def test_horizons_that_are_none_are_refused(horizons):
+    with pytest.raises(ValueError, match="the horizons are 1 and"):
+        Bank(1, horizons)
 
 
 def test_a_rhythm_is_found_and_used():
     beat = ([0.0] * 36 + [10.0]) * 30
-    alone = LadderForecaster(ladder=(1,))
+    alone = MultiHorizonForecaster(horizons=(1,))
     errors = []
     for value in beat:
         if errors or value:
             errors.append(abs(alone.forecast() - value))
         alone.update(value)
     assert np.mean(errors[-370:]) < 0.2 * 2 * 10 / 37  # a last value is wrong twice a beat
-    assert isinstance(alone._series, Series)
+    assert isinstance(alone._series, SeriesFields)
     assert 37 in alone._series.lag[:, 0]
 
 
 def test_a_gap_is_crossed_on_the_own_forecast():
     beat = [0.0, 0.0, 0.0, 1.0] * 100
-    alone = LadderForecaster(ladder=(1,))
+    alone = MultiHorizonForecaster(horizons=(1,))
     for value in beat:
         alone.update(value)
     alone.miss()
@@ -184,10 +187,10 @@ def test_what_was_missed_is_not_scored():
     bank = Bank(1, engine="numpy")
     for value in walks(150)[:, 3]:
         bank.update([value])
-    scored = bank.rung(1).scored.copy()
+    scored = bank.scores(1).scored.copy()
     bank.update([np.nan])
-    assert np.array_equal(bank.rung(1).scored, scored)
-    assert bank.rung(1).error[0, 0, 0] > 0
+    assert np.array_equal(bank.scores(1).scored, scored)
+    assert bank.scores(1).error[0, 0, 0] > 0
 
 
 @pytest.mark.more

@@ -62,7 +62,7 @@ def running(tmp_path_factory):
 
 def test_a_service_says_the_name_it_was_given_and_the_port_it_got(tmp_path):
     listen = Listen("localhost", 0)
-    with Serving(tmp_path / "nws", listen, station={"engine": "numpy"}) as serving:
+    with Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving:
         assert re.fullmatch(r"http://localhost:[1-9]\d*", serving.url)
         assert requests.get(f"{serving.url}/healthz", timeout=10).ok
 

@@ -4,16 +4,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nws.clique import DoubleProbeError, Faults, Member, Probe, Send, World, cliques_of
+from nws.clique import (
+    CliqueFaults,
+    CliqueMember,
+    DoubleProbeError,
+    ProbePeers,
+    SendMessage,
+    SimulatedClique,
+    cliques_of,
+)
 from nws.clique.grants import Asker, Granter
 from nws.clique.messages import (
-    Ask,
+    CliqueToken,
     Epoch,
     Grant,
+    GrantRequest,
     Received,
     Release,
     Stale,
-    Token,
     decode,
     encode,
 )
@@ -22,17 +30,19 @@ PERIOD, FAULTY = 120.0, 1200.0
 NAME = st.from_regex(r"[a-z]{1,6}", fullmatch=True)
 EPOCH = st.builds(Epoch, st.integers(0, 9), NAME)
 MESSAGES = st.one_of(
-    st.builds(Token, NAME, EPOCH, st.integers(0, 9), st.lists(NAME).map(tuple), st.booleans()),
+    st.builds(
+        CliqueToken, NAME, EPOCH, st.integers(0, 9), st.lists(NAME).map(tuple), st.booleans()
+    ),
     st.builds(Received, NAME, EPOCH, st.integers(0, 9)),
     st.builds(Stale, NAME, EPOCH),
-    st.builds(Ask, NAME, NAME, st.integers(0, 9), st.floats(0.1, 9), NAME),
+    st.builds(GrantRequest, NAME, NAME, st.integers(0, 9), st.floats(0.1, 9), NAME),
     st.builds(Grant, NAME, st.integers(0, 9)),
     st.builds(Release, NAME, NAME, st.integers(0, 9)),
 )
 
 
 def history(seed, **faults):
-    world = World(seed, 3 + seed % 6, PERIOD, Faults(stop=FAULTY, **faults))
+    world = SimulatedClique(seed, 3 + seed % 6, PERIOD, CliqueFaults(stop=FAULTY, **faults))
     world.run(FAULTY)
     return world
 
@@ -79,7 +89,7 @@ def test_the_simulation_catches_a_member_that_forgets_its_grant_at_once(monkeypa
 
 
 def test_a_majority_that_is_cut_off_from_the_rest_goes_on_probing():
-    world = World(3, 5, PERIOD, Faults(stop=0.0, partitions=0, crashes=0))
+    world = SimulatedClique(3, 5, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
     world.run(3 * PERIOD)
     for name in world.names[:2]:
         world.nodes[name].member = None
@@ -89,7 +99,7 @@ def test_a_majority_that_is_cut_off_from_the_rest_goes_on_probing():
 
 
 def test_a_minority_does_not_probe():
-    world = World(3, 5, PERIOD, Faults(stop=0.0, partitions=0, crashes=0))
+    world = SimulatedClique(3, 5, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
     world.run(3 * PERIOD)
     for name in world.names[:3]:
         world.nodes[name].member = None
@@ -99,7 +109,7 @@ def test_a_minority_does_not_probe():
 
 
 def test_everyone_has_a_turn_each_period_when_nothing_fails():
-    world = World(1, 6, PERIOD, Faults(stop=0.0, partitions=0, crashes=0))
+    world = SimulatedClique(1, 6, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
     world.run(12 * PERIOD)
     turns = [name for begin, _, name in world.probes if begin >= 2 * PERIOD]
     for name in world.names:
@@ -110,14 +120,14 @@ def test_a_probe_ends_before_its_grants_do():
     granter, asker = Granter("r", 10.0, now=-100.0), Asker(["a", "b", "c"])
     asker.begin("a", "1", "r", 10.0, now=0.0)
     assert granter.ask(asker.question, now=0.0)
-    rival = Ask("b", "1", 1, 10.0, "r")
+    rival = GrantRequest("b", "1", 1, 10.0, "r")
     assert not granter.ask(rival, now=asker.until)
     assert granter.ask(rival, now=11.0)
 
 
 def test_an_old_question_heard_again_is_not_granted_again():
     granter = Granter("r", 10.0, now=-100.0)
-    old = Ask("a", "1", 1, 10.0, "r")
+    old = GrantRequest("a", "1", 1, 10.0, "r")
     assert granter.ask(old, now=0.0)
     granter.release(Release("a", "1", 1))
     assert not granter.ask(old, now=20.0)
@@ -125,13 +135,13 @@ def test_an_old_question_heard_again_is_not_granted_again():
 
 def test_a_member_that_was_restarted_grants_nothing_for_a_turn():
     granter = Granter("r", 10.0, now=0.0)
-    assert not granter.ask(Ask("a", "1", 1, 10.0, "r"), now=10.0)
-    assert granter.ask(Ask("a", "1", 1, 10.0, "r"), now=10.2)
+    assert not granter.ask(GrantRequest("a", "1", 1, 10.0, "r"), now=10.0)
+    assert granter.ask(GrantRequest("a", "1", 1, 10.0, "r"), now=10.2)
 
 
 def test_who_goes_by_another_list_of_members_gets_no_grant():
     granter = Granter("r", 10.0, now=-100.0)
-    assert not granter.ask(Ask("a", "1", 1, 10.0, "other"), now=0.0)
+    assert not granter.ask(GrantRequest("a", "1", 1, 10.0, "other"), now=0.0)
 
 
 @settings(max_examples=60)
@@ -149,11 +159,11 @@ def test_what_is_no_message_is_a_value_error(data):
 @settings(max_examples=40)
 @given(st.lists(st.tuples(MESSAGES, st.floats(0, 50)), max_size=30))
 def test_whatever_a_stranger_says_a_member_does_not_fail(heard):
-    member, now = Member("a", ["a", "b", "c"], 60.0, "1", 0.0), 0.0
+    member, now = CliqueMember("a", ["a", "b", "c"], 60.0, "1", 0.0), 0.0
     for message, seconds in heard:
         now += seconds
         for effect in member.receive(message, now) + member.tick(now):
-            assert isinstance(effect, Send | Probe)
+            assert isinstance(effect, SendMessage | ProbePeers)
 
 
 @given(st.dictionaries(NAME, st.sampled_from(["lab", "attic", "cellar"]), max_size=60))

@@ -60,7 +60,7 @@ FORECASTERS = {
     "auto_lag_ar": AutoLagAr,
     "dynamite": dynamite,
     "default": default,
-    "default_one_step": lambda: default("squared", ladder=(1,)),
+    "default_one_step": lambda: default("squared", horizons=(1,)),
     **{name: lambda name=name: classic_primaries()[name] for name in classic_primaries()},
 }
 SECRET = "known to both sides"  # noqa: S105 - it guards nothing
@@ -97,7 +97,7 @@ def test_forecasters_keep_their_contract(make, check):
 
 def test_no_forecaster_is_left_out():
     made = {type(make()).__name__ for make in FORECASTERS.values()}
-    assert made == {*nws.forecasters.__all__, "AutoLagAr", "LadderForecaster"}
+    assert made == {*nws.forecasters.__all__, "AutoLagAr", "MultiHorizonForecaster"}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from nws import (
     classic,
     classic_primaries,
 )
-from nws.forecasters.averages import Window
+from nws.forecasters.averages import SortedWindow
 
 
 def fed(forecaster, values):
@@ -117,7 +117,7 @@ def test_an_adaptive_window_never_leaves_its_bounds():
         lambda: AdaptiveMedian(start=4, minimum=5, maximum=21, offset=1),
         lambda: AdaptiveMedian(start=5, minimum=5, maximum=21, offset=0),
         lambda: LowestError({}),
-        lambda: Window(0),
+        lambda: SortedWindow(0),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(make):

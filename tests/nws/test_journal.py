@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws.memory.journal import LogError, Shard
+from nws.memory.journal import JournalShard, LogError
 from nws.memory.journal_files import FaultyFiles, Files, PowerCutError, replace_file
 from nws.memory.journal_format import BLOCK, encode_measurements, encode_name, key_of, scan
 
@@ -29,7 +29,7 @@ def rows_of(found):
 
 
 def stored(directory, **options):
-    shard = Shard(directory, 0, Files(), **options)
+    shard = JournalShard(directory, 0, Files(), **options)
     rows = [row for _, found in shard.recover() for row in rows_of(found)]
     shard.close()
     return rows
@@ -57,7 +57,7 @@ def test_any_bytes_can_be_scanned(data):
 
 
 def test_a_restart_finds_what_was_appended(tmp_path):
-    shard = Shard(tmp_path, 0, Files())
+    shard = JournalShard(tmp_path, 0, Files())
     list(shard.recover())
     positions = [shard.append(some_rows(5, 10 * k), NAMES) for k in range(4)]
     assert positions == sorted(positions)
@@ -66,7 +66,7 @@ def test_a_restart_finds_what_was_appended(tmp_path):
 
 
 def test_a_long_log_is_cut_into_segments_that_name_their_series(tmp_path):
-    shard = Shard(tmp_path, 0, Files(), segment_bytes=1000)
+    shard = JournalShard(tmp_path, 0, Files(), segment_bytes=1000)
     list(shard.recover())
     for k in range(20):
         shard.append(some_rows(10, 10 * k), NAMES)
@@ -78,14 +78,14 @@ def test_a_long_log_is_cut_into_segments_that_name_their_series(tmp_path):
 
 @pytest.mark.parametrize("cut", range(1, 2 * BLOCK, 3))
 def test_a_torn_tail_is_cut_and_what_was_before_it_stays(tmp_path, cut):
-    shard = Shard(tmp_path, 0, Files())
+    shard = JournalShard(tmp_path, 0, Files())
     list(shard.recover())
     shard.append(some_rows(10), NAMES)
     shard.close()
     path = shard.path(1)
     path.write_bytes(path.read_bytes()[:-cut])
     kept = 10 - -(-cut // BLOCK)
-    again = Shard(tmp_path, 0, Files())
+    again = JournalShard(tmp_path, 0, Files())
     list(again.recover())
     again.append(some_rows(3, 100), NAMES)
     again.close()
@@ -93,20 +93,20 @@ def test_a_torn_tail_is_cut_and_what_was_before_it_stays(tmp_path, cut):
 
 
 def test_what_is_cut_is_set_aside_and_named(tmp_path):
-    shard = Shard(tmp_path, 0, Files())
+    shard = JournalShard(tmp_path, 0, Files())
     list(shard.recover())
     shard.append(some_rows(2), NAMES)
     shard.close()
     with shard.path(1).open("ab") as file:
         file.write(b"torn")
-    again = Shard(tmp_path, 0, Files())
+    again = JournalShard(tmp_path, 0, Files())
     list(again.recover())
     assert [name for name, _ in again.damages] == ["00000001.log"]
     assert [p.read_bytes() for p in tmp_path.glob("*.bad-*")] == [b"torn"]
 
 
 def test_every_byte_of_a_shard_flipped_costs_one_record_at_most(tmp_path):
-    shard = Shard(tmp_path, 0, Files())
+    shard = JournalShard(tmp_path, 0, Files())
     list(shard.recover())
     shard.append(some_rows(12), NAMES)
     shard.close()
@@ -153,7 +153,7 @@ FAULTS = [
 
 def life(directory, files, acknowledged, timer):
     """Append ten times, going on after errors; record what was acknowledged."""
-    shard = Shard(directory, 0, files, timer=timer, segment_bytes=900)
+    shard = JournalShard(directory, 0, files, timer=timer, segment_bytes=900)
     try:
         list(shard.recover())
         for k in range(10):
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(tmp_p
 
 def test_a_full_disk_is_told_apart_from_a_broken_one(tmp_path):
     for number, error in enumerate((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)):
-        shard = Shard(tmp_path / str(number), 0, FaultyFiles(4, error, persistent=True))
+        shard = JournalShard(tmp_path / str(number), 0, FaultyFiles(4, error, persistent=True))
         list(shard.recover())
         with pytest.raises(LogError) as caught:
             shard.append(some_rows(1), NAMES)
@@ -217,7 +217,7 @@ def test_a_full_disk_is_told_apart_from_a_broken_one(tmp_path):
 def test_a_shard_that_failed_answers_at_once_and_opens_itself_again(tmp_path):
     now = [0.0]
     files = FaultyFiles(5, errno.ENOSPC, persistent=True)
-    shard = Shard(tmp_path, 0, files, timer=lambda: now[0])
+    shard = JournalShard(tmp_path, 0, files, timer=lambda: now[0])
     list(shard.recover())
     for _ in range(100):
         with pytest.raises(LogError):

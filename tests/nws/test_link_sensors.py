@@ -9,9 +9,9 @@ from nws import BandwidthSensor, Endpoint, LatencySensor, SensorError
 from nws.sensors.link_protocol import (
     ECHO,
     SINK,
-    Channel,
-    Guest,
-    StrangerError,
+    DeadlineConnection,
+    ProberSession,
+    UnauthenticatedError,
     greet,
     probing,
     prove,
@@ -144,13 +144,13 @@ def test_an_endless_greeting_is_cut_off(endpoint):
 @pytest.mark.hardware
 def test_an_overheard_greeting_serves_no_second_time(endpoint):
     with stranger(endpoint.address) as first:
-        challenge = Channel(first, 5.0).receive_line().split()[1]
+        challenge = DeadlineConnection(first, 5.0).receive_line().split()[1]
         proof = prove(SECRET, "prober", ECHO, (challenge, "aa"))
         overheard = f"{proof} aa echo\n".encode()
         first.sendall(overheard)
         assert first.recv(3) == b"ok "
     with stranger(endpoint.address) as second:
-        Channel(second, 5.0).receive_line()
+        DeadlineConnection(second, 5.0).receive_line()
         second.sendall(overheard)
         assert is_cut(second)
 
@@ -163,8 +163,8 @@ def test_a_false_endpoint_is_found_out():
         listener.accept()[0] as false,
     ):
         false.sendall(b"nws.endpoint/1 aa\nok " + b"0" * 64 + b"\n")
-        with pytest.raises(StrangerError, match="does not know our secret"):
-            greet(Channel(prober, 5.0), SECRET, ECHO)
+        with pytest.raises(UnauthenticatedError, match="does not know our secret"):
+            greet(DeadlineConnection(prober, 5.0), SECRET, ECHO)
 
 
 @pytest.mark.hardware
@@ -239,17 +239,17 @@ def test_what_is_no_endpoint_is_a_stranger():
         listener.accept()[0] as other,
     ):
         other.sendall(b"SSH-2.0\n")
-        with pytest.raises(StrangerError, match=r"it speaks 'SSH-2\.0'"):
-            greet(Channel(prober, 5.0), SECRET, ECHO)
+        with pytest.raises(UnauthenticatedError, match=r"it speaks 'SSH-2\.0'"):
+            greet(DeadlineConnection(prober, 5.0), SECRET, ECHO)
 
 
 @pytest.mark.hardware
 def test_a_transfer_that_is_not_acknowledged_whole_measures_nothing():
     def serve(listener):
         with listener.accept()[0] as connection:
-            channel = Channel(connection, 5.0)
-            guest = Guest(channel, SECRET)
-            guest.hear()
+            channel = DeadlineConnection(connection, 5.0)
+            guest = ProberSession(channel, SECRET)
+            guest.receive_request()
             guest.admit()
             channel.receive(8)
             channel.send((1).to_bytes(8))
@@ -270,13 +270,13 @@ def test_a_channel_notices_that_its_time_is_up_or_its_other_side_gone():
         listener.accept()[0] as far,
     ):
         far.sendall(b"a")
-        channel = Channel(near, 5.0, clock=now.__next__)
+        channel = DeadlineConnection(near, 5.0, clock=now.__next__)
         assert channel.receive(1) == b"a"
         with pytest.raises(TimeoutError, match="time for this connection is up"):
             channel.receive(1)
         far.close()
         with pytest.raises(ConnectionError, match="has closed"):
-            Channel(near, 5.0).discard(1)
+            DeadlineConnection(near, 5.0).discard(1)
 
 
 def test_a_secret_that_can_be_guessed_is_refused():

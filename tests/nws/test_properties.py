@@ -31,7 +31,7 @@ from nws import (
     competitors_for,
     current_share,
 )
-from nws.forecasters.averages import Window
+from nws.forecasters.averages import SortedWindow
 from nws.sensors.cpu_share import Runnable, count_competitors
 from nws.sensors.linux import parse_thread
 
@@ -126,7 +126,7 @@ def test_the_reported_error_is_the_mean_of_what_each_forecast_got_wrong(values):
 @MANY
 @given(st.integers(1, 9), series_of_values)
 def test_a_window_is_the_sorted_latest_values(size, values):
-    window = Window(size)
+    window = SortedWindow(size)
     latest = deque(maxlen=size)
     for value in values:
         window.push(value)

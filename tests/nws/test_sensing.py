@@ -9,12 +9,12 @@ import pytest
 import requests
 
 from nws import Client, Measurement, SeriesName, ServiceError, read_batch
-from nws.sensing.budget import Budget, Window
-from nws.sensing.clique_probes import Member, Roster
-from nws.sensing.delivery import Courier
-from nws.sensing.process import Schedule, parse
+from nws.sensing.budget import Budget, DailyWindow
+from nws.sensing.clique_runtime import MemberAddress, MembershipView
+from nws.sensing.delivery import DeliveryQueue
+from nws.sensing.process import PeriodicTasks, parse
 from nws.sensors.linux import CpuTimes, parse_cpu_times
-from nws.service.registry import LeaseError, Leases, Registration
+from nws.service.registry import LeaseError, LeaseRegistry, Registration
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -38,44 +38,44 @@ def some(count):
 
 def test_what_the_service_did_not_take_is_kept_and_sent_again():
     store = MoodyStore()
-    courier = Courier(store)
+    queue = DeliveryQueue(store)
     store.error = ServiceError("the disk is full", transient=True, status=507)
-    courier.take(some(5))
+    queue.take(some(5))
     with pytest.raises(ServiceError):
-        courier.deliver()
-    assert len(courier) == 5
+        queue.deliver()
+    assert len(queue) == 5
     store.error = None
-    courier.deliver()
+    queue.deliver()
     assert store.taken == some(5)
-    assert len(courier) == 0
+    assert len(queue) == 0
 
 
 def test_when_too_much_waits_the_oldest_go_and_are_counted():
-    courier = Courier(MoodyStore(), most=3)
-    courier.take(some(5))
-    courier.deliver()
-    assert courier.lost == 2
-    assert courier._store.taken == some(5)[2:]
+    queue = DeliveryQueue(MoodyStore(), most=3)
+    queue.take(some(5))
+    queue.deliver()
+    assert queue.lost == 2
+    assert queue._store.taken == some(5)[2:]
 
 
 def test_what_will_never_be_taken_does_not_block_the_rest():
     store = MoodyStore()
-    courier = Courier(store)
+    queue = DeliveryQueue(store)
     store.error = ServiceError("no such thing", transient=False, status=422)
-    courier.take(some(2))
-    courier.deliver()
-    assert courier.refused == "no such thing"
-    assert len(courier) == 0
+    queue.take(some(2))
+    queue.deliver()
+    assert queue.refused == "no such thing"
+    assert len(queue) == 0
 
 
 def test_a_wrong_token_loses_nothing():
     store = MoodyStore()
-    courier = Courier(store)
+    queue = DeliveryQueue(store)
     store.error = ServiceError("a bearer token is wanted", transient=False, status=401)
-    courier.take(some(2))
+    queue.take(some(2))
     with pytest.raises(ServiceError):
-        courier.deliver()
-    assert len(courier) == 2
+        queue.deliver()
+    assert len(queue) == 2
 
 
 def test_a_cpu_budget_is_kept_on_average():
@@ -91,32 +91,32 @@ def test_a_cpu_budget_is_kept_on_average():
 
 
 def test_windows_of_time_are_kept_over_midnight():
-    night = Window.parse("22:00-06:00")
+    night = DailyWindow.parse("22:00-06:00")
     assert [night.holds(60 * hour) for hour in (21, 22, 0, 5, 6, 12)] == [
         False, True, True, True, False, False,
     ]  # fmt: skip
     with pytest.raises(ValueError, match="HH:MM-HH:MM"):
-        Window.parse("25:00-26:00")
+        DailyWindow.parse("25:00-26:00")
 
 
 def test_a_list_of_members_is_not_gone_by_before_the_old_one_must_have_run_out():
-    one = (Member("ada", ("h", 1)), Member("bob", ("h", 2)))
-    two = (*one, Member("cyd", ("h", 3)))
-    roster = Roster()
+    one = (MemberAddress("ada", ("h", 1)), MemberAddress("bob", ("h", 2)))
+    two = (*one, MemberAddress("cyd", ("h", 3)))
+    view = MembershipView()
     for now in range(0, 200, 20):
-        roster.told(one, 10.0, float(now))
-    assert roster.members(180.0) == one
-    roster.told(two, 10.0, 200.0)
-    assert roster.members(200.0) is None
+        view.confirm(one, 10.0, float(now))
+    assert view.members(180.0) == one
+    view.confirm(two, 10.0, 200.0)
+    assert view.members(200.0) is None
     for now in range(220, 280, 20):
-        roster.told(two, 10.0, float(now))
-    assert roster.members(269.0) is None
-    assert roster.members(271.0) == two
-    assert roster.members(400.0) is None  # the service has not confirmed it
+        view.confirm(two, 10.0, float(now))
+    assert view.members(269.0) is None
+    assert view.members(271.0) == two
+    assert view.members(400.0) is None  # the service has not confirmed it
 
 
 def test_leases_run_out_on_the_clock_that_only_goes_forward():
-    leases = Leases(most=2)
+    leases = LeaseRegistry(most=2)
 
     def registration(name, owner="op"):
         return Registration(name, "sensor", name, "local", "", (), owner)
@@ -135,7 +135,7 @@ def test_leases_run_out_on_the_clock_that_only_goes_forward():
 
 
 def test_missed_rounds_are_not_made_up_for():
-    schedule, done = Schedule(0.0), []
+    schedule, done = PeriodicTasks(0.0), []
     schedule.add(10.0, lambda: done.append(1))
     for now in (0.0, 5.0, 45.0, 46.0, 50.0):
         schedule.run(now)
@@ -207,13 +207,13 @@ print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0
 
 @pytest.mark.more
 def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
-    """Slow: a list of members is gone by only after a minute; the roster is told to be quick."""
+    """Slow: a list of members is gone by only after a minute; the view of members is made to expire quickly."""
     from nws.service.server import Listen, Serving
 
     code = """
 import sys
-import nws.sensing.clique_probes as roster
-roster.CONFIRMED_FOR = 1.0
+import nws.sensing.clique_runtime as runtime
+runtime.CONFIRMED_FOR = 1.0
 import nws.sensing.process as process
 process.FETCH_EVERY = 0.25
 from nws.sensing.__main__ import main

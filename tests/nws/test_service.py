@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nws import (
-    Failure,
     LastValue,
     Measurement,
     NetworkWeatherService,
@@ -12,6 +11,7 @@ from nws import (
     RingMemory,
     Sensor,
     SensorError,
+    SensorFailure,
     SeriesName,
     classic,
 )
@@ -69,7 +69,7 @@ def test_a_sensor_that_fails_is_reported_and_stops_no_other(error, reason, trans
     nws = service(Broken(error), ReplaySensor(ADA, [(0.0, 0.5)]))
     sensed = nws.sense()
     assert sensed.stored == (Measurement(ADA, 0.0, 0.5),)
-    assert sensed.failures == (Failure(BOB, reason, transient, time=100.0),)
+    assert sensed.failures == (SensorFailure(BOB, reason, transient, time=100.0),)
     assert list(nws.weather().cpu) == ["ada"]
 
 
@@ -83,9 +83,9 @@ def test_what_the_memory_refuses_is_reported():
 
 def test_what_others_store_in_the_memory_is_forecast_too():
     nws = service()
-    nws.memory.contract.store(Measurement(BOB, 5.0, 0.25))
+    nws.memory.store(Measurement(BOB, 5.0, 0.25))
     assert nws.forecast(BOB).value == 0.25
-    nws.memory.contract.store(Measurement(BOB, 6.0, 0.75))
+    nws.memory.store(Measurement(BOB, 6.0, 0.75))
     assert nws.forecast(BOB).samples == 2
 
 
@@ -94,18 +94,18 @@ def test_asking_often_or_once_gives_the_same_forecast():
     often, once = service(), service()
     for time, value in enumerate(values):
         for nws in (often, once):
-            nws.memory.contract.store(Measurement(ADA, float(time), value))
+            nws.memory.store(Measurement(ADA, float(time), value))
         often.forecast(ADA)
     assert often.forecast(ADA) == once.forecast(ADA)
 
 
 def test_a_late_measurement_is_remembered_but_not_forecast_from():
     nws = service(profile=LastValue)
-    nws.memory.contract.store(Measurement(ADA, 10.0, 0.5))
+    nws.memory.store(Measurement(ADA, 10.0, 0.5))
     assert nws.forecast(ADA).value == 0.5
-    nws.memory.contract.store(Measurement(ADA, 5.0, 0.9))
+    nws.memory.store(Measurement(ADA, 5.0, 0.9))
     assert nws.forecast(ADA).value == 0.5
-    assert len(nws.memory.contract.fetch(ADA)) == 2
+    assert len(nws.memory.fetch(ADA)) == 2
 
 
 def test_any_forecaster_may_take_the_place_of_the_battery():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import Dialogue, Measurement, SeriesName, Turns
+from nws import Measurement, ProbeTurns, SensorDialogue, SeriesName
 from nws.clique.sites import cliques_of, pairs
 from nws.sensing.wire import answer, decode
 from nws.service.messages import BATCH
@@ -34,7 +34,7 @@ class Asked:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self.talk = Dialogue()
+        self.talk = SensorDialogue()
         (self.greeting,) = self.talk.feed(self.process.stdout.readline())
 
     def ask(self, do, **what):
@@ -133,7 +133,7 @@ def test_no_reply_of_a_stranger_is_more_than_an_error(document):
 def test_replies_do_not_depend_on_how_the_stream_was_cut(values, cuts):
     told = [Measurement(SeriesName("freeMemory", "ada"), 5.0, value) for value in values]
     stream = b"motd\n" + GREETING + answer(1, 6.0, told, ["x\ny"], ("::1", 5))
-    talk, heard, at = Dialogue(), [], 0
+    talk, heard, at = SensorDialogue(), [], 0
     for size in [*cuts, len(stream)]:
         heard += talk.feed(stream[at : at + size])
         at += size
@@ -144,8 +144,8 @@ def test_replies_do_not_depend_on_how_the_stream_was_cut(values, cuts):
 
 def test_a_stream_of_something_else_is_not_listened_to_for_ever():
     with pytest.raises(ValueError, match=r"Expecting value|schema"):
-        Dialogue().feed(b"no sensor here\n" * 10_000)
-    talk = Dialogue()
+        SensorDialogue().feed(b"no sensor here\n" * 10_000)
+    talk = SensorDialogue()
     talk.feed(GREETING)
     with pytest.raises(ValueError, match="Expecting value"):
         talk.feed(b"Segmentation fault\n")
@@ -159,7 +159,7 @@ def test_a_stream_of_something_else_is_not_listened_to_for_ever():
 )
 def test_no_two_probes_ever_share_a_host_or_a_network(sites, order):
     """Each pair of each clique once; what runs together has no host, site or way between in common."""
-    turns, running, made = Turns(sites), [], []
+    turns, running, made = ProbeTurns(sites), [], []
     while True:
         running += turns.begin()
         busy = [host for pair in running for host in pair]

@@ -15,7 +15,7 @@ import requests
 
 import nws.service.server
 from nws import Client, Listen, ServiceError, Serving
-from nws.service.events import Broker, TooManyError
+from nws.service.events import EventBroker, TooManyError
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_over_tls_the_client_checks_who_answers(tmp_path):
 
 def test_a_reader_that_falls_behind_is_told_of_the_gap_and_let_go():
     async def scene():
-        broker = Broker(most=1, waiting=3)
+        broker = EventBroker(most=1, waiting=3)
         subscriber = broker.subscribe("availableCpu/*")
         with pytest.raises(TooManyError):
             broker.subscribe("*")

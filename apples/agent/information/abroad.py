@@ -26,10 +26,10 @@ from nws import (
     CURRENT_CPU,
     Measurement,
     NetworkWeatherService,
-    Reply,
+    ProbeTurns,
     RingMemory,
+    SensorReply,
     SeriesName,
-    Turns,
     Weather,
     classic,
 )
@@ -166,7 +166,7 @@ class Abroad:
             place = self._listening(session, secret)
             if place is not None:
                 places[name] = place
-        turns = Turns({name: self._list[name].site for name in places})
+        turns = ProbeTurns({name: self._list[name].site for name in places})
         with ThreadPoolExecutor(max(1, len(places))) as pool:
             running: dict[Future[None], Pair] = {}
             repeated: set[Pair] = set()
@@ -231,7 +231,7 @@ class Abroad:
 
     def _ask(
         self, session: SensorSession, do: str, within: float, /, **what: object
-    ) -> tuple[Reply, float] | None:
+    ) -> tuple[SensorReply, float] | None:
         try:
             reply, ahead = session.ask(do, within, **what)
         except LaunchError as error:

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from apples.errors import LaunchError
-from nws import Dialogue, Reply
+from nws import SensorDialogue, SensorReply
 
 WORDS = ("-I", "-m", "nws.sensing.stdio")
 """What the host's interpreter is told."""
@@ -39,7 +39,7 @@ class SensorSession:
 
     def __init__(self, host: str, argv: Sequence[str]) -> None:
         self.host = host
-        self._dialogue = Dialogue()
+        self._dialogue = SensorDialogue()
         self._lock = Lock()
         try:
             self._process = subprocess.Popen(
@@ -54,7 +54,7 @@ class SensorSession:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
-        self._replies: dict[int, Reply] = {}
+        self._replies: dict[int, SensorReply] = {}
 
     def greet(self, seconds: float) -> None:
         """Wait for its first word.
@@ -66,7 +66,7 @@ class SensorSession:
         """
         self._await(0, time.monotonic() + seconds)
 
-    def ask(self, do: str, within: float, /, **what: Any) -> tuple[Reply, float]:
+    def ask(self, do: str, within: float, /, **what: Any) -> tuple[SensorReply, float]:
         """Return the reply to a question, and how far the host's clock was ahead of ours.
 
         Raises
@@ -86,7 +86,7 @@ class SensorSession:
             reply = self._await(number, deadline)
             return reply, reply.now - time.time()
 
-    def _await(self, number: int, deadline: float) -> Reply:
+    def _await(self, number: int, deadline: float) -> SensorReply:
         while number not in self._replies:
             left = deadline - time.monotonic()
             assert self._process.stdout is not None  # noqa: S101 - for the type checker

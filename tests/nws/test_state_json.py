@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from nws import ScoredForecaster, SeriesName, classic, classic_primaries
 from nws.forecaster import Forecaster
-from nws.forecasters.averages import Window
+from nws.forecasters.averages import SortedWindow
 from nws.measurement import Measurement
-from nws.service.frozen_state import StateError, freeze, thaw
+from nws.service.state_json import StateError, deserialise, serialise
 
 ADA = SeriesName("availableCpu", "ada")
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120)
@@ -21,7 +21,7 @@ def test_a_thawed_forecaster_goes_on_as_the_frozen_one(name, before, after):
     one, other = classic_primaries()[name], classic_primaries()[name]
     for value in before:
         one.update(value)
-    thaw(other, freeze(one))
+    deserialise(other, serialise(one))
     for value in after:
         assert other.forecast() == one.forecast()
         one.update(value)
@@ -35,7 +35,7 @@ def test_a_thawed_choice_chooses_as_the_frozen_one(before, after):
     one, other = ScoredForecaster(classic()), ScoredForecaster(classic())
     for time, value in enumerate(before):
         one.update(Measurement(ADA, float(time), value))
-    thaw(other, freeze(one))
+    deserialise(other, serialise(one))
     for time, value in enumerate(after, start=len(before)):
         one.update(Measurement(ADA, float(time), value))
         other.update(Measurement(ADA, float(time), value))
@@ -45,14 +45,14 @@ def test_a_thawed_choice_chooses_as_the_frozen_one(before, after):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"object": "Thief", "attributes": {}}', "null"])
 def test_what_is_no_state_is_refused(text):
     with pytest.raises(StateError):
-        thaw(ScoredForecaster(classic()), text)
+        deserialise(ScoredForecaster(classic()), text)
 
 
 class Foreign:
     """Nothing that says its state itself: it is read attribute by attribute."""
 
     def __init__(self):
-        self.part = Window(3)
+        self.part = SortedWindow(3)
         self.latest = 0.0
 
 
@@ -61,13 +61,15 @@ def test_a_state_says_numbers_and_never_what_to_run():
     scored.update(Measurement(ADA, 1.0, 0.5))
     foreign = Foreign()
     foreign.latest = 0.5
-    assert "import" not in freeze(scored) + freeze(foreign)
-    evil = freeze(foreign).replace("Foreign", "os.system")
+    assert "import" not in serialise(scored) + serialise(foreign)
+    evil = serialise(foreign).replace("Foreign", "os.system")
     assert "os.system" in evil
     with pytest.raises(StateError):
-        thaw(Foreign(), evil)
+        deserialise(Foreign(), evil)
     with pytest.raises(StateError):
-        thaw(ScoredForecaster(classic()), freeze(scored).replace("_members", "__class__"))
+        deserialise(
+            ScoredForecaster(classic()), serialise(scored).replace("_members", "__class__")
+        )
 
 
 class Silent(Forecaster):
@@ -89,6 +91,6 @@ def test_a_forecaster_that_does_not_say_its_state_is_read():
     one, other = ScoredForecaster(Silent()), ScoredForecaster(Silent())
     for time in range(8):
         one.update(Measurement(ADA, float(time), time / 8))
-    thaw(other, freeze(one))
+    deserialise(other, serialise(one))
     assert other.forecast() == one.forecast()
     assert other.period == one.period == 1.0

@@ -1,4 +1,4 @@
-"""What the routes share: the station, who is there, who listens, and the answers made of them."""
+"""What the routes share: the database, who is there, who listens, and the answers made of them."""
 
 import asyncio
 import time
@@ -10,32 +10,32 @@ from typing import Any, Final
 from nws.clique.sites import cliques_of
 from nws.forecast import Forecast, Interval
 from nws.memory.journal import LogError
-from nws.service.events import Broker
+from nws.service.database import Arrivals, ForecastDatabase
+from nws.service.events import EventBroker
 from nws.service.messages import (
     MOST_REASONS,
     CliqueAnswer,
     LeaseAnswer,
     NetworkForecast,
     Receipt,
-    Status,
+    ServiceStatus,
 )
-from nws.service.registry import Lease, Leases
-from nws.service.store import Arrivals, Station
+from nws.service.registry import Lease, LeaseRegistry
 
 CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
 DISK_SECONDS: Final = 20.0
-"""How long a batch waits for the disk before its sender is told to come again."""
+"""How long a batch waits for the disk before its sender is on_stored to come again."""
 MOST_PROBLEMS: Final = 50
 
 
 @dataclass
-class Desk:
+class RequestHandler:
     """One running service.
 
     Attributes
     ----------
-    station
+    database
         Memory and forecasters.
     secret
         What the endpoints of probing hosts ask of each other.
@@ -45,20 +45,20 @@ class Desk:
         Seconds that only go forward, for leases; seconds since the epoch.
     """
 
-    station: Station
+    database: ForecastDatabase
     secret: str
     period: float = CLIQUE_PERIOD
     monotonic: Callable[[], float] = time.monotonic
     clock: Callable[[], float] = time.time
-    leases: Leases = field(default_factory=Leases)
-    broker: Broker = field(default_factory=Broker)
+    leases: LeaseRegistry = field(default_factory=LeaseRegistry)
+    broker: EventBroker = field(default_factory=EventBroker)
     asked_to_store: int = 0
     stored_total: int = 0
     refused_total: int = 0
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop | None = None
 
-    def told(self, arrivals: Arrivals) -> None:
+    def on_stored(self, arrivals: Arrivals) -> None:
         """Push what was stored to those who listen; called in the threads of the log."""
         if self.loop is not None and self.broker.subscribers:
             events = [(column.text, at, value) for column, _, at, value in arrivals]
@@ -67,7 +67,7 @@ class Desk:
     async def store(self, rows: Sequence[tuple[str, float, float]]) -> Receipt:
         """Store rows and return when they are on the disk."""
         self.asked_to_store += 1
-        submission = self.station.submit(rows)
+        submission = self.database.submit(rows)
         waiting = [asyncio.wrap_future(future) for future in submission.futures]
         if waiting:
             done, pending = await asyncio.wait(waiting, timeout=DISK_SECONDS)
@@ -95,7 +95,7 @@ class Desk:
         return [self._forecast(name, asked) for name in names]
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
-        """Return what is told of a registration."""
+        """Return what is on_stored of a registration."""
         known = lease.registration
         return LeaseAnswer(
             name=known.name,
@@ -125,22 +125,22 @@ class Desk:
             for name, members in cliques_of({n: a.site for n, a in reachable.items()}).items()
         }
 
-    def status(self) -> Status:
+    def status(self) -> ServiceStatus:
         """Return how the service is."""
-        columns = self.station.columns()
-        problems = self.station.problems()
-        retention = self.station.memory.retention
+        columns = self.database.columns()
+        problems = self.database.problems()
+        retention = self.database.memory.retention
         limits = {each.name: getattr(retention, each.name) for each in fields(retention)}
-        return Status(
+        return ServiceStatus(
             status="impaired" if problems else "ok",
             version=metadata.version("apples"),
-            profile=self.station.profile,
+            profile=self.database.profile,
             uptime=time.monotonic() - self.started,
             series=len(columns),
             measurements=sum(map(len, columns)),
             stored_total=self.stored_total,
             refused_total=self.refused_total,
-            backlog=self.station.forecasting.backlog,
+            backlog=self.database.forecasting.backlog,
             subscribers=len(self.broker.subscribers),
             retention={
                 key: None if value == float("inf") else value for key, value in limits.items()
@@ -150,26 +150,26 @@ class Desk:
         )
 
     def _forecast(self, name: str, question: dict[str, Any]) -> NetworkForecast:
-        forecast, fresh = self.station.forecast(name, **question)
+        forecast, fresh = self.database.forecast(name, **question)
         answer = NetworkForecast(
             series=name,
             state=fresh.state,
             age=fresh.age,
             period=fresh.period,
         )
-        return answer if forecast is None else answer.model_copy(update=told_of(forecast))
+        return answer if forecast is None else answer.model_copy(update=forecast_fields(forecast))
 
 
-TOLD: Final = {
+FORECAST_FIELDS: Final = {
     kind: tuple(each.name for each in fields(kind) if each.name in NetworkForecast.model_fields)
     for kind in (Forecast, Interval)
 }
-"""Those fields of a forecast, and of its interval, that are told."""
+"""Those fields of a forecast, and of its interval, that are on_stored."""
 
 
-def told_of(forecast: Forecast) -> dict[str, Any]:
-    """Return those fields of a forecast, and of its interval if it has one, that are told."""
-    told = {name: getattr(forecast, name) for name in TOLD[Forecast]}
+def forecast_fields(forecast: Forecast) -> dict[str, Any]:
+    """Return those fields of a forecast, and of its interval if it has one, that are on_stored."""
+    on_stored = {name: getattr(forecast, name) for name in FORECAST_FIELDS[Forecast]}
     if forecast.interval is not None:
-        told |= {name: getattr(forecast.interval, name) for name in TOLD[Interval]}
-    return told
+        on_stored |= {name: getattr(forecast.interval, name) for name in FORECAST_FIELDS[Interval]}
+    return on_stored

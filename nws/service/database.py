@@ -16,11 +16,17 @@ from nws.forecast import Forecast
 from nws.forecasters.profiles import PROFILES, default
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
-from nws.memory.column import Column
+from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import Files
 from nws.memory.journalled import JournalMemory, Retention, Row, Submission
-from nws.memory.partition import Listener
-from nws.service.forecasting import Follower, Forecasting, Make, Saved, SnapshotFile
+from nws.memory.series_shard import StorageListener
+from nws.service.forecasting import (
+    Forecasting,
+    MakeSeriesForecaster,
+    Saved,
+    SeriesForecaster,
+    SnapshotFile,
+)
 
 CURRENT: Final = "current"
 STALE: Final = "stale"
@@ -74,19 +80,19 @@ LOG_SLACK: Final = 1 << 26
 RECORD: Final = 32
 
 
-Arrivals = Sequence[tuple[Column, int, float, float]]
-Told = Callable[[Arrivals], object]
+Arrivals = Sequence[tuple[SeriesColumn, int, float, float]]
+OnStored = Callable[[Arrivals], object]
 
 
 class OverloadError(Exception):
     """The forecasters are too far behind. Transient."""
 
 
-class TakenError(OSError):
+class DirectoryLockedError(OSError):
     """Another process keeps this directory. Transient: it may end."""
 
 
-class Station:
+class ForecastDatabase:
     """What ``nws serve`` keeps: opened from a directory, the same after any end of its process.
 
     Parameters
@@ -101,14 +107,14 @@ class Station:
         states of one engine are read back by the other, those of another profile are not.
     make
         Makes what follows a series, if not `profile`; that is then only its name.
-    told
+    on_stored
         Called with what was stored, in the thread of its shard.
     files, clock
         What reads and writes; seconds since the epoch.
 
     Raises
     ------
-    TakenError
+    DirectoryLockedError
         Another process keeps this directory.
     """
 
@@ -119,8 +125,8 @@ class Station:
         *,
         profile: str = "default",
         engine: Engine = "numpy",
-        make: Make | None = None,
-        told: Told | None = None,
+        make: MakeSeriesForecaster | None = None,
+        on_stored: OnStored | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -136,7 +142,7 @@ class Station:
         self.memory = JournalMemory(
             directory,
             retention,
-            listener=_Tell(self.forecasting, told or _nobody),
+            listener=_StoredListener(self.forecasting, on_stored or _ignore),
             files=files,
             clock=clock,
         )
@@ -174,7 +180,7 @@ class Station:
             return freshness(None, None, self._clock())
         return freshness(column.newest, column.spacing(), self._clock())
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[SeriesColumn]:
         """Return all series that hold something, in the order of their text."""
         return sorted(self.memory.columns(), key=lambda column: column.text)
 
@@ -223,12 +229,12 @@ class Station:
         return self._covered.get(text, -1)
 
 
-def makes(profile: str, engine: Engine = "numpy") -> Make:
+def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
     """Return what makes the forecaster of a series by a profile; ValueError if there is none."""
     if profile not in PROFILES:
         raise ValueError(f"there is no profile {profile!r}: {', '.join(PROFILES)} are")
 
-    def make(series: SeriesName) -> Follower:
+    def make(series: SeriesName) -> SeriesForecaster:
         fresh = default(engine=engine) if profile == "default" else PROFILES[profile]()
         return ScoredForecaster(fresh, bounds_of(series.resource))
 
@@ -237,24 +243,24 @@ def makes(profile: str, engine: Engine = "numpy") -> Make:
 
 def warm(profile: str = "default", engine: Engine = "numpy") -> None:
     """Load, and compile if need be, what forecasts by a profile: once on a machine 15 s for numba."""
-    follower = makes(profile, engine)(SeriesName("warm", "up"))
-    follower.update(Measurement(SeriesName("warm", "up"), 0.0, 0.5))
+    forecaster = makes(profile, engine)(SeriesName("warm", "up"))
+    forecaster.update(Measurement(SeriesName("warm", "up"), 0.0, 0.5))
 
 
-class _Tell(Listener):
+class _StoredListener(StorageListener):
     """Tells forecasters first, then whoever else listens."""
 
-    def __init__(self, forecasting: Forecasting, told: Told) -> None:
-        self._told = told
+    def __init__(self, forecasting: Forecasting, on_stored: OnStored) -> None:
+        self._on_stored = on_stored
         self._forecasting = forecasting
 
     def arrived(self, arrivals: Arrivals) -> None:
         self._forecasting.arrived(arrivals)
-        self._told(arrivals)
+        self._on_stored(arrivals)
 
     def replayed(
         self,
-        column: Column,
+        column: SeriesColumn,
         positions: NDArray[np.int64],
         times: NDArray[np.float64],
         values: NDArray[np.float64],
@@ -262,7 +268,7 @@ class _Tell(Listener):
         self._forecasting.replayed(column, positions, times, values)
 
 
-def _nobody(_: Arrivals) -> None:
+def _ignore(_: Arrivals) -> None:
     """Hear nothing."""
 
 
@@ -272,12 +278,9 @@ def _locked(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise TakenError(f"{path.parent} is kept by another process") from error
+        raise DirectoryLockedError(f"{path.parent} is kept by another process") from error
     return descriptor
 
 
 def _bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
-
-
-__all__ = ["OverloadError", "Saved", "Station", "TakenError", "makes", "warm"]

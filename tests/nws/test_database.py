@@ -1,4 +1,4 @@
-"""A station is the same after any end of its process."""
+"""A database is the same after any end of its process."""
 
 import asyncio
 import random
@@ -7,27 +7,27 @@ from threading import Event
 
 import pytest
 
-import nws.service.shared
-import nws.service.store
+import nws.service.database
+import nws.service.handler
 from nws import (
+    DirectoryLockedError,
+    ForecastDatabase,
     Measurement,
     Retention,
     ScoredForecaster,
     SeriesName,
-    Station,
-    TakenError,
     classic,
 )
 from nws.memory.journal import LogError
 from nws.memory.journal_files import Files
+from nws.service.database import makes
 from nws.service.routes import on_grid
-from nws.service.store import makes
 
 ADA = SeriesName("availableCpu", "ada")
 NAMES = [f"availableCpu/h{i}" for i in range(5)]
 
 
-def feed(station, seed, first, last):
+def feed(database, seed, first, last):
     """Store rows of several series, some late, some twice; wait for the disk."""
     chance, start = random.Random(seed), time.time() - 10_000
     for step in range(first, last):
@@ -36,15 +36,15 @@ def feed(station, seed, first, last):
             for name in NAMES
             if chance.random() < 0.9
         ]
-        for future in station.submit(rows).futures:
+        for future in database.submit(rows).futures:
             future.result(timeout=10)
 
 
-def forecasts(station):
+def forecasts(database):
     """Return what is forecast one step ahead and over frames, by both criteria, with intervals."""
     frames = [(None, "absolute"), (12.0, "absolute"), (60.0, "squared")]
     return [
-        station.forecast(name, over=over, criterion=criterion)[0]
+        database.forecast(name, over=over, criterion=criterion)[0]
         for name in NAMES
         for over, criterion in frames
     ]
@@ -54,18 +54,18 @@ def forecasts(station):
 @pytest.mark.parametrize("asked_between", [False, True])
 @pytest.mark.parametrize("saved", [False, True])
 def test_forecasts_after_a_restart_are_the_same_to_the_bit(quick_disk, asked_between, saved):
-    station = Station(quick_disk)
-    feed(station, 1, 0, 150)
+    database = ForecastDatabase(quick_disk)
+    feed(database, 1, 0, 150)
     if asked_between:
-        forecasts(station)
-        station.forecasting.catch_up(0.01)
+        forecasts(database)
+        database.forecasting.catch_up(0.01)
     if saved:
-        station.save()
-    feed(station, 2, 150, 250)
-    before = forecasts(station)
-    kept = {c.text: c.slice() for c in station.columns()}
-    station.close(save=False)  # as after a kill: nothing more is written
-    again = Station(quick_disk)
+        database.save()
+    feed(database, 2, 150, 250)
+    before = forecasts(database)
+    kept = {c.text: c.slice() for c in database.columns()}
+    database.close(save=False)  # as after a kill: nothing more is written
+    again = ForecastDatabase(quick_disk)
     assert forecasts(again) == before
     assert {c.text: c.slice() for c in again.columns()} == kept
     assert again.problems() == []
@@ -74,38 +74,40 @@ def test_forecasts_after_a_restart_are_the_same_to_the_bit(quick_disk, asked_bet
 
 def test_states_carry_what_the_rings_no_longer_hold(quick_disk):
     small = Retention(capacity=20)
-    station = Station(quick_disk, small)
-    feed(station, 1, 0, 200)
-    before = forecasts(station)
-    station.close()
+    database = ForecastDatabase(quick_disk, small)
+    feed(database, 1, 0, 200)
+    before = forecasts(database)
+    database.close()
     for path in quick_disk.glob("shard-*/*.log"):
         assert path.stat().st_size > 20 * 32
-    again = Station(quick_disk, small)
+    again = ForecastDatabase(quick_disk, small)
     assert forecasts(again) == before
     again.close()
 
 
 def test_a_damaged_state_costs_its_series_the_state_and_is_named(quick_disk):
-    station = Station(quick_disk)
-    feed(station, 1, 0, 50)
-    before = forecasts(station)
-    station.close()
+    database = ForecastDatabase(quick_disk)
+    feed(database, 1, 0, 50)
+    before = forecasts(database)
+    database.close()
     path = quick_disk / "states"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
-    again = Station(quick_disk)
+    again = ForecastDatabase(quick_disk)
     assert any("a bad line" in problem for problem in again.problems())
     assert forecasts(again) == before  # the log still holds everything
     again.close()
 
 
 def test_a_state_of_other_forecasters_under_the_same_name_is_begun_again_and_named(quick_disk):
-    station = Station(quick_disk, profile="mine", make=lambda _: ScoredForecaster(classic()))
-    feed(station, 1, 0, 30)
-    station.forecasting.catch_up(10)
-    station.close()
-    again = Station(quick_disk, profile="mine", make=makes("default"))
+    database = ForecastDatabase(
+        quick_disk, profile="mine", make=lambda _: ScoredForecaster(classic())
+    )
+    feed(database, 1, 0, 30)
+    database.forecasting.catch_up(10)
+    database.close()
+    again = ForecastDatabase(quick_disk, profile="mine", make=makes("default"))
     fresh = [again.forecast(name)[0].samples for name in NAMES]
     assert fresh == [len(again.memory.column(name)) for name in NAMES]
     assert sum("is of no use" in problem for problem in again.problems()) == len(NAMES)
@@ -114,115 +116,117 @@ def test_a_state_of_other_forecasters_under_the_same_name_is_begun_again_and_nam
 
 def test_a_profile_that_is_none_is_refused(quick_disk):
     with pytest.raises(ValueError, match="no profile 'defualt'"):
-        Station(quick_disk, profile="defualt")
+        ForecastDatabase(quick_disk, profile="defualt")
 
 
 def test_any_byte_of_the_states_may_be_bad(quick_disk):
-    station = Station(quick_disk)
-    feed(station, 1, 0, 12)
-    before = forecasts(station)
-    station.close()
+    database = ForecastDatabase(quick_disk)
+    feed(database, 1, 0, 12)
+    before = forecasts(database)
+    database.close()
     path = quick_disk / "states"
     whole = path.read_bytes()
     for place in range(0, len(whole), max(1, len(whole) // 40)):
         path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
-        again = Station(quick_disk)
+        again = ForecastDatabase(quick_disk)
         assert forecasts(again) == before
         again.close(save=False)
 
 
 def test_compaction_keeps_what_is_kept_and_the_forecasts(quick_disk):
-    station = Station(quick_disk, Retention(capacity=30))
-    for partition in station.memory.partitions:
+    database = ForecastDatabase(quick_disk, Retention(capacity=30))
+    for partition in database.memory.partitions:
         partition.shard._segment_bytes = 2000
-    feed(station, 1, 0, 300)
-    forecasts(station)
-    station.save()
-    shards = [partition.shard for partition in station.memory.partitions]
+    feed(database, 1, 0, 300)
+    forecasts(database)
+    database.save()
+    shards = [partition.shard for partition in database.memory.partitions]
     before = sum(len(shard.segments()) for shard in shards)
-    limit, nws.service.store.LOG_SLACK = nws.service.store.LOG_SLACK, 0
+    limit, nws.service.database.LOG_SLACK = nws.service.database.LOG_SLACK, 0
     try:
-        assert station.tidy() > 0
+        assert database.tidy() > 0
     finally:
-        nws.service.store.LOG_SLACK = limit
+        nws.service.database.LOG_SLACK = limit
     assert sum(len(shard.segments()) for shard in shards) < before
-    kept = {c.text: c.slice() for c in station.columns()}
-    expected = forecasts(station)
-    station.close(save=False)
-    again = Station(quick_disk, Retention(capacity=30))
+    kept = {c.text: c.slice() for c in database.columns()}
+    expected = forecasts(database)
+    database.close(save=False)
+    again = ForecastDatabase(quick_disk, Retention(capacity=30))
     assert {c.text: c.slice() for c in again.columns()} == kept
     assert forecasts(again) == expected
     again.close()
 
 
 def test_what_no_state_has_taken_in_is_not_compacted(quick_disk):
-    station = Station(quick_disk, Retention(capacity=30))
-    for partition in station.memory.partitions:
+    database = ForecastDatabase(quick_disk, Retention(capacity=30))
+    for partition in database.memory.partitions:
         partition.shard._segment_bytes = 2000
-    feed(station, 1, 0, 100)
-    for partition in station.memory.partitions:
+    feed(database, 1, 0, 100)
+    for partition in database.memory.partitions:
         assert partition.compact(lambda _: -1) is False
-    station.close()
+    database.close()
 
 
 def test_a_directory_has_one_keeper(tmp_path):
-    station = Station(tmp_path)
-    with pytest.raises(TakenError, match="another process"):
-        Station(tmp_path)
-    station.close()
-    Station(tmp_path).close()
+    database = ForecastDatabase(tmp_path)
+    with pytest.raises(DirectoryLockedError, match="another process"):
+        ForecastDatabase(tmp_path)
+    database.close()
+    ForecastDatabase(tmp_path).close()
 
 
 def test_what_is_too_late_or_too_early_is_refused_with_the_numbers(tmp_path):
-    station = Station(tmp_path, Retention(window=100.0, skew=60.0, age=1000.0), clock=lambda: 5e3)
-    assert station.store(Measurement(ADA, 5000.0, 0.5))
-    assert station.store(Measurement(ADA, 4901.0, 0.5))  # late, within the window
+    database = ForecastDatabase(
+        tmp_path, Retention(window=100.0, skew=60.0, age=1000.0), clock=lambda: 5e3
+    )
+    assert database.store(Measurement(ADA, 5000.0, 0.5))
+    assert database.store(Measurement(ADA, 4901.0, 0.5))  # late, within the window
     rows = [
         ("availableCpu/ada", 4899.0, 0.5),
         ("availableCpu/ada", 5061.0, 0.5),
         ("availableCpu/bob", 3999.0, 0.5),
     ]
-    reasons = [reason for _, reason in station.submit(rows).refused]
+    reasons = [reason for _, reason in database.submit(rows).refused]
     for reason, number in zip(
         reasons, ("101 s after", "61 s in the future", "1000 s"), strict=True
     ):
         assert number in reason
-    station.close()
+    database.close()
 
 
 def test_a_series_in_vain_takes_no_place(tmp_path):
-    station = Station(tmp_path, Retention(most_series=2), clock=lambda: 100.0)
-    station.submit([(f"availableCpu/h{i}", 1e9, 0.5) for i in range(50)])
-    assert station.store(Measurement(ADA, 50.0, 0.5))
-    assert station.store(Measurement(SeriesName("availableCpu", "bob"), 50.0, 0.5))
-    refused = station.submit([("availableCpu/cyd", 50.0, 0.5)]).refused
+    database = ForecastDatabase(tmp_path, Retention(most_series=2), clock=lambda: 100.0)
+    database.submit([(f"availableCpu/h{i}", 1e9, 0.5) for i in range(50)])
+    assert database.store(Measurement(ADA, 50.0, 0.5))
+    assert database.store(Measurement(SeriesName("availableCpu", "bob"), 50.0, 0.5))
+    refused = database.submit([("availableCpu/cyd", 50.0, 0.5)]).refused
     assert "one more than 2 series" in refused[0][1]
-    station.close()
+    database.close()
 
 
 def test_freshness_is_judged_by_the_series_own_period(tmp_path):
     now = [0.0]
-    station = Station(tmp_path, clock=lambda: now[0])
-    assert station.freshness("availableCpu/ada").state == "unknown"
+    database = ForecastDatabase(tmp_path, clock=lambda: now[0])
+    assert database.freshness("availableCpu/ada").state == "unknown"
     for at in range(0, 100, 10):
         now[0] = float(at)
-        station.store(Measurement(ADA, float(at), 0.5))
-    assert station.freshness("availableCpu/ada").state == "current"
+        database.store(Measurement(ADA, float(at), 0.5))
+    assert database.freshness("availableCpu/ada").state == "current"
     now[0] = 90 + 31.0
-    assert station.freshness("availableCpu/ada").state == "stale"
-    station.close()
+    assert database.freshness("availableCpu/ada").state == "stale"
+    database.close()
 
 
 def test_what_is_older_than_the_age_is_not_given_out(tmp_path):
     now = [100.0]
-    station = Station(tmp_path, Retention(age=50.0), clock=lambda: now[0])
-    station.store(Measurement(ADA, 60.0, 0.1))
-    station.store(Measurement(ADA, 90.0, 0.2))
+    database = ForecastDatabase(tmp_path, Retention(age=50.0), clock=lambda: now[0])
+    database.store(Measurement(ADA, 60.0, 0.1))
+    database.store(Measurement(ADA, 90.0, 0.2))
     now[0] = 120.0
-    assert [m.value for m in station.memory.fetch(ADA)] == [0.2]
-    station.tidy()
-    assert station.columns()[0].oldest == 90.0
-    station.close()
+    assert [m.value for m in database.memory.fetch(ADA)] == [0.2]
+    database.tidy()
+    assert database.columns()[0].oldest == 90.0
+    database.close()
 
 
 def test_a_gap_on_a_grid_is_a_gap():
@@ -248,16 +252,16 @@ class StuckFiles(Files):
 def test_a_disk_that_hangs_is_told_to_the_sender_and_not_waited_for_for_ever(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(nws.service.shared, "DISK_SECONDS", 0.2)
+    monkeypatch.setattr(nws.service.handler, "DISK_SECONDS", 0.2)
     files = StuckFiles()
-    station = Station(tmp_path, files=files)
-    desk = nws.service.shared.Desk(station, "secret")
+    database = ForecastDatabase(tmp_path, files=files)
+    handler = nws.service.handler.RequestHandler(database, "secret")
     rows = [("availableCpu/ada", time.time(), 0.5)]
     files.stuck = True
     with pytest.raises(LogError, match="did not answer"):
-        asyncio.run(desk.store(rows))
+        asyncio.run(handler.store(rows))
     files.go.set()
     monkeypatch.undo()
-    again = asyncio.run(desk.store(rows))
+    again = asyncio.run(handler.store(rows))
     assert again.stored + again.duplicates == 1
-    station.close()
+    database.close()

@@ -22,7 +22,7 @@ class StateError(ValueError):
     """A state does not fit the object it is for. Permanent: start it from the log."""
 
 
-def freeze(thing: object) -> str:
+def serialise(thing: object) -> str:
     """Return the state of `thing` as one line of JSON.
 
     Examples
@@ -30,14 +30,14 @@ def freeze(thing: object) -> str:
     >>> from nws.forecasters import Smoothing
     >>> one, other = Smoothing(0.5), Smoothing(0.5)
     >>> one.update(0.1)
-    >>> thaw(other, freeze(one))
+    >>> deserialise(other, serialise(one))
     >>> other.forecast() == one.forecast()
     True
     """
-    return json.dumps(_Freezer().freeze(thing), separators=(",", ":"))
+    return json.dumps(_StateEncoder().encode(thing), separators=(",", ":"))
 
 
-def thaw(thing: Any, text: str | bytes) -> None:
+def deserialise(thing: Any, text: str | bytes) -> None:
     """Put a state into a fresh `thing`.
 
     Raises
@@ -57,13 +57,13 @@ def thaw(thing: Any, text: str | bytes) -> None:
         raise StateError(f"{type(thing).__name__}: {error}") from error
 
 
-class _Freezer:
+class _StateEncoder:
     """Walks over an object once; what it meets again is only referred to."""
 
     def __init__(self) -> None:
         self._met: set[int] = set()
 
-    def freeze(self, value: object, depth: int = 0) -> object:
+    def encode(self, value: object, depth: int = 0) -> object:
         if depth > DEEPEST:
             raise StateError(f"a state is nested deeper than {DEEPEST}")
         if value is None or isinstance(value, bool | int | float | str):
@@ -81,22 +81,22 @@ class _Freezer:
             data = b64encode(np.ascontiguousarray(value).tobytes()).decode()
             return {"array": data, "dtype": value.dtype.str, "shape": list(value.shape)}
         if isinstance(value, deque):
-            return {"deque": [value.maxlen, *(self.freeze(each, depth) for each in value)]}
+            return {"deque": [value.maxlen, *(self.encode(each, depth) for each in value)]}
         if isinstance(value, list | tuple):
-            return {type(value).__name__: [self.freeze(each, depth) for each in value]}
+            return {type(value).__name__: [self.encode(each, depth) for each in value]}
         if isinstance(value, dict):
-            return {"dict": [[key, self.freeze(each, depth)] for key, each in value.items()]}
+            return {"dict": [[key, self.encode(each, depth)] for key, each in value.items()]}
         if callable(value):
             owner = getattr(value, "__self__", None)
             is_state = owner is not None and not isinstance(owner, ModuleType)
-            return {"method of": self.freeze(owner, depth) if is_state else None}
+            return {"method of": self.encode(owner, depth) if is_state else None}
         if callable(getattr(value, "state", None)) and hasattr(value, "restore"):
             with suppress(TypeError):  # a part of it cannot say its state: it is read
                 return {"state": value.state()}  # type: ignore[attr-defined]
         attributes = _attributes(value).items()
         return {
             "object": type(value).__name__,
-            "attributes": {name: self.freeze(each, depth) for name, each in attributes},
+            "attributes": {name: self.encode(each, depth) for name, each in attributes},
         }
 
 
@@ -116,12 +116,12 @@ def _fill(made: object, plain: object) -> None:
         raise StateError(f"this is no state of a {type(made).__name__}")
     current = _attributes(made)
     for name, value in plain["attributes"].items():
-        thawed = _thawed(current.get(name), value)
+        thawed = _decoded(current.get(name), value)
         if thawed is not current.get(name) or name not in current:
             object.__setattr__(made, name, thawed)
 
 
-def _thawed(made: Any, plain: Any) -> Any:  # noqa: PLR0911 - one a kind
+def _decoded(made: Any, plain: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Return what `plain` stands for; what can be changed is changed in place, methods stay."""
     if not isinstance(plain, Mapping):
         return plain
@@ -129,7 +129,7 @@ def _thawed(made: Any, plain: Any) -> Any:  # noqa: PLR0911 - one a kind
         return made
     if "method of" in plain:
         if plain["method of"] is not None:
-            _thawed(made.__self__, plain["method of"])
+            _decoded(made.__self__, plain["method of"])
         return made
     if "state" in plain:
         made.restore(plain["state"])
@@ -149,14 +149,14 @@ def _container(made: Any, plain: Mapping[str, Any]) -> Any:
         old = dict(made or {})
         made = {} if made is None else made
         made.clear()
-        made.update({key: _thawed(old.get(key), value) for key, value in values})
+        made.update({key: _decoded(old.get(key), value) for key, value in values})
         return made
     size = None
     if kind == "deque":
         size, *values = values
     before = list(made) if isinstance(made, list | tuple | deque) else []
     before += [None] * (len(values) - len(before))
-    items = [_thawed(*pair) for pair in zip(before, values, strict=False)]
+    items = [_decoded(*pair) for pair in zip(before, values, strict=False)]
     if kind == "tuple":
         return tuple(items)
     if kind not in {"deque", "list"}:

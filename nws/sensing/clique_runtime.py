@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nws.clique.grants import Timing
-from nws.clique.member import Effect, Probe, Send
-from nws.clique.member import Member as CliqueMember
+from nws.clique.member import CliqueMember, Effect, ProbePeers, SendMessage
 from nws.clique.messages import Message, encode
 from nws.measurement import Measurement
 from nws.sensing.budget import Budget
@@ -25,35 +24,35 @@ FETCH_EVERY: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberAddress:
     """A member and where its endpoint listens."""
 
     name: str
     address: tuple[str, int]
 
 
-class Roster:
+class MembershipView:
     """The members of one clique, as this process may believe them.
 
     Examples
     --------
-    >>> roster = Roster()
-    >>> ada, bob = Member("ada", ("10.0.0.1", 9)), Member("bob", ("10.0.0.2", 9))
-    >>> roster.told((ada, bob), turn=10.0, now=0.0)
-    >>> roster.members(now=69.0), len(roster.members(now=71.0) or ())
+    >>> view = MembershipView()
+    >>> ada, bob = MemberAddress("ada", ("10.0.0.1", 9)), MemberAddress("bob", ("10.0.0.2", 9))
+    >>> view.confirm((ada, bob), turn=10.0, now=0.0)
+    >>> view.members(now=69.0), len(view.members(now=71.0) or ())
     (None, 0)
     >>> for now in (20.0, 40.0, 60.0, 80.0):
-    ...     roster.told((ada, bob), turn=10.0, now=now)
-    >>> [member.name for member in roster.members(now=90.0)]
+    ...     view.confirm((ada, bob), turn=10.0, now=now)
+    >>> [member.name for member in view.members(now=90.0)]
     ['ada', 'bob']
     """
 
     def __init__(self) -> None:
-        self._members: tuple[Member, ...] = ()
+        self._members: tuple[MemberAddress, ...] = ()
         self._valid_from = float("inf")
         self._confirmed = float("-inf")
 
-    def told(self, members: tuple[Member, ...], turn: float, now: float) -> None:
+    def confirm(self, members: tuple[MemberAddress, ...], turn: float, now: float) -> None:
         """Take in what the service says now; `turn` is the longest a probe may still go on."""
         stale = now - self._confirmed > CONFIRMED_FOR
         if members != self._members or stale:
@@ -61,7 +60,7 @@ class Roster:
             self._valid_from = now + CONFIRMED_FOR + turn
         self._confirmed = now
 
-    def members(self, now: float) -> tuple[Member, ...] | None:
+    def members(self, now: float) -> tuple[MemberAddress, ...] | None:
         """Return the members that may be gone by now; None if there is no such list."""
         fresh = now - self._confirmed <= CONFIRMED_FOR
         return self._members if fresh and now >= self._valid_from else None
@@ -71,7 +70,7 @@ SEND_SECONDS: Final = 2.0
 MOST_WAITING: Final = 1000
 
 
-class Party:
+class CliqueRuntime:
     """This host's part in one clique.
 
     Messages go out, and probes run, in threads of their own; what they bring comes back through
@@ -105,15 +104,15 @@ class Party:
         self.clique = clique
         self.name = name
         self.period = period
-        self.roster = Roster()
+        self.membership = MembershipView()
         self._secret = secret
         self._budget = budget
         self._inbox = inbox
         self._take = take
         self._clock = clock
         self._member: CliqueMember | None = None
-        self._going_by: tuple[Member, ...] | None = None
-        self._outbox: queue.Queue[Send | None] = queue.Queue(MOST_WAITING)
+        self._members_used: tuple[MemberAddress, ...] | None = None
+        self._outbox: queue.Queue[SendMessage | None] = queue.Queue(MOST_WAITING)
         self._sender = threading.Thread(target=self._send_all, daemon=True)
         self._sender.start()
 
@@ -122,15 +121,15 @@ class Party:
         """When `tick` is due."""
         return float("inf") if self._member is None else self._member.wake_at
 
-    def told(self, members: tuple[Member, ...], now: float) -> None:
+    def confirm(self, members: tuple[MemberAddress, ...], now: float) -> None:
         """Take in the members as the service has them now."""
-        self.roster.told(members, Timing(self.period, max(1, len(members))).turn, now)
+        self.membership.confirm(members, Timing(self.period, max(1, len(members))).turn, now)
 
     def tick(self, now: float) -> None:
         """Do what is due; leave off, or begin anew, when the list of members changed."""
-        members = self.roster.members(now)
-        if members != self._going_by:
-            self._going_by = members
+        members = self.membership.members(now)
+        if members != self._members_used:
+            self._members_used = members
             self._member = None
             if members is not None and self.name in {member.name for member in members}:
                 names = [member.name for member in members]
@@ -141,7 +140,7 @@ class Party:
 
     def receive(self, message: Message, now: float) -> None:
         """Take in what another member says."""
-        if self._member is not None and self.roster.members(now) is not None:
+        if self._member is not None and self.membership.members(now) is not None:
             self._carry_out(self._member.receive(message, now))
 
     def close(self) -> None:
@@ -152,7 +151,7 @@ class Party:
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendMessage):
                 with contextlib.suppress(queue.Full):  # the network may lose messages, so may we
                     self._outbox.put_nowait(effect)
             else:
@@ -173,10 +172,10 @@ class Party:
                 channel.receive(8)
 
     def _address(self, name: str) -> tuple[str, int] | None:
-        going_by = self._going_by or ()
+        going_by = self._members_used or ()
         return next((member.address for member in going_by if member.name == name), None)
 
-    def _probe(self, probe: Probe) -> None:
+    def _probe(self, probe: ProbePeers) -> None:
         """Measure the links to the peers, one after the other, until the time is up."""
         found: list[Measurement] = []
         for peer in probe.peers:

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.measurement import SeriesName
-from nws.memory.column import Column
-from nws.memory.journal import Shard, Writer, position_of
-from nws.memory.journal_format import Scan, key_of
+from nws.memory.column import SeriesColumn
+from nws.memory.journal import GroupCommitWriter, JournalShard, position_of
+from nws.memory.journal_format import SegmentScan, key_of
 
-Arrival = tuple[Column, float, float]
+Arrival = tuple[SeriesColumn, float, float]
 
 
-class Listener(ABC):
+class StorageListener(ABC):
     """Hears of every measurement that was stored, in the order of its shard's log."""
 
     @abstractmethod
-    def arrived(self, arrivals: Sequence[tuple[Column, int, float, float]]) -> None:
+    def arrived(self, arrivals: Sequence[tuple[SeriesColumn, int, float, float]]) -> None:
         """Take in (column, position, time, value) of measurements that are on the disk now.
 
         Called in the shard's thread; never before the measurement could be read again.
@@ -30,7 +30,7 @@ class Listener(ABC):
     @abstractmethod
     def replayed(
         self,
-        column: Column,
+        column: SeriesColumn,
         positions: NDArray[np.int64],
         times: NDArray[np.float64],
         values: NDArray[np.float64],
@@ -38,7 +38,7 @@ class Listener(ABC):
         """Take in what the log held of one series when it was opened."""
 
 
-class Partition:
+class SeriesShard:
     """Series in memory whose measurements go to one shard.
 
     Parameters
@@ -52,19 +52,22 @@ class Partition:
     """
 
     def __init__(
-        self, shard: Shard, make: Callable[[SeriesName], Column], listener: Listener | None
+        self,
+        shard: JournalShard,
+        make: Callable[[SeriesName], SeriesColumn],
+        listener: StorageListener | None,
     ) -> None:
         self.shard = shard
         self.lock = Lock()
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, SeriesColumn] = {}
         self.unnamed = 0
-        self._keys: dict[int, Column] = {}
+        self._keys: dict[int, SeriesColumn] = {}
         self._make = make
         self._listener = listener
         self._recover()
-        self.writer = Writer(shard)
+        self.writer = GroupCommitWriter(shard)
 
-    def column(self, text: str) -> Column:
+    def column(self, text: str) -> SeriesColumn:
         """Return the column of a series, made if need be. Hold the lock.
 
         Raises
@@ -149,7 +152,7 @@ class Partition:
 
     def _recover(self) -> None:
         names: dict[int, str] = {}
-        waiting: list[tuple[int, Scan, NDArray[np.int64]]] = []
+        waiting: list[tuple[int, SegmentScan, NDArray[np.int64]]] = []
         for segment, found in self.shard.recover():
             names.update(found.names)
             for key, places in _by_key(found.rows["key"]):
@@ -164,7 +167,9 @@ class Partition:
             else:
                 self.unnamed += len(places)
 
-    def _replay(self, text: str, segment: int, found: Scan, places: NDArray[np.int64]) -> None:
+    def _replay(
+        self, text: str, segment: int, found: SegmentScan, places: NDArray[np.int64]
+    ) -> None:
         try:
             column = self.column(text)
         except ValueError:

@@ -17,7 +17,7 @@ from nws import (
     classic,
     default,
 )
-from nws.forecasters.scored import MOST_MISSING, Grid
+from nws.forecasters.scored import MOST_MISSING, SamplingGrid
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -95,14 +95,14 @@ def test_a_refused_value_misses_nothing():
 
 #   distances 10 10 10 10 | 31 -> two are missing      irregular: none ever is
 def test_a_grid_needs_a_regular_series():
-    grid = Grid()
+    grid = SamplingGrid()
     assert grid.missing(1e9) == 0
     for distance in [10.0] * 4:
         grid.update(distance)
     assert grid.missing(31.0) == 2
     assert grid.missing(14.9) == 0
     assert grid.missing(1e9) == MOST_MISSING
-    irregular = Grid()
+    irregular = SamplingGrid()
     for distance in [1.0, 50.0, 7.0, 300.0, 20.0]:
         irregular.update(distance)
     assert irregular.missing(1000.0) == 0
@@ -111,7 +111,7 @@ def test_a_grid_needs_a_regular_series():
 @pytest.mark.parametrize("period", [0.0, -1.0, math.inf, math.nan])
 def test_a_period_that_is_none_is_refused(period):
     with pytest.raises(ValueError, match="period"):
-        Grid(period)
+        SamplingGrid(period)
 
 
 def test_a_restored_series_forecasts_the_same_bits():

@@ -183,14 +183,14 @@ def test_there_are_only_so_many_listeners(serving):
         for stream in open_streams:
             stream.close()
     deadline = time.monotonic() + 20
-    while serving.desk.broker.subscribers and time.monotonic() < deadline:
+    while serving.handler.broker.subscribers and time.monotonic() < deadline:
         requests.post(
             f"{serving.url}/v1/measurements",
             json={"measurements": [{"series": "a/b", "time": time.time(), "value": 1.0}]},
             headers=headers,
             timeout=5,
         )
-    assert not serving.desk.broker.subscribers
+    assert not serving.handler.broker.subscribers
 
 
 def test_tokens_are_kept_as_hashes_in_a_file_of_the_owner(tmp_path):
