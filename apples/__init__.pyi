@@ -33,9 +33,9 @@ from apples.errors import ModelError as ModelError
 from apples.errors import UsageError as UsageError
 from apples.errors import VerificationError as VerificationError
 from apples.launch.actuator import Actuator as Actuator
-from apples.launch.actuator import Command as Command
 from apples.launch.actuator import Execution as Execution
 from apples.launch.actuator import HostTimes as HostTimes
+from apples.launch.actuator import LaunchCommand as LaunchCommand
 from apples.launch.actuator import Outcome as Outcome
 from apples.launch.actuator import Progress as Progress
 from apples.launch.actuator import Resized as Resized

@@ -20,7 +20,7 @@ from apples.errors import ApplesError
 from apples.launch.calibrate import calibrate as measure
 from apples.launch.remote.preflight import preflight
 from apples.launch.seating import seat_alone
-from apples.launch.ssh import Seat
+from apples.launch.ssh import LaunchTarget
 from apples.resources import Host
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
@@ -77,7 +77,7 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk:
     return speeds
 
 
-def _seat(host: Host, implementation: str, information: InformationPool) -> Seat | None:
+def _seat(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:
     """Return where one process on another machine runs; None where the host is this machine."""
     if host.name not in information.findings:
         return None

@@ -26,7 +26,7 @@ from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuator import Execution, Progress
-from apples.launch.talk import to_stderr
+from apples.launch.events import to_stderr
 
 WRITE_SECONDS = 0.2
 """How often, at most, the record is written while the job runs."""

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
 from apples.launch.events import HostTimes, Outcome, Progress
-from apples.launch.hydra import Command
+from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.fitness import Fitness
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
-__all__ = ["Actuator", "Command", "Execution", "HostTimes", "Outcome", "Progress", "Resized"]
+__all__ = ["Actuator", "Execution", "HostTimes", "LaunchCommand", "Outcome", "Progress", "Resized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Actuator(ABC):
         return False
 
     @abstractmethod
-    def command(self, plan: LaunchPlan) -> Command:
+    def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return what `actuate` would run, complete; starts and writes nothing.
 
         Raises

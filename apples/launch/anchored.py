@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.launch import bind, hydra
-from apples.launch.hydra import Command, Segment
+from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.remote import ssh as line
-from apples.launch.ssh import Seat, carried
+from apples.launch.ssh import LaunchTarget, carried
 from apples.malleable.control.command import HostWeight
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 
@@ -45,7 +45,7 @@ PROGRAM_ANCHOR = "apples.malleable.migration.manager"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AllocatedNode:
     """How a node of an allocation is used: the allocation's number, the interpreter and directory there."""
 
     allocation: str
@@ -53,13 +53,13 @@ class Node:
     directory: str
 
 
-def place(segment: Segment, *, warm: bool = False) -> HostSpec:
+def place(segment: RankGroup, *, warm: bool = False) -> HostSpec:
     """Return a host that is a part of this machine, as all the others are."""
     environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
     return _here(segment, environment, warm)
 
 
-def place_among(seat: Seat, *, warm: bool = False) -> HostSpec:
+def place_among(seat: LaunchTarget, *, warm: bool = False) -> HostSpec:
     """Return a host where others are other machines: reached over ssh, or this machine beside them."""
     segment = seat.segment
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **seat.environment}
@@ -72,7 +72,9 @@ def place_among(seat: Seat, *, warm: bool = False) -> HostSpec:
     )
 
 
-def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> HostSpec:
+def place_in_allocation(
+    segment: RankGroup, node: AllocatedNode, *, warm: bool = False
+) -> HostSpec:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
     own = ("--nodes=1", "--ntasks=1", f"--nodelist={segment.host}", f"--jobid={node.allocation}")
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
@@ -83,7 +85,7 @@ def place_in_allocation(segment: Segment, node: Node, *, warm: bool = False) -> 
 
 
 def _there(
-    segment: Segment,
+    segment: RankGroup,
     python: str,
     reach: Sequence[str],
     environment: Mapping[str, str],
@@ -104,7 +106,7 @@ def _there(
     )
 
 
-def _here(segment: Segment, environment: Mapping[str, str], warm: bool) -> HostSpec:
+def _here(segment: RankGroup, environment: Mapping[str, str], warm: bool) -> HostSpec:
     return HostSpec(
         segment.host,
         segment.ranks,
@@ -120,7 +122,9 @@ def _here(segment: Segment, environment: Mapping[str, str], warm: bool) -> HostS
     )
 
 
-def command(job: JobFile, secret: bytes, folder: Path | None, anchor: str = ANCHOR) -> Command:
+def command(
+    job: JobFile, secret: bytes, folder: Path | None, anchor: str = ANCHOR
+) -> LaunchCommand:
     """Return the command that starts a job's anchor.
 
     Parameters
@@ -138,7 +142,7 @@ def command(job: JobFile, secret: bytes, folder: Path | None, anchor: str = ANCH
     files[JOB_FILE] = with_control(job, where).dumps()
     argv = (sys.executable, "-m", anchor, JOB_FILE)
     alone = not any(place.reach for place in job.hosts)
-    return Command(argv, {**(hydra.LOOPBACK if alone else {}), **hydra.ONE_THREAD}, files)
+    return LaunchCommand(argv, {**(hydra.LOOPBACK if alone else {}), **hydra.ONE_THREAD}, files)
 
 
 def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apples.errors import LaunchError
-from apples.launch.hydra import Segment
+from apples.launch.hydra import RankGroup
 from apples.topology import CpuSet, Refusal, Requirement, Topology, fit
 from apples.topology.bindings import per_rank
 from apples.topology.live import live_topology
@@ -58,7 +58,7 @@ def rank_cpus(
     return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
 
 
-def bound(segments: Sequence[Segment], topology: Topology) -> list[Segment]:
+def bound(segments: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
     """Return the hosts that one machine plays with the CPUs of each of their ranks.
 
     No two ranks get the same CPU; where there are not enough, none is bound closer than its host list
@@ -72,7 +72,7 @@ def bound(segments: Sequence[Segment], topology: Topology) -> list[Segment]:
     return _bound([(segment, topology) for segment in segments]) or list(segments)
 
 
-def bound_apart(parties: Sequence[tuple[Segment, str, Topology]]) -> list[Segment]:
+def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[RankGroup]:
     """Return the hosts of several machines with the CPUs of each of their ranks: all are bound, or none.
 
     Parameters
@@ -86,7 +86,7 @@ def bound_apart(parties: Sequence[tuple[Segment, str, Topology]]) -> list[Segmen
     LaunchError
         As of `rank_cpus`.
     """
-    found: dict[int, Segment] = {}
+    found: dict[int, RankGroup] = {}
     for machine in dict.fromkeys(machine for _, machine, _ in parties):
         members = [i for i, party in enumerate(parties) if party[1] == machine]
         places = _bound([(parties[i][0], parties[i][2]) for i in members])
@@ -96,19 +96,19 @@ def bound_apart(parties: Sequence[tuple[Segment, str, Topology]]) -> list[Segmen
     return [found[i] for i in range(len(parties))]
 
 
-def bound_here(segments: Sequence[Segment]) -> list[Segment]:
+def bound_here(segments: Sequence[RankGroup]) -> list[RankGroup]:
     """Return `bound` for this machine, with the CPUs this process may use."""
     return bound(segments, live_topology("sys"))
 
 
-def _bound(parts: Sequence[tuple[Segment, Topology]]) -> list[Segment]:
+def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
     """Return the hosts of one machine with their ranks' CPUs, each of its own; empty where ranks must share."""
     segments = [segment for segment, _ in parts]
     pools = [_ours(segment.host, segment.cpus, topology) for segment, topology in parts]
     listed = [pool for pool, segment in zip(pools, segments, strict=True) if segment.cpus]
     disjoint = sum(map(len, listed)) == len({cpu for pool in listed for cpu in pool})
     taken = CpuSet()
-    found: dict[int, Segment] = {}
+    found: dict[int, RankGroup] = {}
     for i in sorted(range(len(parts)), key=lambda i: len(pools[i])):
         one, topology = parts[i]
         whole = one.cpus if disjoint else ()  # what two hosts list is not divided up by the first

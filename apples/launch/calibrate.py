@@ -7,14 +7,13 @@ from pathlib import Path
 
 from apples.errors import ApplicationError
 from apples.launch import ssh
-from apples.launch.events import Calibration
-from apples.launch.hydra import Segment, command
+from apples.launch.events import Calibration, Talk, to_stderr
+from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import Parameters, calibrate_task
 from apples.launch.processes import job_name
 from apples.launch.remote.preflight import address_towards
 from apples.launch.run import Run
-from apples.launch.ssh import Seat
-from apples.launch.talk import Talk, to_stderr
+from apples.launch.ssh import LaunchTarget
 from apples.resources import Host
 
 CALIBRATION_SECONDS = 300.0
@@ -30,7 +29,7 @@ def calibrate(
     *,
     silence_seconds: float = CALIBRATION_SECONDS,
     talk: Talk = to_stderr,
-    seat: Seat | None = None,
+    seat: LaunchTarget | None = None,
 ) -> tuple[Calibration, ...]:
     """Return what one process of `program` measures on the host's CPUs, one entry for each size.
 
@@ -57,7 +56,7 @@ def calibrate(
     task = calibrate_task(implementation, parameters, sizes)
     job = job_name()
     if seat is None:
-        segments = (Segment(host.name, 1, tuple(program), host.cpus),)
+        segments = (RankGroup(host.name, 1, tuple(program), host.cpus),)
         order, remote = command(segments, task, host.directory), []
     else:
         segments, remote = (seat.segment,), ssh.remote_hosts([seat])

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.launch.events import LINE_LIMIT
-from apples.launch.lines import Lines
 from apples.launch.supervisor import HELLO
+from apples.wire.json_lines import Greeting, LineBuffer, LineError
 
 LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64
@@ -25,12 +25,12 @@ Said = tuple[str, bytes]
 
 
 @dataclass
-class Channel:
+class SupervisorChannel:
     r"""What one remote supervisor says, as lines by source.
 
     Examples
     --------
-    >>> channel = Channel("ada")
+    >>> channel = SupervisorChannel("ada")
     >>> channel.feed(b"Welcome!\napples.supervisor/1\noutput 3\nhi\nreport 6\nrank 2")
     [('output', b'hi'), ('report', b'rank 2')]
     >>> channel.feed(b"report 5\nclear"), channel.cleared
@@ -39,30 +39,30 @@ class Channel:
 
     host: str
     cleared: bool = False
-    heard: bool = False
     broken: str = ""
+    _greeting: Greeting = field(default_factory=lambda: Greeting(HELLO, MOST_BEFORE_HELLO))
     _buffer: bytes = b""
-    _lines: dict[str, Lines] = field(default_factory=dict)
+    _lines: dict[str, LineBuffer] = field(default_factory=dict)
+
+    @property
+    def heard(self) -> bool:
+        """Whether the supervisor has said anything: then it must also say that nothing is left."""
+        return self._greeting.heard
 
     def feed(self, data: bytes) -> list[Said]:
         """Return the lines that `data` completes; what is no frame of a supervisor breaks the channel."""
         if self.broken:
             return []
-        self._buffer += data
-        if not self.heard:
-            self._greet()
-        return list(self._frames()) if self.heard else []
+        try:
+            self._buffer += self._greeting.skip(data)
+        except LineError:
+            self.broken = "it says too much before the supervisor does"
+            return []
+        return list(self._frames())
 
     def rest(self) -> list[Said]:
         """Return what had no end of line, when the connection is over."""
-        return [(kind, line) for kind, lines in self._lines.items() for line in lines.rest()]
-
-    def _greet(self) -> None:
-        _, hello, rest = self._buffer.partition(HELLO)
-        if hello:
-            self.heard, self._buffer = True, rest
-        elif len(self._buffer) > MOST_BEFORE_HELLO:
-            self.broken = "it says too much before the supervisor does"
+        return [(kind, line) for kind, lines in self._lines.items() if (line := lines.rest())]
 
     def _frames(self) -> Iterator[Said]:
         while True:
@@ -87,12 +87,12 @@ class Channel:
             elif RANK.fullmatch(body):
                 yield kind, body
         elif kind != "beat":
-            lines = self._lines.setdefault(kind, Lines(LINE_LIMIT))
+            lines = self._lines.setdefault(kind, LineBuffer(LINE_LIMIT, truncating=True))
             for line in lines.feed(body):
                 yield kind, line
 
 
-class Channels:
+class SupervisorChannels:
     """The connections of one run.
 
     Parameters
@@ -102,10 +102,10 @@ class Channels:
     """
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        self.channels = [Channel(host) for host in hosts]
+        self.channels = [SupervisorChannel(host) for host in hosts]
         self._words: list[int] = []
 
-    def open(self, folder: Path) -> Iterator[tuple[int, Channel]]:
+    def open(self, folder: Path) -> Iterator[tuple[int, SupervisorChannel]]:
         """Make the pipes; yield each one to listen to with its channel."""
         for number, channel in enumerate(self.channels):
             for name in (f"host-{number}", f"to-{number}"):

@@ -10,7 +10,7 @@ from typing import Any
 from apples.errors import ApplesError, ApplicationError
 from apples.launch.calibrate import calibrate
 from apples.launch.events import Event, Outcome, Progress, Ready
-from apples.launch.hydra import Segment, command
+from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import SCHEMA, Parameters
 from apples.launch.run import Run
 from apples.resources import Host
@@ -89,7 +89,7 @@ class Conformance:
         return ""
 
     def _events(self, task: dict[str, Any], ranks: Mapping[str, int], heard: list[Event]) -> None:
-        segments = [Segment(host, count, self.program) for host, count in ranks.items()]
+        segments = [RankGroup(host, count, self.program) for host, count in ranks.items()]
         run = Run(command(segments, task), segments, silence_seconds=SILENCE_SECONDS, talk=_quiet)
         heard.extend(run.events())
         run.finish()

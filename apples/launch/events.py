@@ -7,7 +7,8 @@ A line that is no event is the program's own talk. The protocol is in docs/refer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -92,12 +93,12 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneEvent:
     """The only sign of success."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ErrorEvent:
     """The program's own account of what went wrong: its event ``error``."""
 
     message: str
@@ -122,16 +123,30 @@ class Calibration:
     repeats: Size
 
 
-Event = Ready | Progress | Outcome | Done | Failure | Calibration
+Event = Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
 
-_EVENTS: Mapping[str, TypeAdapter[Event]] = {
-    "ready": TypeAdapter(Ready),
-    "progress": TypeAdapter(Progress),
-    "result": TypeAdapter(Outcome),
-    "done": TypeAdapter(Done),
-    "error": TypeAdapter(Failure),
-    "calibration": TypeAdapter(Calibration),
+_KINDS: Mapping[str, type[Event]] = {
+    "ready": Ready,
+    "progress": Progress,
+    "result": Outcome,
+    "done": DoneEvent,
+    "error": ErrorEvent,
+    "calibration": Calibration,
 }
+_EVENTS: Mapping[str, TypeAdapter[Event]] = {
+    word: TypeAdapter(kind) for word, kind in _KINDS.items()
+}
+
+
+def word_of(event: Event) -> str:
+    """Return what the program called an event.
+
+    Examples
+    --------
+    >>> word_of(DoneEvent())
+    'done'
+    """
+    return next(word for word, kind in _KINDS.items() if isinstance(event, kind))
 
 
 def parse(line: bytes) -> Event | None:
@@ -147,7 +162,7 @@ def parse(line: bytes) -> Event | None:
     Examples
     --------
     >>> parse(b'{"event": "error", "message": "no such file", "rank": 2}')
-    Failure(message='no such file', rank=2)
+    ErrorEvent(message='no such file', rank=2)
     >>> parse(b"computing...") is None
     True
     >>> parse(b'{"event": "progress", "iteration": -1, "iterations": 5, "seconds": 0.1}')
@@ -198,3 +213,22 @@ def readable(text: str, limit: int = SHOWN) -> str:
     line = " ".join(text[: 4 * limit].split())
     shown = "".join(c if c.isprintable() else "?" for c in line)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+Talk = Callable[[str], None]
+
+LAUNCHER_TALK = (
+    *("[mpiexec@", "[proxy", "===", "YOUR APPLICATION TERM"),
+    *("This typically", "Please see", "Abort("),
+)
+"""Lines of hydra that say nothing the report does not say better."""
+
+LAUNCHER_FAULT = "assert (!closed) failed"
+"""What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
+
+
+def to_stderr(line: str) -> None:
+    """Pass a line of the program's own talk on to standard error."""
+    sys.stderr.write(
+        line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace") + "\n"
+    )

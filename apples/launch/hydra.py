@@ -35,7 +35,7 @@ ONE_THREAD: Mapping[str, str] = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class LaunchCommand:
     """What an actuator would run, complete: started by hand it gives the same job.
 
     Attributes
@@ -55,7 +55,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RankGroup:
     """The ranks of one host.
 
     Attributes
@@ -83,8 +83,8 @@ class Segment:
 
 
 def command(
-    segments: Sequence[Segment], task: Mapping[str, Any], directory: str | Path = ""
-) -> Command:
+    segments: Sequence[RankGroup], task: Mapping[str, Any], directory: str | Path = ""
+) -> LaunchCommand:
     """Return the command that runs `segments`, in rank order, on this machine.
 
     Parameters
@@ -103,7 +103,7 @@ def command(
         argv += [":"] if index else []
         argv += ["-n", str(segment.ranks), sys.executable, "-I", "-S", bind.__file__]
         argv += [LAUNCH_FILE, str(index)]
-    return Command(
+    return LaunchCommand(
         tuple(argv),
         {"APPLES_TASK": TASK_FILE, **LOOPBACK, **ONE_THREAD},
         {
@@ -143,7 +143,7 @@ def environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **added}
 
 
-def _launch_file(segments: Sequence[Segment], directory: Path) -> str:
+def _launch_file(segments: Sequence[RankGroup], directory: Path) -> str:
     hosts = [
         {
             "host": s.host,
@@ -158,7 +158,7 @@ def _launch_file(segments: Sequence[Segment], directory: Path) -> str:
     return json.dumps({"directory": str(directory.absolute()), "hosts": hosts}, indent=1)
 
 
-def check(segment: Segment) -> None:
+def check(segment: RankGroup) -> None:
     """Refuse ranks that no process can be started for."""
     if segment.ranks < 1:
         raise LaunchError(f"{segment.host}: {segment.ranks} ranks cannot be started")

@@ -23,13 +23,13 @@ from typing import IO, Literal, cast
 
 from apples.errors import LaunchError
 from apples.launch import supervisor
-from apples.launch.channels import Channel, Channels
+from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
-from apples.launch.hydra import LAUNCH_FILE, Command, environment
-from apples.launch.lines import Lines
+from apples.launch.hydra import LAUNCH_FILE, LaunchCommand, environment
 from apples.launch.remote import shipping
-from apples.launch.remote.ask import Question, ask
+from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.supervision import job_processes
+from apples.wire.json_lines import LineBuffer
 
 Source = Literal["output", "error", "report"]
 GRACE_SECONDS = 1.0
@@ -80,7 +80,7 @@ class Processes:
 
     def __init__(
         self,
-        command: Command,
+        command: LaunchCommand,
         job: str,
         *,
         cgroups: Sequence[Path] = (),
@@ -91,7 +91,7 @@ class Processes:
         self.job, self._grace = job, grace
         self.unsure: list[str] = []
         self._command = command
-        self._channels = Channels(remote)
+        self._channels = SupervisorChannels(remote)
         self._cgroups = [str(path) for path in cgroups]
         self._directory = tempfile.mkdtemp(prefix="apples-")
         self._cleared = False
@@ -130,7 +130,7 @@ class Processes:
         os.mkfifo(path, 0o600)
         self._listen(os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"), source)
 
-    def _start_supervisor(self, command: Command) -> subprocess.Popen[bytes]:
+    def _start_supervisor(self, command: LaunchCommand) -> subprocess.Popen[bytes]:
         """Start the supervisor, which waits for its orders."""
         report, reported = os.pipe()
         try:
@@ -161,9 +161,11 @@ class Processes:
 
     def _listen(self, pipe: IO[bytes], source: Source) -> None:
         os.set_blocking(pipe.fileno(), False)
-        self._register(pipe, (source, Lines(LINE_LIMIT)))
+        self._register(pipe, (source, LineBuffer(LINE_LIMIT, truncating=True)))
 
-    def _register(self, pipe: IO[bytes], what: tuple[Source, Lines] | Channel) -> None:
+    def _register(
+        self, pipe: IO[bytes], what: tuple[Source, LineBuffer] | SupervisorChannel
+    ) -> None:
         self._selector.register(pipe, selectors.EVENT_READ, what)
         self._pipes.append(pipe)
 
@@ -194,7 +196,7 @@ class Processes:
     def guarded(self) -> bool:
         """Whether the supervisor is there and the run not over."""
         return any(
-            not isinstance(key.data, Channel) and key.data[0] == "report"
+            not isinstance(key.data, SupervisorChannel) and key.data[0] == "report"
             for key in self._selector.get_map().values()
         )
 
@@ -203,17 +205,18 @@ class Processes:
         heard: list[tuple[Source, bytes]] = []
         for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
             data = os.read(key.fd, CHUNK)
-            if isinstance(key.data, Channel):
+            if isinstance(key.data, SupervisorChannel):
                 heard += self._from(key.data, data)
             else:
                 source, lines = key.data
-                heard += [(source, line) for line in (lines.feed(data) if data else lines.rest())]
+                found = lines.feed(data) if data else [lines.rest()]
+                heard += [(source, line) for line in found if data or line]
             if not data:
                 self._selector.unregister(key.fileobj)
         self._cleared |= ("report", b"clear") in heard
         return heard
 
-    def _from(self, channel: Channel, data: bytes) -> list[tuple[Source, bytes]]:
+    def _from(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
         """Return what a remote supervisor says; that it is gone is a report of ours."""
         said: list[tuple[Source, bytes]] = [
             (cast("Source", kind), line)
@@ -300,7 +303,7 @@ def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> Non
         pipe.close()
 
 
-def swept(command: Command, hosts: Sequence[str], job: str) -> list[str]:
+def swept(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[str]:
     """Look once more at hosts whose supervisor was lost, over new connections, and kill what bears the run's mark.
 
     Returns
@@ -316,6 +319,6 @@ def swept(command: Command, hosts: Sequence[str], job: str) -> list[str]:
     for host in hosts:
         told = {"job": job, "folder": places[host]["folder"], "seconds": SWEEP_KILL_SECONDS}
         parcel = shipping.parcel((SWEEP,), f"{SWEEP}:sweep", told)
-        questions[host] = Question(places[host]["ssh"], parcel)
+        questions[host] = RemoteQuestion(places[host]["ssh"], parcel)
     answers = ask(questions, SWEEP_SECONDS)
     return [host for host, answer in answers.items() if answer.code != 0]

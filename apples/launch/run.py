@@ -1,34 +1,41 @@
 """One run of a program, seen through the application protocol: its events, its deadlines, its end.
 
 The program's own ``done`` is the only success. A rank that ends before it, a launcher that dies, silence:
-each ends the whole run with an error that says which.
+each ends the whole run with an error that says which. `Run` is the protocol with its deadlines, `RunExecution`
+what an actuator hands back of it, `started` the start with a second try; the words for the end stand last.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
-from apples.launch import ending
+from apples.launch.actuator import Execution
 from apples.launch.events import (
+    LAUNCHER_FAULT,
+    LAUNCHER_TALK,
     PROTOCOL,
-    Done,
+    DoneEvent,
+    ErrorEvent,
     Event,
-    Failure,
     Outcome,
     Progress,
     Ready,
+    Talk,
     parse,
     readable,
+    to_stderr,
+    word_of,
 )
-from apples.launch.hydra import Command, Segment
+from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
-from apples.launch.talk import LAUNCHER_FAULT, LAUNCHER_TALK, Talk, to_stderr
 
 STARTUP_SECONDS = 120.0
 PATIENCE_SECONDS = 2.0
@@ -36,6 +43,8 @@ PATIENCE_SECONDS = 2.0
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
 KEPT_LINES, SHOWN_LINES = 20, 3
+TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
+"""A launcher's line about the time limit that ended its run."""
 
 
 class LauncherFaultError(LaunchError):
@@ -64,8 +73,8 @@ class Run:
 
     def __init__(
         self,
-        command: Command,
-        segments: Sequence[Segment],
+        command: LaunchCommand,
+        segments: Sequence[RankGroup],
         *,
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
@@ -83,12 +92,12 @@ class Run:
         self._anchored, self._others, self._talk = anchored, frozenset(others), talk
         self._limit_code = limit_code
         self._hosts = tuple(segment.host for segment in segments for _ in range(segment.ranks))
-        self._program = ending.short_name(segments[0].program)
+        self._program = short_name(segments[0].program)
         self._tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._ended: list[int] = []
         self._lost = self._launcher_end = ""
         self._launcher_fault = self.cancelled = False
-        self._failure: Failure | None = None
+        self._failure: ErrorEvent | None = None
         self.ready_after: float | None = None
         self._pending: deque[tuple[Source, bytes]] = deque()
         self._started = self._heard = time.monotonic()
@@ -137,7 +146,7 @@ class Run:
                     event = self._hear(*self._pending.popleft())
                     if event is not None:
                         yield event
-                    if isinstance(event, Done):
+                    if isinstance(event, DoneEvent):
                         return
                 self._judge()
         except GeneratorExit:
@@ -174,7 +183,7 @@ class Run:
             self._note([(source, line)])
             return None
         self._check(event)
-        if isinstance(event, Failure):
+        if isinstance(event, ErrorEvent):
             self._failure = self._failure or event
             self._hurry(PATIENCE_SECONDS / 4)
             return None
@@ -204,9 +213,8 @@ class Run:
         """Refuse an event that is not this run's."""
         if isinstance(event, Ready):
             self._check_ready(event)
-        elif self.ready_after is None and not isinstance(event, Failure):
-            name = type(event).__name__.lower().replace("outcome", "result")
-            raise ApplicationError(f"the program said '{name}' before 'ready'")
+        elif self.ready_after is None and not isinstance(event, ErrorEvent):
+            raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
         if isinstance(event, Progress | Outcome):
             for times in event.hosts:
                 if times.host not in self._hosts and times.host not in self._others:
@@ -238,7 +246,7 @@ class Run:
             if source == "report":
                 self._hear_report(text)
             elif source == "output" and (event := _event(line)) is not None:
-                if isinstance(event, Failure):
+                if isinstance(event, ErrorEvent):
                     self._failure = self._failure or event
             else:
                 self._launcher_fault |= LAUNCHER_FAULT in text
@@ -256,11 +264,11 @@ class Run:
         reason = self._end_reason()
         self.cancel()
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
-            limit = ending.limit(
+            said = time_limit_said(
                 self._tail
             )  # whatever the ranks said of it: it is what ended them
             self._tail.clear()
-            self._fail(DeadlineError, f"{limit} before {self._before}")
+            self._fail(DeadlineError, f"{said} before {self._before}")
         if self._failure:
             self._tail.clear()  # its own account says it all
             rank = self._failure.rank
@@ -281,7 +289,7 @@ class Run:
     def _end_reason(self) -> str:
         first = self._named(self._ended[0]) if self._ended else ""
         guarded = self._processes.guarded
-        return ending.reason(self._launcher_end, self._lost, first, guarded, self._before)
+        return end_reason(self._launcher_end, self._lost, first, guarded, self._before)
 
     def _named(self, rank: int) -> str:
         host = self._hosts[rank] if rank < len(self._hosts) else "?"
@@ -298,3 +306,154 @@ def _event(line: bytes) -> Event | None:
         return parse(line)
     except ApplicationError:
         return None
+
+
+class RunExecution(Execution):
+    """A run that said ``ready``. A context manager: leaving it ends the run.
+
+    Attributes
+    ----------
+    warnings
+        What is not as planned: one line each.
+    """
+
+    def __init__(self, run: Run, warnings: tuple[str, ...] = ()) -> None:
+        self.warnings = warnings
+        self._run = run
+        self._outcome: Outcome | None = None
+        self._failure: ApplesError | None = None
+        self._over = False
+
+    def monitor(self) -> Iterator[Progress]:
+        """Yield progress until the run ends; to be called from one thread at a time."""
+        if self._failure:
+            raise self._failure
+        if self._over:
+            return
+        try:
+            yield from self._progress()
+        except ApplesError as error:
+            self._failure = error
+            raise
+        self._over = True
+        if not self._run.cancelled:
+            self._run.finish()
+
+    def _progress(self) -> Iterator[Progress]:
+        for event in self._run.events():
+            if isinstance(event, Progress):
+                yield event
+            elif isinstance(event, Outcome):
+                startup = self._run.ready_after
+                self._outcome = replace(event, startup_seconds=startup or event.startup_seconds)
+
+    def outcome(self) -> Outcome | None:
+        """Return what was measured, waiting for the end; the same each time."""
+        for _ in self.monitor():
+            pass
+        if self._run.cancelled:
+            raise ApplicationError("the run was cancelled")
+        if self._outcome is None:
+            raise ApplicationError("the program said 'done' without a 'result'")
+        return self._outcome
+
+    def cancel(self) -> None:
+        """End the run."""
+        self._run.cancel()
+
+    def __enter__(self) -> RunExecution:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the run, if it has not ended."""
+        if not self._over:
+            self.cancel()
+
+
+def started(start: Callable[[], Run], talk: Talk) -> Run:
+    """Return a run whose ranks are all ready; where the launcher lost itself, from a second start."""
+    run = start()
+    try:
+        run.until_ready()
+    except LauncherFaultError as fault:
+        talk(f"warning: {fault}; starting once more")
+        run = start()
+        run.until_ready()
+    return run
+
+
+# ------------------------------------------------------------------ words for the end of a run
+def end_reason(launcher_end: str, lost: str, first: str, guarded: bool, before: str) -> str:
+    """Return why a run is over.
+
+    Parameters
+    ----------
+    launcher_end
+        Exit code of the launcher, or minus the signal that ended it; empty where it was not heard of.
+    lost
+        What is known of the first host that was lost; empty: none was.
+    first
+        Name of the first rank that ended; empty: none did.
+    guarded
+        Whether its watchdog was there to the end.
+    before
+        What it had not come to.
+
+    Examples
+    --------
+    >>> end_reason("-9", "", "", True, "it said 'done'")
+    "mpiexec was ended by signal 9 before it said 'done'"
+    >>> end_reason("5", "", "rank 1 (bob)", True, "it was ready")
+    'rank 1 (bob) ended before it was ready (exit code 5)'
+    """
+    if launcher_end.startswith("-"):
+        return f"mpiexec was ended by signal {launcher_end[1:]} before {before}"
+    if lost:
+        return f"{readable(lost)} before {before}"
+    if not launcher_end and not guarded:
+        return f"the watchdog of the run was killed before {before}"
+    code = f" (exit code {launcher_end})" if launcher_end else ""
+    if first and launcher_end != "0":
+        return f"{first} ended before {before}{code}"
+    return f"the program ended before {before}{code}"
+
+
+def short_name(program: Sequence[str]) -> str:
+    """Return what a person calls a program: the script, not its interpreter.
+
+    Examples
+    --------
+    >>> short_name(["/usr/bin/python3", "/opt/solver.py", "-v"])
+    'solver.py'
+    """
+    scripts = [argument for argument in program if argument.endswith(".py")]
+    return Path([*scripts, program[0]][0]).name
+
+
+def time_limit_words(seconds: float | None) -> str:
+    """Return the words of a launcher whose time limit ended the run.
+
+    Examples
+    --------
+    >>> time_limit_words(60.0), time_limit_words(5400.0), time_limit_words(None)
+    ('the time limit of 1 minute ended it', 'the time limit of 90 minutes ended it', 'its time limit ended it')
+    """
+    if seconds is None:
+        return "its time limit ended it"
+    minutes = f"{seconds / 60:g}"
+    return f"the time limit of {minutes} minute{'' if minutes == '1' else 's'} ended it"
+
+
+def time_limit_said(talk: Iterable[str]) -> str:
+    """Return what a launcher said of the time limit that ended its run, from the last lines of all talk.
+
+    Examples
+    --------
+    >>> time_limit_said(["fan on fire", "apples: job 7: the time limit of 90 minutes ended it"])
+    'the time limit of 90 minutes ended it'
+    >>> time_limit_said([])
+    'its time limit ended it'
+    """
+    found = [match[1] for line in talk if (match := TIME_LIMIT_LINE.fullmatch(line))]
+    return found[-1] if found else time_limit_words(None)

@@ -8,15 +8,14 @@ from dataclasses import replace
 from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.launch import ssh
 from apples.launch.binding import bound_apart
-from apples.launch.hydra import Segment
+from apples.launch.events import Talk
+from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan
 from apples.launch.remote import preflight
-from apples.launch.remote.addresses import is_here
+from apples.launch.remote.addresses import is_here, numbers
 from apples.launch.remote.ask import printable
 from apples.launch.remote.fitness import Finding, Fitness, own_version
-from apples.launch.remote.resolving import numbers
 from apples.launch.remote.ssh import reach
-from apples.launch.talk import Talk
 from apples.resources import Host
 from apples.schedule import Allocation
 from apples.supervision.this_host import network, own_machine
@@ -27,7 +26,7 @@ NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
 """Where hosts are parts of one machine (namespaces, containers), MPI must not see through them."""
 
 
-def seats(plan: LaunchPlan) -> list[ssh.Seat]:
+def seats(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     """Return where each strip's ranks run, in strip order.
 
     Raises
@@ -38,7 +37,7 @@ def seats(plan: LaunchPlan) -> list[ssh.Seat]:
     return _seats([(strip.program, strip.ranks) for strip in plan.strips], plan)
 
 
-def seats_of_all(plan: LaunchPlan) -> list[ssh.Seat]:
+def seats_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     """Return where ranks run on every host that a malleable job may ever use, with all its slots.
 
     Raises
@@ -49,12 +48,12 @@ def seats_of_all(plan: LaunchPlan) -> list[ssh.Seat]:
     return _seats([(one, _most_ranks(one, plan)) for one in eligible(plan)], plan)
 
 
-def seat_alone(plan: LaunchPlan) -> ssh.Seat:
+def seat_alone(plan: LaunchPlan) -> ssh.LaunchTarget:
     """Return where the ranks of a plan's first host run."""
     return seats(plan)[0]
 
 
-def _seats(parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan) -> list[ssh.Seat]:
+def _seats(parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     hosts = [program.host for program, _ in parties]
     here = own_address(hosts, plan)
     extra = NO_SHORT_CUTS if _share_a_machine(hosts, plan.findings) else {}
@@ -63,14 +62,14 @@ def _seats(parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan) -> list
 
 def _seat(
     program: HostProgram, ranks: int, plan: LaunchPlan, here: str, extra: Mapping[str, str]
-) -> ssh.Seat:
+) -> ssh.LaunchTarget:
     """Return where the ranks of one host run; `here` is this machine's address, `extra` variables for them."""
     host = program.host
     if is_here(host):
-        segment = Segment(host.name, ranks, program.local, host.cpus)
-        return ssh.Seat(segment, here, environment={**network(here), **extra})
-    return ssh.Seat(
-        Segment(host.name, ranks, program.remote),
+        segment = RankGroup(host.name, ranks, program.local, host.cpus)
+        return ssh.LaunchTarget(segment, here, environment={**network(here), **extra})
+    return ssh.LaunchTarget(
+        RankGroup(host.name, ranks, program.remote),
         _address(host, plan),
         reach(host, plan.hosts),
         host.directory,
@@ -92,10 +91,10 @@ def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
     return plan.malleable.programs
 
 
-def eligible_segments(plan: LaunchPlan) -> list[Segment]:
+def eligible_segments(plan: LaunchPlan) -> list[RankGroup]:
     """Return the ranks of every host that a malleable job may ever use, as parts of this machine."""
     return [
-        Segment(one.host.name, _most_ranks(one, plan), one.local, one.host.cpus)
+        RankGroup(one.host.name, _most_ranks(one, plan), one.local, one.host.cpus)
         for one in eligible(plan)
     ]
 
@@ -133,8 +132,8 @@ def _stranger(found: str) -> Finding:
 
 
 def bound_seats(
-    placed: Sequence[ssh.Seat], findings: Mapping[str, Fitness]
-) -> tuple[list[ssh.Seat], str]:
+    placed: Sequence[ssh.LaunchTarget], findings: Mapping[str, Fitness]
+) -> tuple[list[ssh.LaunchTarget], str]:
     """Return the seats with the CPUs of each rank, and why no rank is bound; empty where none must share.
 
     Every host's answer is needed: no rank is bound where one host did not say what it may use.

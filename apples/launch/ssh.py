@@ -22,8 +22,8 @@ from apples.launch.hydra import (
     LAUNCH_FILE,
     ONE_THREAD,
     TASK_FILE,
-    Command,
-    Segment,
+    LaunchCommand,
+    RankGroup,
     check,
     mpiexec,
 )
@@ -40,7 +40,7 @@ CARRY = "APPLES_CARRY"
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LaunchTarget:
     """One segment and where it runs.
 
     Attributes
@@ -59,7 +59,7 @@ class Seat:
         Variables for its ranks only.
     """
 
-    segment: Segment
+    segment: RankGroup
     address: str
     reach: Reach | None = None
     directory: str = ""
@@ -68,8 +68,8 @@ class Seat:
 
 
 def command(
-    seats: Sequence[Seat], task: Mapping[str, Any], *, job: str, here: str, directory: Path
-) -> Command:
+    seats: Sequence[LaunchTarget], task: Mapping[str, Any], *, job: str, here: str, directory: Path
+) -> LaunchCommand:
     """Return the command that runs `seats`, in rank order.
 
     Parameters
@@ -96,7 +96,7 @@ def command(
         argv += [":"] if index else []
         argv += ["-n", str(seat.segment.ranks)]
         argv += _own(index) if seat.reach is None else ["-wdir", _folder(job, index), *_there()]
-    return Command(
+    return LaunchCommand(
         tuple(argv),
         {"HYDRA_LAUNCHER_EXTRA_ARGS": "-I -m apples.launch.reach"},
         {
@@ -142,7 +142,7 @@ def _folder(job: str, index: int) -> str:
     return f"/tmp/apples-{job}-{index}"  # noqa: S108 - a name nobody can guess
 
 
-def _launch_file(seats: Sequence[Seat], job: str, directory: Path) -> str:
+def _launch_file(seats: Sequence[LaunchTarget], job: str, directory: Path) -> str:
     remote: dict[str, Any] = {}
     for index, seat in enumerate(seats):
         if seat.reach is not None:
@@ -158,7 +158,7 @@ def _launch_file(seats: Sequence[Seat], job: str, directory: Path) -> str:
     return json.dumps(document, indent=1)
 
 
-def _entry(seats: Sequence[Seat], index: int) -> dict[str, Any]:
+def _entry(seats: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
     seat = seats[index]
     segment = seat.segment
     local = seat.reach is None
@@ -178,6 +178,6 @@ def _entry(seats: Sequence[Seat], index: int) -> dict[str, Any]:
     }
 
 
-def remote_hosts(seats: Sequence[Seat]) -> list[str]:
+def remote_hosts(seats: Sequence[LaunchTarget]) -> list[str]:
     """Return the names of the hosts that are not this machine, in the order of their pipes."""
     return [seat.segment.host for seat in seats if seat.reach is not None]

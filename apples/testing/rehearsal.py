@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.launch.anchored import job_of, place
-from apples.launch.hydra import Segment
+from apples.launch.hydra import RankGroup
 from apples.launch.processes import job_name
 from apples.malleable.control.command import HostWeight, JobEnded, JobNotice, ResizeDone
 from apples.malleable.control.job_file import EngineName, JobFile, loads
@@ -99,7 +99,7 @@ def rehearse(
     """
     name = job_name()
     places = [
-        place(Segment(host, count, tuple(program)), warm=host in warm)
+        place(RankGroup(host, count, tuple(program)), warm=host in warm)
         for host, count in slots.items()
     ]
     made = job_of(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch.hydra import Segment, command
+from apples.launch.hydra import RankGroup, command
 from apples.launch.run import Run
 from apples.supervision import job_processes
 
@@ -47,7 +47,7 @@ class Job:
             ("-S",) if program == "fake.py" else ("-m", "mpi4py")
         )  # which aborts on exceptions
         argv = (sys.executable, *options, str(PROGRAMS / program))
-        segments = [Segment("ada", 2, argv), Segment("bob", 1, argv)]
+        segments = [RankGroup("ada", 2, argv), RankGroup("bob", 1, argv)]
         return Run(
             command(segments, self.task(segments, **parameters)),
             segments,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch.binding import bound, bound_apart, rank_cpus
-from apples.launch.hydra import Segment
+from apples.launch.hydra import RankGroup
 from apples.topology import CpuSet, probe, synthetic
 from apples.topology.live import live_topology
 from apples.topology.probed import MOST_BYTES, read_packed, read_probe
@@ -23,7 +23,7 @@ MACHINE = synthetic("package:2 l3:2 core:2 pu:2")
 
 
 def segment(host, ranks, cpus=()):
-    return Segment(host, ranks, ("program",), tuple(cpus))
+    return RankGroup(host, ranks, ("program",), tuple(cpus))
 
 
 def places(segments, machine=MACHINE):

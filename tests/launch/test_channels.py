@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from apples.launch.channels import HELLO, LONGEST_HEAD, MOST_BEFORE_HELLO, Channel
+from apples.launch.channels import HELLO, LONGEST_HEAD, MOST_BEFORE_HELLO, SupervisorChannel
 
 FRAMES = st.lists(
     st.tuples(st.sampled_from(["output", "error", "beat"]), st.binary(max_size=60)), max_size=12
@@ -21,7 +21,7 @@ def frame(kind, body):
 def test_lines_do_not_depend_on_how_the_stream_was_cut(frames, cuts, junk):
     stream = junk.replace(b"apples", b"") + b"\n" + HELLO
     stream += b"".join(frame(kind, body) for kind, body in frames) + frame("report", b"rank 3")
-    channel, heard, at = Channel("ada"), [], 0
+    channel, heard, at = SupervisorChannel("ada"), [], 0
     for size in [*cuts, len(stream)]:
         heard += channel.feed(stream[at : at + size])
         at += size
@@ -46,25 +46,25 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(frames, cuts, junk):
     ],
 )
 def test_what_is_no_frame_breaks_the_channel_and_is_not_kept(stream):
-    channel = Channel("ada")
+    channel = SupervisorChannel("ada")
     assert channel.feed(HELLO + stream) == []
     assert channel.broken
     assert channel.feed(frame("output", b"late\n")) == []
 
 
 def test_a_login_may_greet_but_not_for_ever():
-    channel = Channel("ada")
+    channel = SupervisorChannel("ada")
     channel.feed(b"Welcome!\n" * (MOST_BEFORE_HELLO // 9 + 1))
     assert "too much" in channel.broken
 
 
 def test_a_report_that_is_none_is_not_passed_on():
-    channel = Channel("ada")
+    channel = SupervisorChannel("ada")
     for body in (b"rank x", b"rank -1", b"rank " + b"9" * 20, b"lost ada", b"\xff"):
         assert channel.feed((b"" if channel.heard else HELLO) + frame("report", body)) == []
 
 
 def test_a_supervisor_that_says_clear_is_believed_and_others_reports_are_not():
-    channel = Channel("ada")
+    channel = SupervisorChannel("ada")
     assert channel.feed(HELLO + frame("report", b"exit 0") + frame("report", b"clear")) == []
     assert channel.cleared

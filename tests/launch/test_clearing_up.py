@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch.hydra import Segment, command
+from apples.launch.hydra import RankGroup, command
 from apples.launch.run import Run
 
 AGENT = """
@@ -141,7 +141,7 @@ def test_processes_that_hide_are_found(job, tmp_path):
         f"    open({str(hidden)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
     )
-    segments = [Segment("ada", 1, (sys.executable, "-S", "-c", program))]
+    segments = [RankGroup("ada", 1, (sys.executable, "-S", "-c", program))]
     run = Run(command(segments, {}), segments, job=job.name, talk=job.talk.append)
     assert job.eventually(lambda: hidden.exists() and hidden.read_text())
     run.cancel()

@@ -15,8 +15,8 @@ KINDS = {
     "ready": events.Ready,
     "progress": events.Progress,
     "result": events.Outcome,
-    "done": events.Done,
-    "error": events.Failure,
+    "done": events.DoneEvent,
+    "error": events.ErrorEvent,
     "calibration": events.Calibration,
 }
 PROGRESS = {

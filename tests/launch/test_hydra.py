@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch import bind, hydra
-from apples.launch.hydra import Segment, command
+from apples.launch.hydra import RankGroup, command
 
 HOSTILE = [
     *(":", "-n", "--", "", "-", "-genv", "%p", "..", "*", "é", "'", '"', "\\", "\t", "\r", "a\nb"),
@@ -21,7 +21,7 @@ hostile = st.sampled_from(HOSTILE) | st.text(
 programs = st.lists(hostile, max_size=4).map(lambda rest: ("true", *rest))
 segments_of = st.lists(
     st.builds(
-        Segment,
+        RankGroup,
         host=hostile,
         ranks=st.integers(1, 9),
         program=programs,
@@ -64,7 +64,7 @@ def test_nothing_a_user_named_is_on_the_command_line(segments, parameters, direc
 def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, arguments):
     """The rank's own start, for real: no argument is split, joined, expanded or run."""
     show = (sys.executable, "-I", "-S", "-c", "import sys; print(ascii(sys.argv[1:]))")
-    order = command([Segment("ada", 1, (*show, *arguments))], {}, tmp_path)
+    order = command([RankGroup("ada", 1, (*show, *arguments))], {}, tmp_path)
     for name, text in order.files.items():
         (tmp_path / name).write_text(text)
     start = order.argv[order.argv.index(sys.executable) :]
@@ -76,9 +76,9 @@ def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, argumen
 @pytest.mark.parametrize(
     ("segment", "reason"),
     [
-        (Segment("ada", 0, ("true",)), "ada: 0 ranks"),
-        (Segment("ada", 1, ()), "ada: the template names no program"),
-        (Segment("ada", 1, ("true", "a\0b")), "ada: .* zero byte"),
+        (RankGroup("ada", 0, ("true",)), "ada: 0 ranks"),
+        (RankGroup("ada", 1, ()), "ada: the template names no program"),
+        (RankGroup("ada", 1, ("true", "a\0b")), "ada: .* zero byte"),
     ],
 )
 def test_what_cannot_be_started_is_refused(segment, reason):
@@ -90,7 +90,7 @@ def test_a_missing_mpiexec_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     with pytest.raises(LaunchError, match="pip install mpich"):
-        command([Segment("ada", 1, ("true",))], {})
+        command([RankGroup("ada", 1, ("true",))], {})
 
 
 def test_variables_of_an_outer_launcher_are_kept_out(monkeypatch):

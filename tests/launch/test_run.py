@@ -5,8 +5,8 @@ import pytest
 
 from apples.errors import ApplicationError, DeadlineError, LaunchError
 from apples.launch.calibrate import calibrate
-from apples.launch.events import Calibration, Done, Outcome, Progress, Ready
-from apples.launch.hydra import Command, Segment, command
+from apples.launch.events import Calibration, DoneEvent, Outcome, Progress, Ready
+from apples.launch.hydra import LaunchCommand, RankGroup, command
 from apples.launch.run import Run
 from apples.resources import Host
 
@@ -20,19 +20,19 @@ def test_a_run_is_its_events_in_order(job):
     assert [times.host for times in progress.hosts] == ["ada", "bob"]
     assert isinstance(outcome, Outcome)
     assert outcome.sha256 == "0f" * 32
-    assert done == Done()
+    assert done == DoneEvent()
 
 
 def test_nothing_is_lost_between_ready_and_the_first_look(job):
     run = job.run()
     run.until_ready()
-    assert [type(event) for event in run.events()] == [Progress, Outcome, Done]
+    assert [type(event) for event in run.events()] == [Progress, Outcome, DoneEvent]
     run.finish()
 
 
 def test_talk_is_passed_through_and_bounded(job):
     run = job.run(how="babbles")
-    assert isinstance(list(run.events())[-1], Done)
+    assert isinstance(list(run.events())[-1], DoneEvent)
     run.finish()
     longest, *others = job.talk
     assert len(longest) == 65537
@@ -89,28 +89,28 @@ def test_a_silent_program_is_ended(job):
 def test_done_is_success_even_if_a_rank_stays(job, monkeypatch):
     monkeypatch.setattr("apples.launch.run.FAREWELL_SECONDS", 0.1)
     run = job.run(how="lingers")
-    assert isinstance(list(run.events())[-1], Done)
+    assert isinstance(list(run.events())[-1], DoneEvent)
     run.finish()
     assert job.is_gone()
 
 
 def test_a_program_that_does_not_exist_is_no_run(job):
-    segments = [Segment("ada", 1, ("/no/such/solver", "-x"))]
+    segments = [RankGroup("ada", 1, ("/no/such/solver", "-x"))]
     run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
     with pytest.raises(LaunchError, match="cannot start on ada: /no/such/solver: No such file"):
         run.until_ready()
 
 
 def test_a_cpu_that_does_not_exist_is_no_host(job):
-    segments = [Segment("ada", 1, (sys.executable, "-c", ""), cpus=(65535,))]
+    segments = [RankGroup("ada", 1, (sys.executable, "-c", ""), cpus=(65535,))]
     run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
     with pytest.raises(LaunchError, match="cannot start on ada: CPUs 65535: Invalid argument"):
         run.until_ready()
 
 
 def test_a_launcher_that_does_not_exist_is_no_run(job):
-    segments = [Segment("ada", 1, ("true",))]
-    run = Run(Command(("/no/such/mpiexec",)), segments, job=job.name, talk=job.talk.append)
+    segments = [RankGroup("ada", 1, ("true",))]
+    run = Run(LaunchCommand(("/no/such/mpiexec",)), segments, job=job.name, talk=job.talk.append)
     with pytest.raises(LaunchError, match="cannot start /no/such/mpiexec: No such file"):
         run.until_ready()
 
@@ -133,8 +133,8 @@ sleep 60 & wait
 def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
     job, limit_code, error, words
 ):
-    order = Command(("/bin/sh", "-c", DECIDES_LATE))
-    segments = [Segment("ada", 1, ("true",))]
+    order = LaunchCommand(("/bin/sh", "-c", DECIDES_LATE))
+    segments = [RankGroup("ada", 1, ("true",))]
     run = Run(order, segments, job=job.name, talk=job.talk.append, limit_code=limit_code)
     with pytest.raises(error) as caught:
         run.until_ready()
@@ -155,7 +155,7 @@ def test_cgroups_that_cannot_be_made_end_the_run(job):
     def refuse():
         raise LaunchError("no")
 
-    segments = [Segment("ada", 1, ("true",))]
+    segments = [RankGroup("ada", 1, ("true",))]
     with pytest.raises(LaunchError, match=r"^no$"):
         Run(command(segments, {}), segments, job=job.name, prepare=refuse)
     assert job.is_gone()

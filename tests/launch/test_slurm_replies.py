@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from apples.errors import LaunchError
 from apples.launch.slurm import deadline, replies
 from apples.launch.slurm.hosts import entries, host_list, left_out
-from apples.launch.slurm.names import MOST_NAMES, expand
-from apples.launch.slurm.nodes import nodes
+from apples.launch.slurm.nodes import MOST_NAMES, expand, nodes
 
 RECORDED = Path(__file__).with_name("slurm_outputs")
 
@@ -68,7 +67,7 @@ def test_the_state_of_a_job_in_the_queue_of_2022(job, state, waiting, running):
 
 def test_the_state_of_a_job_in_the_queue_of_2024():
     text = recorded("squeue-24.11.json")
-    assert replies.job_state(text, 16) == replies.JobState(
+    assert replies.job_state(text, 16) == replies.SlurmJobState(
         "PENDING", "Resources", None, 1755290999.0
     )
     assert replies.job_state(text, 17).running  # it is being ended: its processes may be alive

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.launch.hydra import Segment
+from apples.launch.hydra import RankGroup
 from apples.launch.slurm import rank
-from apples.launch.slurm.script import Seat, SlurmOptions, command, minutes
+from apples.launch.slurm.script import SlurmOptions, SlurmTarget, command, minutes
 
 WORDS = [
     "; touch canary",
@@ -32,7 +32,7 @@ TEXT = (
 
 
 def seat(host, ranks=1, program=("prog",), python="/usr/bin/python3", directory=""):
-    return Seat(Segment(host, ranks, program), python, directory)
+    return SlurmTarget(RankGroup(host, ranks, program), python, directory)
 
 
 def built(*seats, **more):

@@ -16,7 +16,7 @@ import sshd as own
 
 from apples.errors import ApplicationError, LaunchError
 from apples.launch import ssh
-from apples.launch.hydra import Segment
+from apples.launch.hydra import RankGroup
 from apples.launch.remote.ssh import Reach
 from apples.launch.run import Run
 from apples.supervision import job_processes
@@ -28,9 +28,9 @@ HOSTS = ("h1", "h2", "h3", "h4")
 
 def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **parameters):
     """A run of the test program, two ranks on the first host and one on each other."""
-    segments = [Segment(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
+    segments = [RankGroup(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
     seats = [
-        ssh.Seat(
+        ssh.LaunchTarget(
             one,
             own.ADDRESSES[i],
             Reach(one.host, own.ADDRESSES[i], python, "", str(config)),

@@ -16,7 +16,7 @@ from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.rescheduling import ReschedulingDecision
-from apples.launch.actuator import Command, Outcome
+from apples.launch.actuator import LaunchCommand, Outcome
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
@@ -395,7 +395,7 @@ def refused_document(plan: Document, reason: str) -> Document:
     }
 
 
-def dry_document(plan: Document, command: Command) -> Document:
+def dry_document(plan: Document, command: LaunchCommand) -> Document:
     """Return the document of a run that was not started: what would be."""
     return {
         "schema": RUN_SCHEMA,

@@ -27,7 +27,7 @@ from apples.agent.session.results import PlanResult, RunResult
 from apples.agent.session.spec import JobFiles, RunSpec
 from apples.agent.verification import Reference, sequential
 from apples.errors import ApplicationError
-from apples.launch.actuator import Actuator, Command, Execution, Outcome, Progress
+from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.actuators.recording import RecordingActuator
@@ -61,7 +61,7 @@ class PreparedRun:
     verify: bool = True
     learn: bool = True
 
-    def command(self) -> Command:
+    def command(self) -> LaunchCommand:
         """Return what `execute` would start."""
         coordinator, schedule = self.coordinator, self.plan.estimate.schedule
         return coordinator.actuator.command(launch_plan(schedule, coordinator.information))

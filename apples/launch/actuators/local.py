@@ -11,16 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.launch import anchored, hydra
-from apples.launch.actuator import Actuator, Command
+from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.binding import bound_here
-from apples.launch.execution import RunExecution
+from apples.launch.events import Talk, to_stderr
 from apples.launch.plan import LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
-from apples.launch.run import STARTUP_SECONDS, Run
+from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.seating import eligible_segments
-from apples.launch.starting import started
-from apples.launch.talk import Talk, to_stderr
 from apples.malleable.control.job_file import HostSpec
 
 
@@ -54,7 +52,7 @@ class LocalActuator(Actuator):
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
 
-    def command(self, plan: LaunchPlan) -> Command:
+    def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written; quotas are left out."""
         return self._command(bound_here(segments(plan)), plan)
 
@@ -90,10 +88,12 @@ class LocalActuator(Actuator):
         """Return every host of the list that the job may use, as a part of this machine."""
         return [anchored.place(one) for one in eligible_segments(plan)]
 
-    def _command(self, ranks: Sequence[hydra.Segment], plan: LaunchPlan) -> Command:
+    def _command(self, ranks: Sequence[hydra.RankGroup], plan: LaunchPlan) -> LaunchCommand:
         return hydra.command(ranks, run_task(plan, output=self.output, save=self.save))
 
 
-def segments(plan: LaunchPlan) -> list[hydra.Segment]:
+def segments(plan: LaunchPlan) -> list[hydra.RankGroup]:
     """Return the ranks of each host, in strip order."""
-    return [hydra.Segment(s.host.name, s.ranks, s.program.local, s.host.cpus) for s in plan.strips]
+    return [
+        hydra.RankGroup(s.host.name, s.ranks, s.program.local, s.host.cpus) for s in plan.strips
+    ]

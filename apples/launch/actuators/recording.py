@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from apples.launch.actuator import Actuator, Command, Execution, Outcome, Progress
+from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.remote.fitness import Fitness
 
@@ -73,9 +73,9 @@ class RecordingActuator(Actuator):
         """Return what the actuator expects that this one stands for."""
         return self.stands_for.wait_seconds(plan) if self.stands_for else 0.0
 
-    def command(self, plan: LaunchPlan) -> Command:
+    def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return a command of no words, with the task it would have been given."""
-        return Command((), {}, {"task.json": json.dumps(run_task(plan), indent=1)})
+        return LaunchCommand((), {}, {"task.json": json.dumps(run_task(plan), indent=1)})
 
     def actuate(self, plan: LaunchPlan) -> Execution:
         """Record the plan."""

@@ -6,25 +6,26 @@ all hosts see: the run's folder is made there and removed at the end.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.launch import anchored
-from apples.launch.actuator import Actuator, Command
-from apples.launch.execution import RunExecution
-from apples.launch.hydra import Segment
+from apples.launch.actuator import Actuator, LaunchCommand
+from apples.launch.events import Talk, to_stderr
+from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
-from apples.launch.remote.fitness import Fitness
-from apples.launch.run import Run
+from apples.launch.remote.fitness import Finding, Fitness
+from apples.launch.run import Run, RunExecution
 from apples.launch.seating import eligible, eligible_segments
-from apples.launch.slurm import client, deadline, script
-from apples.launch.slurm.looking import looked, own_allocation
-from apples.launch.talk import Talk, to_stderr
+from apples.launch.slurm import client, nodes, script
+from apples.launch.slurm.follow import TIMED_OUT
+from apples.launch.slurm.nodes import SlurmNode
 from apples.malleable.control.job_file import HostSpec
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
@@ -88,11 +89,11 @@ class SlurmActuator(Actuator):
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Ask Slurm about every host nobody has looked at: does it know it, and is it in service."""
-        return looked(
+        return nodes_looked_at(
             survey, self.talk, partition=self.options.partition, allocation=self.allocation
         )
 
-    def command(self, plan: LaunchPlan) -> Command:
+    def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the command that submits the job and follows it; the job's script is among its files."""
         return self._command(plan, job_name())
 
@@ -117,7 +118,7 @@ class SlurmActuator(Actuator):
             talk=self.talk,
             job=job,
             grace=GRACE_SECONDS,
-            limit_code=deadline.TIMED_OUT,
+            limit_code=TIMED_OUT,
         )
         run.until_ready()
         return RunExecution(run)
@@ -140,7 +141,7 @@ class SlurmActuator(Actuator):
         return [
             anchored.place_in_allocation(
                 replace(one, program=program.remote, cpus=()),
-                anchored.Node(
+                anchored.AllocatedNode(
                     self.allocation,
                     program.host.python or sys.executable,
                     program.host.directory or str(Path.cwd()),
@@ -149,7 +150,7 @@ class SlurmActuator(Actuator):
             for one, program in zip(eligible_segments(plan), eligible(plan), strict=True)
         ]
 
-    def _command(self, plan: LaunchPlan, job: str) -> Command:
+    def _command(self, plan: LaunchPlan, job: str) -> LaunchCommand:
         return script.command(
             seats(plan),
             run_task(plan, output=self.output, save=self.save),
@@ -161,11 +162,11 @@ class SlurmActuator(Actuator):
         )
 
 
-def seats(plan: LaunchPlan) -> list[script.Seat]:
+def seats(plan: LaunchPlan) -> list[script.SlurmTarget]:
     """Return the ranks of each host with its own interpreter and directory, in strip order."""
     return [
-        script.Seat(
-            Segment(strip.host.name, strip.ranks, strip.program.remote),
+        script.SlurmTarget(
+            RankGroup(strip.host.name, strip.ranks, strip.program.remote),
             strip.host.python or sys.executable,
             strip.host.directory,
         )
@@ -192,3 +193,58 @@ def shared_directory(plan: LaunchPlan) -> Path:
             f"{place}: no directory of this machine; Slurm needs one that all hosts see"
         )
     return place
+
+
+def own_allocation() -> str:
+    """Return the number of the allocation this process is in; empty where it is in none."""
+    return os.environ.get("SLURM_JOB_ID", "")
+
+
+def nodes_looked_at(
+    survey: HostSurvey, talk: Talk, *, partition: str = "", allocation: str = ""
+) -> Mapping[str, Fitness]:
+    """Ask Slurm about every host nobody has looked at.
+
+    Parameters
+    ----------
+    allocation
+        Its number, where nodes outside are of no use.
+
+    Raises
+    ------
+    LaunchError
+        Slurm does not answer.
+    """
+    unseen = [host.name for host in survey.hosts if host.name not in survey.findings]
+    if not unseen:
+        return {}
+    known = {node.name: node for node in client.nodes(partition)}
+    allocated = _allocated() if allocation else None
+    found = {}
+    for name in unseen:
+        if allocated is not None:
+            reason = "" if name in allocated else f"it is not in allocation {allocation}"
+        else:
+            reason = _refusal(known.get(name), partition)
+        finding = Finding("slurm", "fail" if reason else "ok", reason or "in service")
+        found[name] = Fitness(name, (finding,))
+        if reason:
+            talk(f"warning: {name} cannot be used: {reason}")
+    return found
+
+
+def _refusal(node: SlurmNode | None, partition: str) -> str:
+    """Return why no rank may be sent to a node; empty where one may."""
+    if node is None:
+        where = f" in partition '{partition}'" if partition else ""
+        return f"Slurm knows no node of that name{where}"
+    return node.refusal
+
+
+def _allocated() -> frozenset[str]:
+    """Return the nodes of the allocation this process is in."""
+    text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
+    try:
+        return frozenset(nodes.expand(text))
+    except ValueError as error:
+        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from apples.launch import anchored, ssh
-from apples.launch.actuator import Actuator, Command
-from apples.launch.execution import RunExecution
+from apples.launch.actuator import Actuator, LaunchCommand
+from apples.launch.events import Talk, to_stderr
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import Fitness
-from apples.launch.run import STARTUP_SECONDS, Run
+from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.seating import (
     bound_seats,
     eligible_segments,
@@ -25,8 +25,6 @@ from apples.launch.seating import (
     seats,
     seats_of_all,
 )
-from apples.launch.starting import started
-from apples.launch.talk import Talk, to_stderr
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 
@@ -66,7 +64,7 @@ class SshActuator(Actuator):
         """Look at every other machine the user may use and nobody has looked at."""
         return looked(survey, self.talk)
 
-    def command(self, plan: LaunchPlan) -> Command:
+    def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written."""
         placed, _ = bound_seats(seats(plan), plan.findings)
         return self._command(placed, plan, job_name())
@@ -102,7 +100,9 @@ class SshActuator(Actuator):
             return [anchored.place(one) for one in eligible_segments(plan)]
         return [anchored.place_among(one) for one in everywhere]
 
-    def _command(self, placed: Sequence[ssh.Seat], plan: LaunchPlan, job: str) -> Command:
+    def _command(
+        self, placed: Sequence[ssh.LaunchTarget], plan: LaunchPlan, job: str
+    ) -> LaunchCommand:
         task = run_task(plan, output=self.output, save=self.save)
         here = own_address([strip.host for strip in plan.strips], plan)
         return ssh.command(placed, task, job=job, here=here, directory=Path.cwd())

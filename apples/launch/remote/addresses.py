@@ -1,11 +1,19 @@
-"""Addresses that are numbers, and which hosts of a list are this machine."""
+"""Which number a host's address stands for, and which hosts of a list are this machine."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from apples.launch.remote import ssh
+from apples.launch.remote.ask import RemoteQuestion, ask
+from apples.launch.remote.ssh import Reach
 from apples.resources import Host, HostList
+
+LOOKUP_SECONDS = 2.0
+"""For ssh's configuration and for the resolver each; a name that takes longer is not known."""
 
 
 def is_number(address: str) -> bool:
@@ -48,3 +56,44 @@ def remote_hosts(hosts: HostList) -> tuple[Host, ...]:
         for host in hosts
         if (host.address or host.user or hosts.ssh_config) and not is_here(host)
     )
+
+
+def numbers(reaches: Mapping[str, Reach]) -> dict[str, str]:
+    """Return the number of each host that one is known for, by name; takes at most 4 s.
+
+    ssh's configuration is asked first, then the resolver.
+    """
+    found = {name: one.address for name, one in reaches.items() if is_number(one.address)}
+    named = {name: one for name, one in reaches.items() if name not in found}
+    if not named:
+        return found
+    answers = ask(
+        {n: RemoteQuestion(ssh.configured(one), b"") for n, one in named.items()}, LOOKUP_SECONDS
+    )
+    meant = {name: _hostname(answer.output) for name, answer in answers.items()}
+    found |= {name: word for name, word in meant.items() if is_number(word)}
+    return found | _looked_up({n: word for n, word in meant.items() if word and n not in found})
+
+
+def _hostname(output: bytes) -> str:
+    """Return the ``hostname`` of what ``ssh -G`` prints."""
+    for line in output.decode(errors="replace").splitlines():
+        if line.startswith("hostname "):
+            return line.removeprefix("hostname ").strip()
+    return ""
+
+
+def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
+    """Return what the resolver says in time; threads that still wait end with the process."""
+    pool = ThreadPoolExecutor(max(1, min(32, len(named))))
+    asked: dict[Future[str], str] = {pool.submit(_number, w): name for name, w in named.items()}
+    done, _ = wait(asked, LOOKUP_SECONDS)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {asked[one]: number for one in done if (number := one.result())}
+
+
+def _number(name: str) -> str:
+    try:
+        return str(socket.getaddrinfo(name, None)[0][4][0])
+    except (OSError, UnicodeError):
+        return ""

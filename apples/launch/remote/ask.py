@@ -20,7 +20,7 @@ SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RemoteQuestion:
     """A command line that answers on standard output, and what it is fed."""
 
     argv: Sequence[str]
@@ -28,7 +28,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RemoteAnswer:
     """What came back.
 
     Attributes
@@ -65,7 +65,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in line)[:SHOWN]
 
 
-def ask(questions: Mapping[str, Question], seconds: float, more: float = 0.0) -> dict[str, Answer]:
+def ask(
+    questions: Mapping[str, RemoteQuestion], seconds: float, more: float = 0.0
+) -> dict[str, RemoteAnswer]:
     """Ask all at once; return every answer, at the latest after `seconds` (and the time to kill).
 
     Whoever has begun to answer by then has `more` seconds to end.
@@ -78,7 +80,7 @@ def ask(questions: Mapping[str, Question], seconds: float, more: float = 0.0) ->
         return {name: future.result() for name, future in asked.items()}
 
 
-def _ask(question: Question, deadline: float, more: float) -> Answer:
+def _ask(question: RemoteQuestion, deadline: float, more: float) -> RemoteAnswer:
     try:
         process = subprocess.Popen(
             question.argv,
@@ -88,7 +90,9 @@ def _ask(question: Question, deadline: float, more: float) -> Answer:
             start_new_session=True,  # with whatever helpers it starts, so that all end together
         )
     except OSError as error:
-        return Answer(b"", f"{question.argv[0]}: {error.strerror}".encode(), 127, time.time())
+        return RemoteAnswer(
+            b"", f"{question.argv[0]}: {error.strerror}".encode(), 127, time.time()
+        )
     try:
         return _talk(process, question.parcel, deadline, more)
     finally:
@@ -101,7 +105,9 @@ def _ask(question: Question, deadline: float, more: float) -> Answer:
                     pipe.close()
 
 
-def _talk(process: subprocess.Popen[bytes], parcel: bytes, deadline: float, more: float) -> Answer:
+def _talk(
+    process: subprocess.Popen[bytes], parcel: bytes, deadline: float, more: float
+) -> RemoteAnswer:
     """Feed and listen until both ends are closed or time is up."""
     assert process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
     assert process.stdout is not None  # noqa: S101
@@ -133,7 +139,7 @@ def _talk(process: subprocess.Popen[bytes], parcel: bytes, deadline: float, more
         timed_out = bool(selector.get_map())
     code = None if timed_out else process.wait()
     output, talk = (bytes(text) for text in heard.values())
-    return Answer(output, talk, code, at)
+    return RemoteAnswer(output, talk, code, at)
 
 
 def _fed(feed: int, left: memoryview) -> memoryview:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from apples.launch.remote.addresses import is_number
-from apples.launch.remote.ask import Answer, printable
+from apples.launch.remote.ask import RemoteAnswer, printable
 from apples.launch.remote.look import SCHEMA
 from apples.units import amount, duration
 
@@ -98,7 +98,7 @@ class Fitness:
         return ""
 
 
-def judge(host: str, answer: Answer, seconds: float, python: str) -> Fitness:
+def judge(host: str, answer: RemoteAnswer, seconds: float, python: str) -> Fitness:
     """Return the fitness of a host from its answer to a look.
 
     Parameters
@@ -130,7 +130,7 @@ def _document(output: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _silence(answer: Answer, seconds: float, python: str) -> Finding:
+def _silence(answer: RemoteAnswer, seconds: float, python: str) -> Finding:
     """Return what it means that a host did not answer."""
     if answer.code is None:
         return Finding("ssh", "fail", f"no answer within {seconds:.1f} s", "is it switched on?")

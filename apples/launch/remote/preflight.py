@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from apples.launch.remote import shipping, ssh
-from apples.launch.remote.addresses import is_number
-from apples.launch.remote.ask import Question, ask
+from apples.launch.remote.addresses import is_number, numbers
+from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
-from apples.launch.remote.resolving import numbers
 from apples.resources import Host, HostList
 
 LOOK_SECONDS = 5.5
@@ -39,7 +38,7 @@ def preflight(
     with contextlib.ExitStack() as stack:
         back = _listeners(numbers(reaches), stack)
         questions = {
-            host.name: Question(
+            host.name: RemoteQuestion(
                 ssh.command(reaches[host.name], shipping.words(site=True)),
                 shipping.parcel(modules, f"{LOOK}:main", _told(host, needs, back)),
             )

@@ -12,8 +12,8 @@ from apples.errors import LaunchError, UsageError
 from apples.launch.events import readable
 from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
-from apples.launch.slurm.nodes import Node
-from apples.launch.slurm.replies import JobState
+from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.slurm.script import WORD
 from apples.launch.ssh import carried
 
@@ -58,7 +58,7 @@ def run(
     return done.stdout + done.stderr
 
 
-def nodes(partition: str = "") -> list[Node]:
+def nodes(partition: str = "") -> list[SlurmNode]:
     """Return the cluster's nodes, those of one partition if named.
 
     Raises
@@ -80,21 +80,21 @@ def nodes(partition: str = "") -> list[Node]:
     return chosen
 
 
-def job_state(job: int) -> JobState:
+def job_state(job: int) -> SlurmJobState:
     """Return what Slurm says of a job that may be queued or running."""
     return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
 
 
-def job_now(job: int, seconds: float = SECONDS) -> JobState:
+def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:
     """Return what the controller knows of a job, whether it has ended or not; nothing where it is silent."""
     words = ["scontrol", "show", "job", "--oneliner", str(job)]
     try:
         return replies.job_end(run(words, seconds=seconds))
     except LaunchError:
-        return JobState("")
+        return SlurmJobState("")
 
 
-def job_end(job: int) -> JobState:
+def job_end(job: int) -> SlurmJobState:
     """Return how a job ended: as the controller remembers it, else as the accounting has it."""
     found = job_now(job)
     if found.state:
@@ -103,7 +103,7 @@ def job_end(job: int) -> JobState:
         columns = ["--allocations", "--parsable2", "--noheader", "--format=State,ExitCode"]
         return replies.accounted(run(["sacct", f"--jobs={job}", *columns]))
     except LaunchError:
-        return JobState("")
+        return SlurmJobState("")
 
 
 def submit(folder: Path, script: str) -> int:

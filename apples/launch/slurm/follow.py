@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
-from apples.launch.slurm import cancel, client, deadline
+from apples.launch.run import time_limit_words
+from apples.launch.slurm import cancel, client
 from apples.launch.slurm.rank import OUTPUT
-from apples.launch.slurm.replies import JobState
+from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.slurm.script import SCRIPT
-from apples.launch.slurm.tail import Tail, drain, write
 from apples.units import duration
 
 LOOK_SECONDS = 0.05
@@ -36,6 +36,10 @@ START_SECONDS = 120.0
 RECORD_SECONDS = 10.0
 """How long a job's last words may take to reach this machine when Slurm says it is over."""
 GONE_SECONDS = 10.0
+TIMED_OUT = 124
+"""The exit code of this process where its time limit ended a job; a job's own one is never passed on as that."""
+STATE_SECONDS = 5.0
+"""How long Slurm may take to say so: whoever wants the job gone waits meanwhile."""
 END = "end"
 FAILED = 1
 
@@ -54,7 +58,7 @@ def main() -> int:
         for file in Path.cwd().iterdir():
             if file.is_file():
                 shutil.copy(file, folder / file.name)
-        job = Step(folder, allocation[0]) if allocation else Job(folder)
+        job = SlurmStep(folder, allocation[0]) if allocation else SlurmJob(folder)
         try:
             job.start()
             return _follow(folder, job)
@@ -71,7 +75,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Job:
+class SlurmJob:
     """What is followed; `end` leaves nothing of it.
 
     Parameters
@@ -90,17 +94,17 @@ class Job:
         """Submit it."""
         self.number = client.submit(self.folder, SCRIPT)
 
-    def state(self) -> JobState:
+    def state(self) -> SlurmJobState:
         """Return what Slurm says."""
         return client.job_state(self.number)
 
-    def last_state(self) -> JobState:
+    def last_state(self) -> SlurmJobState:
         """Return how it ended."""
         return client.job_end(self.number)
 
-    def now(self) -> JobState:
+    def now(self) -> SlurmJobState:
         """Return what Slurm knows at this moment of the job whose time limit counts, ended or not."""
-        return client.job_now(self.number, deadline.SECONDS) if self.number else JobState("")
+        return client.job_now(self.number, STATE_SECONDS) if self.number else SlurmJobState("")
 
     def end(self) -> None:
         """End what has not ended; when this returns Slurm does not list it any more."""
@@ -116,7 +120,7 @@ class Job:
         return bool(client.run(["squeue", "--noheader", f"--name={self.name}"]).strip())
 
 
-class Step(Job):
+class SlurmStep(SlurmJob):
     """A step of the allocation the agent runs in."""
 
     def start(self) -> None:
@@ -133,13 +137,13 @@ class Step(Job):
                 cwd=self.folder,
             )
 
-    def state(self) -> JobState:
+    def state(self) -> SlurmJobState:
         """Return whether its own script runs."""
-        return JobState("RUNNING" if self._process.poll() is None else "COMPLETED")
+        return SlurmJobState("RUNNING" if self._process.poll() is None else "COMPLETED")
 
-    def last_state(self) -> JobState:
+    def last_state(self) -> SlurmJobState:
         """Return how its own script ended."""
-        return JobState("COMPLETED", code=self._process.poll())
+        return SlurmJobState("COMPLETED", code=self._process.poll())
 
     def end(self) -> None:
         """End the script and its steps: the script first, or it would go on to the next one."""
@@ -167,7 +171,7 @@ def _guard(name: str, allocation: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, stdin=subprocess.PIPE, env=own, start_new_session=True, cwd="/")
 
 
-def _follow(folder: Path, job: Job) -> int:
+def _follow(folder: Path, job: SlurmJob) -> int:
     """Pass on what the job says until it is over; return its exit code."""
     tails = [Tail(folder / OUTPUT, 1), Tail(folder / "talk", 1), Tail(folder / "errors", 2)]
     asking = _ask(job)
@@ -188,12 +192,12 @@ def _follow(folder: Path, job: Job) -> int:
 _running_since: list[float] = []
 
 
-def _judge_silence(job: Job) -> None:
+def _judge_silence(job: SlurmJob) -> None:
     if _running_since and time.monotonic() - _running_since[0] > START_SECONDS:
         raise LaunchError(f"job {job.number} runs and said nothing for {START_SECONDS:g} s")
 
 
-def _ask(job: Job) -> Iterator[JobState | None]:
+def _ask(job: SlurmJob) -> Iterator[SlurmJobState | None]:
     """Yield None while the job waits or runs, else how Slurm says it is; asks only now and then."""
     pause, last, told = ASK_SECONDS, time.monotonic(), ""
     while True:
@@ -214,7 +218,7 @@ def _ask(job: Job) -> Iterator[JobState | None]:
         yield None if state.waiting or state.running else state
 
 
-def _waiting(job: Job, state: JobState) -> str:
+def _waiting(job: SlurmJob, state: SlurmJobState) -> str:
     line = f"job {job.number} waits in the queue ({state.reason})"
     left = state.start - time.time()
     return f"{line}; expected to start in {duration(left)}" if state.start and left > 0 else line
@@ -227,7 +231,7 @@ def _once(line: str, told: str) -> str:
     return line
 
 
-def _without_record(folder: Path, tails: list[Tail], job: Job, state: JobState) -> int:
+def _without_record(folder: Path, tails: list[Tail], job: SlurmJob, state: SlurmJobState) -> int:
     """Return the exit code of a job that Slurm says is over; its own record may still arrive."""
     deadline = time.monotonic() + RECORD_SECONDS
     end = job.last_state()
@@ -250,10 +254,10 @@ def _recorded(folder: Path) -> int:
     return int((folder / END).read_text(encoding="ascii").strip() or FAILED)
 
 
-def _judged(code: int, job: Job, ask: Callable[[], JobState]) -> int:
+def _judged(code: int, job: SlurmJob, ask: Callable[[], SlurmJobState]) -> int:
     """Return the exit code of this process for that of the job; it is said whatever is asked of it now."""
     _deaf()
-    return deadline.judged(code, ask, lambda words: _say(f"job {job.number}: {words}"))
+    return time_limit_judged(code, ask, lambda words: _say(f"job {job.number}: {words}"))
 
 
 def _say(line: str) -> None:
@@ -270,6 +274,83 @@ def _asked(number: int, frame: object) -> NoReturn:
 def _deaf() -> None:
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
+
+
+def own_code(code: int) -> int:
+    """Return a job's own exit code as the follower passes it on.
+
+    Examples
+    --------
+    >>> own_code(0), own_code(5), own_code(TIMED_OUT)
+    (0, 5, 1)
+    """
+    return FAILED if code == TIMED_OUT else code
+
+
+def time_limit_judged(
+    code: int, ask: Callable[[], SlurmJobState], say: Callable[[str], None]
+) -> int:
+    """Return the exit code of a job that ended with `code`; `TIMED_OUT`, and say so, where its limit did it.
+
+    When the limit comes, Slurm first notes it and then ends the ranks; what they say of their end is heard here
+    before anybody is told why. So whoever asks after having heard them gets the true reason.
+
+    Examples
+    --------
+    >>> time_limit_judged(143, lambda: SlurmJobState("TIMEOUT", limit=60.0), print)
+    the time limit of 1 minute ended it
+    124
+    >>> time_limit_judged(5, lambda: SlurmJobState("RUNNING", limit=60.0), print)
+    5
+    """
+    if code == 0:
+        return 0
+    state = ask()
+    if not state.out_of_time:
+        return own_code(code)
+    say(time_limit_words(state.limit))
+    return TIMED_OUT
+
+
+# ------------------------------------------------------------------ the files a job writes, passed on as they grow
+class Tail:
+    """One file of the job, passed on line by line to a descriptor of this process."""
+
+    def __init__(self, path: Path, out: int) -> None:
+        self.path, self.out = path, out
+        self.heard = False
+        self._place, self._rest = 0, b""
+
+    def pass_on(self, whole: bool = True) -> bool:
+        """Pass on what is new, whole lines only; whether there was any."""
+        try:
+            with self.path.open("rb") as stream:  # opened anew: so network file systems look again
+                stream.seek(self._place)
+                data = stream.read(1 << 20)
+        except FileNotFoundError:
+            return False
+        self._place += len(data)
+        text = self._rest + data
+        lines, newline, self._rest = text.rpartition(b"\n") if whole else (text, b"", b"")
+        if lines or newline:
+            self.heard = True
+            write(self.out, lines + newline)
+        return bool(data)
+
+
+def drain(tails: list[Tail]) -> None:
+    """Pass on all that is left, an unfinished line too."""
+    for tail in tails:
+        while tail.pass_on():
+            pass
+        tail.pass_on(whole=False)
+
+
+def write(out: int, data: bytes) -> None:
+    """Write all of it."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(out, left) :]
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hat
-from apples.launch.slurm.nodes import Node
+from apples.launch.slurm.nodes import SlurmNode
 from apples.resources import HostListDocument
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
-def left_out(nodes: Sequence[Node]) -> Iterator[str]:
+def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
     """Yield a line about each node that no host list can or should name."""
     for node in nodes:
         if not NAME.fullmatch(node.name):
@@ -22,7 +22,7 @@ def left_out(nodes: Sequence[Node]) -> Iterator[str]:
             yield f"node {node.name} left out: {node.refusal}"
 
 
-def host_list(nodes: Sequence[Node], site_features: Sequence[str] = ()) -> str:
+def host_list(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> str:
     """Return the text of ``hosts.toml`` for the nodes that jobs may be sent to.
 
     A slot is a core; processors that are hardware threads of one are not counted twice. Speeds are left
@@ -44,13 +44,13 @@ def host_list(nodes: Sequence[Node], site_features: Sequence[str] = ()) -> str:
     return text
 
 
-def entries(nodes: Sequence[Node], site_features: Sequence[str] = ()) -> list[dict[str, Any]]:
+def entries(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the hosts as the entries of a host list."""
     kept = [n for n in nodes if NAME.fullmatch(n.name) and not n.refusal]
     return [_host(node, site_features) for node in kept]
 
 
-def _host(node: Node, site_features: Sequence[str]) -> dict[str, Any]:
+def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
     host: dict[str, Any] = {"name": node.name}
     site = next((f for f in site_features if f in node.features), "")
     if site:

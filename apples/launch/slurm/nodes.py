@@ -5,12 +5,76 @@ Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apples.launch.slurm.names import expand
 from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
+
+MOST_NAMES = 100_000
+"""A list longer than that is a mistake, or meant to fill the memory."""
+PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
+
+
+def expand(text: str) -> list[str]:
+    """Return the names a list stands for, in its order.
+
+    Raises
+    ------
+    ValueError
+        It is no such list, or stands for too many.
+
+    Examples
+    --------
+    >>> expand("n[01-03,7],login")
+    ['n01', 'n02', 'n03', 'n7', 'login']
+    >>> expand("(null)"), expand("")
+    ([], [])
+    """
+    if text in {"", "(null)", "None assigned"}:
+        return []
+    names: list[str] = []
+    position = 0
+    while position < len(text):
+        part = PART.match(text, position)
+        if part is None:
+            raise ValueError(f"no list of hosts: {text[:80]!r}")
+        position = part.end()
+        for name in _names(part[1]):
+            names.append(name)
+            if len(names) > MOST_NAMES:
+                raise ValueError(f"more than {MOST_NAMES} hosts: {text[:80]!r}")
+    return names
+
+
+def _names(part: str) -> Iterator[str]:
+    """Yield what one element of a list stands for; it may have several brackets."""
+    before, opening, rest = part.partition("[")
+    if not opening:
+        yield part
+        return
+    inside, closing, after = rest.partition("]")
+    if not closing:
+        raise ValueError(f"no list of hosts: {part[:80]!r}")
+    for one in _numbers(inside):
+        for tail in _names(after):
+            yield f"{before}{one}{tail}"
+
+
+def _numbers(inside: str) -> Iterator[str]:
+    for one in inside.split(","):
+        first, dash, last = one.partition("-")
+        if not dash:
+            yield one
+            continue
+        if not (first.isdecimal() and last.isdecimal() and len(last) < 12):
+            raise ValueError(f"no range of hosts: {one[:40]!r}")
+        if int(last) - int(first) > MOST_NAMES:
+            raise ValueError(f"more than {MOST_NAMES} hosts: {one[:40]!r}")
+        for value in range(int(first), int(last) + 1):
+            yield str(value).zfill(len(first))
+
 
 MEBIBYTE = 1 << 20
 OUT_OF_SERVICE = frozenset(
@@ -23,7 +87,7 @@ OUT_OF_SERVICE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """One node as Slurm sees it; memory in bytes.
 
     Attributes
@@ -56,7 +120,7 @@ class Node:
         return f"Slurm says it is {bad[0].lower()}" + (f" ({self.reason})" if self.reason else "")
 
 
-def nodes(listing: str) -> list[Node]:
+def nodes(listing: str) -> list[SlurmNode]:
     """Return the nodes that ``sinfo --json`` lists, each once.
 
     Raises
@@ -65,7 +129,7 @@ def nodes(listing: str) -> list[Node]:
         It is no answer of sinfo, or an error in place of one.
     """
     answer = document(listing, "sinfo")
-    found: dict[str, Node] = {}
+    found: dict[str, SlurmNode] = {}
     listed = _newer(answer) if "sinfo" in answer else map(_older, entries(answer, "nodes"))
     for node in listed:
         before = found.get(node.name)
@@ -76,13 +140,13 @@ def nodes(listing: str) -> list[Node]:
     return list(found.values())
 
 
-def _older(entry: Any) -> Node:
+def _older(entry: Any) -> SlurmNode:
     """Return a node as Slurm 22.05 and before describe it."""
     entry = entry if isinstance(entry, dict) else {}
     states = [text(entry.get("state")), *map(text, entry.get("state_flags") or [])]
     cpus = _count(entry.get("cpus"))
     per_socket = _count(entry.get("cores"))
-    return Node(
+    return SlurmNode(
         name=text(entry.get("name")),
         address=text(entry.get("address")),
         states=tuple(state.upper() for state in states if state),
@@ -98,7 +162,7 @@ def _older(entry: Any) -> Node:
     )
 
 
-def _newer(answer: Mapping[str, Any]) -> Iterator[Node]:
+def _newer(answer: Mapping[str, Any]) -> Iterator[SlurmNode]:
     """Yield the nodes as Slurm 23.02 and after describe them: a group an entry."""
     for entry in entries(answer, "sinfo"):
         if not isinstance(entry, dict):
@@ -113,7 +177,7 @@ def _newer(answer: Mapping[str, Any]) -> Iterator[Node]:
         cores = _count(_dict(entry, "cores").get("minimum"))
         memory = _dict(entry, "memory")
         for i, name in enumerate(names):
-            yield Node(
+            yield SlurmNode(
                 name=name,
                 address=addresses[i] if len(addresses) == len(names) else name,
                 states=tuple(map(text, _dict(entry, "node").get("state") or [])),

@@ -15,7 +15,7 @@ from typing import Any
 
 from apples.errors import ApplesError, LaunchError
 from apples.launch.binding import RankCpus, bound_apart
-from apples.launch.hydra import LAUNCH_FILE, Segment
+from apples.launch.hydra import LAUNCH_FILE, RankGroup
 from apples.launch.slurm.rank import PLACES, seat
 from apples.topology import Topology
 from apples.topology.probed import MOST_BYTES, read_probe
@@ -73,7 +73,7 @@ def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
         groups.setdefault(key, []).append(rank)
     parties = [
         (
-            Segment(hosts[ranks[0]], len(ranks), (), tuple(machines[key].cpus)),
+            RankGroup(hosts[ranks[0]], len(ranks), (), tuple(machines[key].cpus)),
             key[0],
             machines[key],
         )

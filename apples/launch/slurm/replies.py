@@ -24,7 +24,7 @@ RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING
 
 
 @dataclass(frozen=True, slots=True)
-class JobState:
+class SlurmJobState:
     """What is known of a job: Slurm's words for its state, and why it waits.
 
     Attributes
@@ -63,7 +63,7 @@ class JobState:
         )
 
 
-def job_state(listing: str, job: int) -> JobState:
+def job_state(listing: str, job: int) -> SlurmJobState:
     """Return what ``squeue --json`` says of a job; a state of ``""`` where it is not there.
 
     Raises
@@ -78,20 +78,20 @@ def job_state(listing: str, job: int) -> JobState:
             words = [str(word) for word in state] if isinstance(state, list) else [str(state)]
             base = [word for word in words if word in WAITING or word in RUNNING] or words
             reason = text(entry.get("state_reason"))
-            return JobState(
+            return SlurmJobState(
                 base[0] if base else "", reason, None, number(entry.get("start_time")) or 0.0
             )
     refuse_errors(answer, "squeue")
-    return JobState("")
+    return SlurmJobState("")
 
 
-def job_end(line: str) -> JobState:
+def job_end(line: str) -> SlurmJobState:
     """Return what ``scontrol show job -o`` says of a job.
 
     Examples
     --------
     >>> job_end("JobId=7 JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15 TimeLimit=00:01:00")
-    JobState(state='TIMEOUT', reason='TimeLimit', code=143, start=0.0, limit=60.0)
+    SlurmJobState(state='TIMEOUT', reason='TimeLimit', code=143, start=0.0, limit=60.0)
     """
     fields = dict(FIELD.findall(line))
     code, _, signal = fields.get("ExitCode", "").partition(":")
@@ -99,7 +99,7 @@ def job_end(line: str) -> JobState:
     if number == 0 and signal.isdecimal() and signal != "0":
         number = 128 + int(signal)
     reason = fields.get("Reason", "")
-    return JobState(
+    return SlurmJobState(
         fields.get("JobState", ""),
         "" if reason == "None" else reason,
         number,
@@ -116,20 +116,20 @@ def _span(text: str) -> float | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def accounted(table: str) -> JobState:
+def accounted(table: str) -> SlurmJobState:
     """Return what ``sacct --parsable2 --noheader --format=State,ExitCode`` says of a job.
 
     Examples
     --------
     >>> accounted("CANCELLED by 1000|0:15")
-    JobState(state='CANCELLED', reason='', code=143, start=0.0, limit=None)
+    SlurmJobState(state='CANCELLED', reason='', code=143, start=0.0, limit=None)
     >>> accounted("")
-    JobState(state='', reason='', code=None, start=0.0, limit=None)
+    SlurmJobState(state='', reason='', code=None, start=0.0, limit=None)
     """
     first = table.strip().split("\n", maxsplit=1)[0]
     state, bar, code = first.partition("|")
     if not bar or not state:
-        return JobState("")
+        return SlurmJobState("")
     return job_end(f"JobState={state.split()[0]} ExitCode={code}")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, Command, Segment, check
+from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, LaunchCommand, RankGroup, check
 from apples.launch.ssh import carried
 from apples.topology import probe
 
@@ -106,7 +106,7 @@ class SlurmOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class SlurmTarget:
     """The ranks of one host.
 
     Attributes
@@ -119,13 +119,13 @@ class Seat:
         Where the program works; empty: where the agent does.
     """
 
-    segment: Segment
+    segment: RankGroup
     python: str
     directory: str = ""
 
 
 def command(
-    seats: Sequence[Seat],
+    seats: Sequence[SlurmTarget],
     task: Mapping[str, Any],
     *,
     job: str,
@@ -133,7 +133,7 @@ def command(
     directory: Path,
     options: SlurmOptions | None = None,
     allocation: str = "",
-) -> Command:
+) -> LaunchCommand:
     """Return the command that runs `seats`, in rank order, as a job or as a step of one.
 
     Parameters
@@ -175,10 +175,12 @@ def command(
         LAUNCH_FILE: _launch_file(seats, directory),
     }
     argv = (sys.executable, "-I", "-m", "apples.launch.slurm.follow", str(directory.absolute()))
-    return Command((*argv, *([allocation] if allocation else [])), {}, files)
+    return LaunchCommand((*argv, *([allocation] if allocation else [])), {}, files)
 
 
-def render(seats: Sequence[Seat], job: str, limit: int, options: SlurmOptions, step: bool) -> str:
+def render(
+    seats: Sequence[SlurmTarget], job: str, limit: int, options: SlurmOptions, step: bool
+) -> str:
     """Return the job script."""
     template = resources.files("apples.launch.slurm").joinpath("job.sh.j2").read_text("utf-8")
     environment = jinja2.Environment(
@@ -211,7 +213,7 @@ def minutes(seconds: float, options: SlurmOptions) -> int:
     return min(MOST_MINUTES, max(LEAST_MINUTES, wanted))
 
 
-def _launch_file(seats: Sequence[Seat], directory: Path) -> str:
+def _launch_file(seats: Sequence[SlurmTarget], directory: Path) -> str:
     hosts = [
         {
             "host": seat.segment.host,

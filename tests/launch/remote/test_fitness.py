@@ -7,11 +7,10 @@ import pytest
 import sshd as own
 
 from apples import Host, HostList, Network, read_host_list
-from apples.launch.remote.addresses import is_number
-from apples.launch.remote.ask import Answer, Question, ask
+from apples.launch.remote.addresses import is_number, numbers
+from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
 from apples.launch.remote.fitness import Needs, judge, own_version
 from apples.launch.remote.preflight import address_towards, preflight
-from apples.launch.remote.resolving import numbers
 from apples.launch.remote.ssh import Reach
 
 WELL = {
@@ -37,7 +36,7 @@ WELL = {
 
 
 def judged(**changed):
-    answer = Answer(b"Welcome!\n" + json.dumps(WELL | changed).encode(), b"", 0, 1000.5)
+    answer = RemoteAnswer(b"Welcome!\n" + json.dumps(WELL | changed).encode(), b"", 0, 1000.5)
     return judge("ada", answer, 0.5, "/usr/bin/python3")
 
 
@@ -95,17 +94,20 @@ def test_what_is_odd_but_no_reason_is_a_warning():
 @pytest.mark.parametrize(
     ("answer", "refusal"),
     [
-        (Answer(b"", b"", None, 0.0), "ssh: no answer within 5.5 s (is it switched on?)"),
-        (Answer(b"", b"ssh: no route\n", 255, 0.0), "ssh: no route (try: ssh with the same"),
+        (RemoteAnswer(b"", b"", None, 0.0), "ssh: no answer within 5.5 s (is it switched on?)"),
+        (RemoteAnswer(b"", b"ssh: no route\n", 255, 0.0), "ssh: no route (try: ssh with the same"),
         (
-            Answer(b"hello", b"x: not found\n", 127, 0.0),
+            RemoteAnswer(b"hello", b"x: not found\n", 127, 0.0),
             "python: /p does not run there: x: not found",
         ),
         (
-            Answer(b'{"schema": "other/1"}', b"", 0, 0.0),
+            RemoteAnswer(b'{"schema": "other/1"}', b"", 0, 0.0),
             "python: /p does not run there: exit code 0",
         ),
-        (Answer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0), "python: /p does not run there"),
+        (
+            RemoteAnswer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0),
+            "python: /p does not run there",
+        ),
     ],
 )
 def test_silence_has_its_reason_too(answer, refusal):
@@ -113,10 +115,10 @@ def test_silence_has_its_reason_too(answer, refusal):
 
 
 def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
-    slow = Question([sys.executable, "-c", "import time; time.sleep(60)"], b"")
-    quick = Question(["cat"], b"x" * 200_000)
-    loud = Question(["cat", "/dev/zero"], b"")
-    none = Question(["/no/such/program"], b"")
+    slow = RemoteQuestion([sys.executable, "-c", "import time; time.sleep(60)"], b"")
+    quick = RemoteQuestion(["cat"], b"x" * 200_000)
+    loud = RemoteQuestion(["cat", "/dev/zero"], b"")
+    none = RemoteQuestion(["/no/such/program"], b"")
     found = ask({"slow": slow, "quick": quick, "loud": loud, "none": none}, 3.0)
     assert [found[name].code for name in ("slow", "quick", "loud", "none")] == [None, 0, None, 127]
     assert len(found["quick"].output) == 200_000
@@ -124,7 +126,7 @@ def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
 
 
 def test_who_has_begun_to_answer_may_end():
-    slow = Question(["sh", "-c", "echo begun; sleep 2; echo done"], b"")
+    slow = RemoteQuestion(["sh", "-c", "echo begun; sleep 2; echo done"], b"")
     assert ask({"slow": slow}, 1.5, 20.0)["slow"].output == b"begun\ndone\n"
 
 

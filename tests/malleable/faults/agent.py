@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from apples.launch.anchored import job_of, place
-from apples.launch.hydra import Command, Segment
+from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.processes import Processes
 from apples.malleable.control.command import HostWeight
 
@@ -22,11 +22,11 @@ program = (
     "0.01",
     str(folder / "stop"),
 )
-places = [place(Segment(host, slots, program)) for host, slots in SLOTS.items()]
+places = [place(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostWeight(host) for host in json.loads(maps)[0]]
 job = job_of(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
-with Processes(Command(argv, {}, {"job.json": job.dumps()}), name) as processes:
+with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
     while processes.guarded:
         for source, line in processes.read(1.0):
             text = line.decode(errors="replace")
