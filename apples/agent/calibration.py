@@ -19,8 +19,8 @@ from apples.agent.models import store_speeds
 from apples.errors import ApplesError
 from apples.launch.calibrate import calibrate as measure
 from apples.launch.remote.preflight import preflight
-from apples.launch.seating import seat_alone
 from apples.launch.ssh import LaunchTarget
+from apples.launch.targets import first_target
 from apples.resources import Host
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
@@ -65,8 +65,8 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk:
         try:
             program = program_of(information, one.name)
             parameters = information.application.parameters
-            seat = _seat(host, one.name, information)
-            points = measure(host, program, one.name, parameters, rows, seat=seat)
+            target = _target(host, one.name, information)
+            points = measure(host, program, one.name, parameters, rows, target=target)
         except ApplesError as error:
             talk(f"warning: {one.name} on {host.name}: {error}")
             continue
@@ -77,12 +77,12 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk:
     return speeds
 
 
-def _seat(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:
+def _target(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:
     """Return where one process on another machine runs; None where the host is this machine."""
     if host.name not in information.findings:
         return None
     plan = calibration_plan(replace(host, slots=1), implementation, information)
-    return seat_alone(plan)
+    return first_target(plan)
 
 
 def calibration_rows(information: InformationPool) -> list[int]:

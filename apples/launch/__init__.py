@@ -1,7 +1,10 @@
-"""How a schedule becomes processes that say what they measure, and are gone afterwards.
+"""How a plan becomes processes that say what they measure, and are gone afterwards.
 
-Read in this order: `events` (what a program says), `task` (what it is told), `hydra` (the command line, built
-and never run), `quota` (hosts that are slower than this machine), `bind` (becomes one rank), `watchdog`
-(guards a run), `processes` (the agent's end of it), `run` (the protocol with its deadlines), `ending` (the words
-for its end), then its users `calibrate` and `conformance`. The actuators stand on this package.
+Read in this order: `plan` (`LaunchPlan`: what the agent hands down), `actuator` (the contract: a launcher is one
+file), `actuators` (the launchers), then what they are made of. Commands are built and not run by `hydra` (this
+machine), `ssh` with `targets` (other machines), `slurm.script` and `job_manager` (malleable jobs); `binding` and
+`quota` say which CPUs ranks get. `run` is one run seen through the application protocol (`events`), `processes`
+and `channels` its processes as the agent holds them, `supervisor` the program that is their parent on each host.
+What starts there: `reach` (hydra's ssh), `bind` (becomes one rank). `remote` looks at other hosts. `calibrate`
+and `conformance` run a program to measure and to check it.
 """

@@ -222,7 +222,7 @@ class Actuator(ABC):
             f"--actuator {self.name or type(self).__name__}: cannot move a job while it runs"
         )
 
-    def places(self, plan: LaunchPlan) -> Sequence[HostSpec]:
+    def host_specs(self, plan: LaunchPlan) -> Sequence[HostSpec]:
         """Return every host that a malleable job may ever use, and how the job manager starts ranks there.
 
         Called only after `check_movable`, with a plan whose program is malleable.

@@ -56,7 +56,7 @@ def _die_with(parent: int) -> None:
 
 
 def _register(folder: str) -> None:
-    """Tell the watchdog which process is which rank; nobody listens when started by hand."""
+    """Tell the supervisor which process is which rank; nobody listens when started by hand."""
     try:
         pipe = os.open(os.path.join(folder, "ranks"), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
     except OSError:

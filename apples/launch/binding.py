@@ -58,7 +58,7 @@ def rank_cpus(
     return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
 
 
-def bound(segments: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
+def bound(rank_groups: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
     """Return the hosts that one machine plays with the CPUs of each of their ranks.
 
     No two ranks get the same CPU; where there are not enough, none is bound closer than its host list
@@ -69,7 +69,7 @@ def bound(segments: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
     LaunchError
         As of `rank_cpus`.
     """
-    return _bound([(segment, topology) for segment in segments]) or list(segments)
+    return _bound([(rank_group, topology) for rank_group in rank_groups]) or list(rank_groups)
 
 
 def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[RankGroup]:
@@ -91,21 +91,21 @@ def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[Rank
         members = [i for i, party in enumerate(parties) if party[1] == machine]
         places = _bound([(parties[i][0], parties[i][2]) for i in members])
         if not places:
-            return [segment for segment, _, _ in parties]
+            return [rank_group for rank_group, _, _ in parties]
         found.update(zip(members, places, strict=True))
     return [found[i] for i in range(len(parties))]
 
 
-def bound_here(segments: Sequence[RankGroup]) -> list[RankGroup]:
+def bound_here(rank_groups: Sequence[RankGroup]) -> list[RankGroup]:
     """Return `bound` for this machine, with the CPUs this process may use."""
-    return bound(segments, live_topology("sys"))
+    return bound(rank_groups, live_topology("sys"))
 
 
 def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
     """Return the hosts of one machine with their ranks' CPUs, each of its own; empty where ranks must share."""
-    segments = [segment for segment, _ in parts]
-    pools = [_ours(segment.host, segment.cpus, topology) for segment, topology in parts]
-    listed = [pool for pool, segment in zip(pools, segments, strict=True) if segment.cpus]
+    rank_groups = [rank_group for rank_group, _ in parts]
+    pools = [_ours(rank_group.host, rank_group.cpus, topology) for rank_group, topology in parts]
+    listed = [pool for pool, rank_group in zip(pools, rank_groups, strict=True) if rank_group.cpus]
     disjoint = sum(map(len, listed)) == len({cpu for pool in listed for cpu in pool})
     taken = CpuSet()
     found: dict[int, RankGroup] = {}

@@ -29,7 +29,7 @@ def calibrate(
     *,
     silence_seconds: float = CALIBRATION_SECONDS,
     talk: Talk = to_stderr,
-    seat: LaunchTarget | None = None,
+    target: LaunchTarget | None = None,
 ) -> tuple[Calibration, ...]:
     """Return what one process of `program` measures on the host's CPUs, one entry for each size.
 
@@ -41,7 +41,7 @@ def calibrate(
         Argument list that starts the implementation.
     sizes
         Rows of the strips to measure.
-    seat
+    target
         Where the host is another machine: how it is reached there, with the program as it is there.
 
     Raises
@@ -55,14 +55,16 @@ def calibrate(
     """
     task = calibrate_task(implementation, parameters, sizes)
     job = job_name()
-    if seat is None:
-        segments = (RankGroup(host.name, 1, tuple(program), host.cpus),)
-        order, remote = command(segments, task, host.directory), []
+    if target is None:
+        rank_groups = (RankGroup(host.name, 1, tuple(program), host.cpus),)
+        order, remote = command(rank_groups, task, host.directory), []
     else:
-        segments, remote = (seat.segment,), ssh.remote_hosts([seat])
-        here = address_towards([seat.address]) or "127.0.0.1"
-        order = ssh.command([seat], task, job=job, here=here, directory=Path.cwd())
-    run = Run(order, segments, silence_seconds=silence_seconds, talk=talk, job=job, remote=remote)
+        rank_groups, remote = (target.rank_group,), ssh.remote_hosts([target])
+        here = address_towards([target.address]) or "127.0.0.1"
+        order = ssh.command([target], task, job=job, here=here, directory=Path.cwd())
+    run = Run(
+        order, rank_groups, silence_seconds=silence_seconds, talk=talk, job=job, remote=remote
+    )
     found = tuple(event for event in run.events() if isinstance(event, Calibration))
     run.finish()
     missing = set(sizes) - {one.rows for one in found}

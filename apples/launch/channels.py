@@ -114,20 +114,20 @@ class SupervisorChannels:
             yield os.open(folder / f"host-{number}", os.O_RDONLY | os.O_NONBLOCK), channel
 
     def say(self, word: str) -> None:
-        """Say a word to every guard; one that is gone does not hear it."""
+        """Say a word to every supervisor; one that is gone does not hear it."""
         for pipe in self._words:
             with contextlib.suppress(OSError):
                 os.write(pipe, f"{word}\n".encode())
 
     def uncertain(self) -> list[str]:
-        """Return, once, the hosts whose guard was heard and never said that nothing is left."""
+        """Return, once, the hosts whose supervisor was heard and never said that nothing is left."""
         found = [one for one in self.channels if one.heard and not one.cleared]
         for one in found:
             one.cleared = True
         return [one.host for one in found]
 
     def close(self) -> None:
-        """Close the pipes to the guards."""
+        """Close the pipes to the supervisors."""
         for pipe in self._words:
             os.close(pipe)
         self._words.clear()

@@ -89,8 +89,10 @@ class Conformance:
         return ""
 
     def _events(self, task: dict[str, Any], ranks: Mapping[str, int], heard: list[Event]) -> None:
-        segments = [RankGroup(host, count, self.program) for host, count in ranks.items()]
-        run = Run(command(segments, task), segments, silence_seconds=SILENCE_SECONDS, talk=_quiet)
+        rank_groups = [RankGroup(host, count, self.program) for host, count in ranks.items()]
+        run = Run(
+            command(rank_groups, task), rank_groups, silence_seconds=SILENCE_SECONDS, talk=_quiet
+        )
         heard.extend(run.events())
         run.finish()
 

@@ -83,9 +83,9 @@ class RankGroup:
 
 
 def command(
-    segments: Sequence[RankGroup], task: Mapping[str, Any], directory: str | Path = ""
+    rank_groups: Sequence[RankGroup], task: Mapping[str, Any], directory: str | Path = ""
 ) -> LaunchCommand:
-    """Return the command that runs `segments`, in rank order, on this machine.
+    """Return the command that runs `rank_groups`, in rank order, on this machine.
 
     Parameters
     ----------
@@ -98,17 +98,17 @@ def command(
         A program that no process can be started with, or no mpiexec. Permanent.
     """
     argv = [mpiexec(), *OPTIONS]
-    for index, segment in enumerate(segments):
-        check(segment)
+    for index, rank_group in enumerate(rank_groups):
+        check(rank_group)
         argv += [":"] if index else []
-        argv += ["-n", str(segment.ranks), sys.executable, "-I", "-S", bind.__file__]
+        argv += ["-n", str(rank_group.ranks), sys.executable, "-I", "-S", bind.__file__]
         argv += [LAUNCH_FILE, str(index)]
     return LaunchCommand(
         tuple(argv),
         {"APPLES_TASK": TASK_FILE, **LOOPBACK, **ONE_THREAD},
         {
             TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
-            LAUNCH_FILE: _launch_file(segments, Path(directory or Path.cwd())),
+            LAUNCH_FILE: _launch_file(rank_groups, Path(directory or Path.cwd())),
         },
     )
 
@@ -143,26 +143,26 @@ def environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **added}
 
 
-def _launch_file(segments: Sequence[RankGroup], directory: Path) -> str:
+def _launch_file(rank_groups: Sequence[RankGroup], directory: Path) -> str:
     hosts = [
         {
             "host": s.host,
             "program": s.program,
             "cpus": s.cpus,
             "cgroup": s.cgroup,
-            "first_rank": sum(before.ranks for before in segments[:i]),
+            "first_rank": sum(before.ranks for before in rank_groups[:i]),
             "rank_cpus": s.rank_cpus,
         }
-        for i, s in enumerate(segments)
+        for i, s in enumerate(rank_groups)
     ]
     return json.dumps({"directory": str(directory.absolute()), "hosts": hosts}, indent=1)
 
 
-def check(segment: RankGroup) -> None:
+def check(rank_group: RankGroup) -> None:
     """Refuse ranks that no process can be started for."""
-    if segment.ranks < 1:
-        raise LaunchError(f"{segment.host}: {segment.ranks} ranks cannot be started")
-    if not segment.program or not segment.program[0]:
-        raise LaunchError(f"{segment.host}: the template names no program")
-    if any("\0" in argument for argument in segment.program):
-        raise LaunchError(f"{segment.host}: an argument of the program has a zero byte")
+    if rank_group.ranks < 1:
+        raise LaunchError(f"{rank_group.host}: {rank_group.ranks} ranks cannot be started")
+    if not rank_group.program or not rank_group.program[0]:
+        raise LaunchError(f"{rank_group.host}: the template names no program")
+    if any("\0" in argument for argument in rank_group.program):
+        raise LaunchError(f"{rank_group.host}: an argument of the program has a zero byte")

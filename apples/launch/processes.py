@@ -293,7 +293,7 @@ class Processes:
 
 
 def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:
-    """End a run nobody holds any more, also when the interpreter ends; its guard does the work."""
+    """End a run nobody holds any more, also when the interpreter ends; its supervisor does the work."""
     if process.stdin and not process.stdin.closed:
         with contextlib.suppress(OSError):
             process.stdin.close()

@@ -58,15 +58,15 @@ class Run:
     ----------
     command
         What to start.
-    segments
+    rank_groups
         The ranks' hosts, in rank order; events about another host are refused.
     startup_seconds, silence_seconds
         From the start to ``ready``; the longest time without a line after it.
     talk
         Receives each line that is no event.
-    anchored, others
-        Whether an anchor guards the ranks, which may come and go: then only its own end counts. Hosts
-        that may be reported beside those of `segments`.
+    managed, others
+        Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
+        that may be reported beside those of `rank_groups`.
     limit_code
         The exit code by which the launcher, once it is asked to end, says that a time limit ended the run.
     """
@@ -74,7 +74,7 @@ class Run:
     def __init__(
         self,
         command: LaunchCommand,
-        segments: Sequence[RankGroup],
+        rank_groups: Sequence[RankGroup],
         *,
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
@@ -84,15 +84,17 @@ class Run:
         prepare: Callable[[], None] = lambda: None,
         remote: Sequence[str] = (),
         grace: float = GRACE_SECONDS,
-        anchored: bool = False,
+        managed: bool = False,
         others: Collection[str] = (),
         limit_code: int | None = None,
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
-        self._anchored, self._others, self._talk = anchored, frozenset(others), talk
+        self._managed, self._others, self._talk = managed, frozenset(others), talk
         self._limit_code = limit_code
-        self._hosts = tuple(segment.host for segment in segments for _ in range(segment.ranks))
-        self._program = short_name(segments[0].program)
+        self._hosts = tuple(
+            rank_group.host for rank_group in rank_groups for _ in range(rank_group.ranks)
+        )
+        self._program = short_name(rank_groups[0].program)
         self._tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._ended: list[int] = []
         self._lost = self._launcher_end = ""
@@ -200,7 +202,7 @@ class Run:
 
     def _hear_report(self, line: str) -> None:
         kind, _, number = line.partition(" ")
-        if kind == "rank" and not self._anchored:
+        if kind == "rank" and not self._managed:
             self._ended.append(int(number))
             self._hurry(PATIENCE_SECONDS)
         elif kind == "lost":
@@ -223,7 +225,7 @@ class Run:
                     )
 
     def _check_ready(self, event: Ready) -> None:
-        if self._anchored and self.ready_after is not None:  # it lost a host and began again
+        if self._managed and self.ready_after is not None:  # it lost a host and began again
             return
         if event.protocol != PROTOCOL:
             raise ApplicationError(
@@ -396,7 +398,7 @@ def end_reason(launcher_end: str, lost: str, first: str, guarded: bool, before: 
     first
         Name of the first rank that ended; empty: none did.
     guarded
-        Whether its watchdog was there to the end.
+        Whether its supervisor was there to the end.
     before
         What it had not come to.
 

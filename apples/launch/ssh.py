@@ -1,9 +1,9 @@
 """The command that starts a run over several hosts: hydra over the system's ssh. Pure, like `hydra`.
 
 The machine file holds addresses, never names, so that nobody looks one up. hydra starts one connection a
-host through `apples.launch.reach`, and on it a guard (`apples.launch.guard`) that starts hydra's proxy and
-ends whatever the run has there when the connection does. Ranks get their environment and program through
-the connection; hydra carries none (``-genvnone``).
+host through `apples.launch.reach`, and on it a supervisor (`apples.launch.supervisor`) that starts hydra's
+proxy and ends whatever the run has there when the connection does. Ranks get their environment and program
+through the connection; hydra carries none (``-genvnone``).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ CARRY = "APPLES_CARRY"
 
 @dataclass(frozen=True, slots=True)
 class LaunchTarget:
-    """One segment and where it runs.
+    """One rank_group and where it runs.
 
     Attributes
     ----------
-    segment
+    rank_group
         Ranks and program; `cpus` and `cgroup` mean this machine only, `rank_cpus` its host.
     address
         The number of its host, for the machine file.
@@ -59,7 +59,7 @@ class LaunchTarget:
         Variables for its ranks only.
     """
 
-    segment: RankGroup
+    rank_group: RankGroup
     address: str
     reach: Reach | None = None
     directory: str = ""
@@ -68,9 +68,14 @@ class LaunchTarget:
 
 
 def command(
-    seats: Sequence[LaunchTarget], task: Mapping[str, Any], *, job: str, here: str, directory: Path
+    targets: Sequence[LaunchTarget],
+    task: Mapping[str, Any],
+    *,
+    job: str,
+    here: str,
+    directory: Path,
 ) -> LaunchCommand:
-    """Return the command that runs `seats`, in rank order.
+    """Return the command that runs `targets`, in rank order.
 
     Parameters
     ----------
@@ -84,25 +89,25 @@ def command(
     Raises
     ------
     LaunchError
-        A program that no process can be started with, two seats at one address, or no mpiexec.
+        A program that no process can be started with, two targets at one address, or no mpiexec.
     """
-    addresses = [seat.address for seat in seats if seat.reach]
+    addresses = [target.address for target in targets if target.reach]
     if len(set(addresses)) < len(addresses):
         twice = next(a for a in addresses if addresses.count(a) > 1)
         raise LaunchError(f"two hosts at address {twice}: MPI cannot tell them apart")
     argv = [mpiexec(), *options(here)]
-    for index, seat in enumerate(seats):
-        check(seat.segment)
+    for index, target in enumerate(targets):
+        check(target.rank_group)
         argv += [":"] if index else []
-        argv += ["-n", str(seat.segment.ranks)]
-        argv += _own(index) if seat.reach is None else ["-wdir", _folder(job, index), *_there()]
+        argv += ["-n", str(target.rank_group.ranks)]
+        argv += _own(index) if target.reach is None else ["-wdir", _folder(job, index), *_there()]
     return LaunchCommand(
         tuple(argv),
         {"HYDRA_LAUNCHER_EXTRA_ARGS": "-I -m apples.launch.reach"},
         {
-            MACHINE_FILE: "".join(f"{s.address}:{s.segment.ranks}\n" for s in seats),
+            MACHINE_FILE: "".join(f"{s.address}:{s.rank_group.ranks}\n" for s in targets),
             TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
-            LAUNCH_FILE: _launch_file(seats, job, directory),
+            LAUNCH_FILE: _launch_file(targets, job, directory),
         },
     )
 
@@ -133,51 +138,51 @@ def _own(index: int) -> list[str]:
 
 
 def _there() -> list[str]:
-    """Return what starts a rank in the folder that the guard furnished."""
+    """Return what starts a rank in the folder that the supervisor furnished."""
     return ["./python", "-I", "-S", "bind.py", LAUNCH_FILE, "0"]
 
 
 def _folder(job: str, index: int) -> str:
-    """Return the run's folder on one host: made by its guard, which refuses one that exists."""
+    """Return the run's folder on one host: made by its supervisor, which refuses one that exists."""
     return f"/tmp/apples-{job}-{index}"  # noqa: S108 - a name nobody can guess
 
 
-def _launch_file(seats: Sequence[LaunchTarget], job: str, directory: Path) -> str:
+def _launch_file(targets: Sequence[LaunchTarget], job: str, directory: Path) -> str:
     remote: dict[str, Any] = {}
-    for index, seat in enumerate(seats):
-        if seat.reach is not None:
-            remote[seat.address] = {
+    for index, target in enumerate(targets):
+        if target.reach is not None:
+            remote[target.address] = {
                 "number": len(remote),
-                "ssh": line.command(seat.reach, shipping.words(site=False)),
+                "ssh": line.command(target.reach, shipping.words(site=False)),
                 "folder": _folder(job, index),
-                "directory": seat.directory,
-                "hosts": [{**_entry(seats, index), "programs": seat.programs}],
+                "directory": target.directory,
+                "hosts": [{**_entry(targets, index), "programs": target.programs}],
             }
-    own = [{} if seat.reach else _entry(seats, i) for i, seat in enumerate(seats)]
+    own = [{} if target.reach else _entry(targets, i) for i, target in enumerate(targets)]
     document = {"job": job, "directory": str(directory.absolute()), "hosts": own, "remote": remote}
     return json.dumps(document, indent=1)
 
 
-def _entry(seats: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
-    seat = seats[index]
-    segment = seat.segment
-    local = seat.reach is None
+def _entry(targets: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
+    target = targets[index]
+    rank_group = target.rank_group
+    local = target.reach is None
     return {
-        "host": segment.host,
-        "program": segment.program,
-        "cpus": segment.cpus if local else (),
-        "cgroup": segment.cgroup,
-        "first_rank": sum(before.segment.ranks for before in seats[:index]),
-        "rank_cpus": segment.rank_cpus,
+        "host": rank_group.host,
+        "program": rank_group.program,
+        "cpus": rank_group.cpus if local else (),
+        "cgroup": rank_group.cgroup,
+        "first_rank": sum(before.rank_group.ranks for before in targets[:index]),
+        "rank_cpus": rank_group.rank_cpus,
         "environment": {
             **ONE_THREAD,
             **carried(),
-            **seat.environment,
+            **target.environment,
             "APPLES_TASK": TASK_FILE,
         },
     }
 
 
-def remote_hosts(seats: Sequence[LaunchTarget]) -> list[str]:
+def remote_hosts(targets: Sequence[LaunchTarget]) -> list[str]:
     """Return the names of the hosts that are not this machine, in the order of their pipes."""
-    return [seat.segment.host for seat in seats if seat.reach is not None]
+    return [target.rank_group.host for target in targets if target.reach is not None]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apples.launch.anchored import job_of, place
 from apples.launch.hydra import RankGroup
+from apples.launch.job_manager import job_file, local_spec
 from apples.launch.processes import job_name
 from apples.malleable.control.command import HostWeight, JobEnded, JobNotice, ResizeDone
 from apples.malleable.control.job_file import EngineName, JobFile, loads
@@ -99,10 +99,10 @@ def rehearse(
     """
     name = job_name()
     places = [
-        place(RankGroup(host, count, tuple(program)), warm=host in warm)
+        local_spec(RankGroup(host, count, tuple(program)), warm=host in warm)
         for host, count in slots.items()
     ]
-    made = job_of(
+    made = job_file(
         name, places, first, task or {}, minimum=minimum,
         commits=commits, commit_seconds=commit_seconds, engine=engine,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch.slurm import deadline, replies
+from apples.launch.slurm import follow, replies
 from apples.launch.slurm.hosts import entries, host_list, left_out
 from apples.launch.slurm.nodes import MOST_NAMES, expand, nodes
 
@@ -88,7 +88,7 @@ def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
     state, said = replies.job_end(line), []
     assert state.out_of_time
     assert state.limit == 60
-    assert deadline.judged(143, lambda: state, said.append) == deadline.TIMED_OUT
+    assert follow.time_limit_judged(143, lambda: state, said.append) == follow.TIMED_OUT
     assert said == ["the time limit of 1 minute ended it"]
 
 
@@ -96,8 +96,8 @@ def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
 def test_a_job_that_ended_otherwise_keeps_its_own_code(line):
     state, said = replies.job_end(line), []
     assert not state.out_of_time
-    assert deadline.judged(5, lambda: state, said.append) == 5
-    assert deadline.judged(deadline.TIMED_OUT, lambda: state, said.append) == 1
+    assert follow.time_limit_judged(5, lambda: state, said.append) == 5
+    assert follow.time_limit_judged(follow.TIMED_OUT, lambda: state, said.append) == 1
     assert said == []
 
 

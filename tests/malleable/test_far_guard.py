@@ -15,7 +15,7 @@ from worlds import pool
 
 from apples import Host, Link, LocalActuator, MalleableActuator
 from apples.agent.launching import launch_plan
-from apples.launch import anchored
+from apples.launch import job_manager
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import RankGroup
 from apples.malleable.control.job_file import HostSpec, HostWeight, JobFile
@@ -112,9 +112,9 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
 
 
 def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
-    node = anchored.AllocatedNode("42", "/opt/my python", "/shared")
+    node = job_manager.AllocatedNode("42", "/opt/my python", "/shared")
     segment = RankGroup("n1", 2, ("/opt/my python", "heat.py"))
-    place = anchored.place_in_allocation(segment, node)
+    place = job_manager.allocation_spec(segment, node)
     step = place.reach[place.reach.index("srun") :]
     assert (place.reach[0], step[-1]) == ("env", "/opt/my python")
     assert {"--nodes=1", "--ntasks=1", "--nodelist=n1", "--jobid=42", "--chdir=/"} <= set(step)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from apples.launch import anchored, hydra
+from apples.launch import hydra, job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.binding import bound_here
 from apples.launch.events import Talk, to_stderr
@@ -18,7 +18,7 @@ from apples.launch.plan import LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
-from apples.launch.seating import eligible_segments
+from apples.launch.targets import eligible_groups
 from apples.malleable.control.job_file import HostSpec
 
 
@@ -54,7 +54,7 @@ class LocalActuator(Actuator):
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written; quotas are left out."""
-        return self._command(bound_here(segments(plan)), plan)
+        return self._command(bound_here(rank_groups(plan)), plan)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Start the application on this machine; returns once every rank is ready."""
@@ -63,7 +63,7 @@ class LocalActuator(Actuator):
         quotas = Quotas.plan({h: n for h, n in plan.cpu_quotas.items() if h in used}, job)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
-        ranks = bound_here(segments(plan))
+        ranks = bound_here(rank_groups(plan))
         ranks = [replace(s, cgroup=quotas.joined(s.host)) for s in ranks]
         order = self._command(ranks, plan)
 
@@ -84,15 +84,15 @@ class LocalActuator(Actuator):
     def check_movable(self) -> None:
         """Allow it: hosts are parts of this machine."""
 
-    def places(self, plan: LaunchPlan) -> list[HostSpec]:
+    def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""
-        return [anchored.place(one) for one in eligible_segments(plan)]
+        return [job_manager.local_spec(one) for one in eligible_groups(plan)]
 
     def _command(self, ranks: Sequence[hydra.RankGroup], plan: LaunchPlan) -> LaunchCommand:
         return hydra.command(ranks, run_task(plan, output=self.output, save=self.save))
 
 
-def segments(plan: LaunchPlan) -> list[hydra.RankGroup]:
+def rank_groups(plan: LaunchPlan) -> list[hydra.RankGroup]:
     """Return the ranks of each host, in strip order."""
     return [
         hydra.RankGroup(s.host.name, s.ranks, s.program.local, s.host.cpus) for s in plan.strips

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
-from apples.launch import anchored
+from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.events import Talk, to_stderr
@@ -35,7 +35,7 @@ RESIZE_SECONDS = 60.0
 
 
 class MalleableExecution(RunExecution):
-    """A malleable job. `talking` speaks with its anchor."""
+    """A malleable job. `talking` speaks with its job manager."""
 
     def __init__(self, run: Run, talking: ControlClient, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(run, warnings)
@@ -91,7 +91,7 @@ def resized(verdict: ResizeOutcome) -> Resized:
 
 
 class MalleableActuator(Actuator):
-    """Starts one MPI world a host through an anchor here, by whichever launcher reaches the host.
+    """Starts one MPI world a host through a job manager here, by whichever launcher reaches the host.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ class MalleableActuator(Actuator):
         return self.through.look(replace(survey, malleable=True))
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the anchor's command, with a secret of its own; quotas are left out."""
-        job = self._job("dry-run", self._places(plan), plan)
-        return anchored.command(job, b"\0" * SECRET_BYTES, self.folder)
+        """Return the command that starts the job manager, with a secret of its own; quotas are left out."""
+        job = self._job("dry-run", self._host_specs(plan), plan)
+        return job_manager.command(job, b"\0" * SECRET_BYTES, self.folder)
 
     def actuate(self, plan: LaunchPlan) -> MalleableExecution:
         """Start the job; returns once every rank is ready."""
@@ -166,9 +166,9 @@ class MalleableActuator(Actuator):
         quotas = Quotas.plan({} if self.through.reaches_other_machines else plan.cpu_quotas, name)
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
-        places = [replace(one, cgroup=quotas.joined(one.host)) for one in self._places(plan)]
+        places = [replace(one, cgroup=quotas.joined(one.host)) for one in self._host_specs(plan)]
         secret = self._secret()
-        order = anchored.command(self._job(name, places, plan), secret, self.folder)
+        order = job_manager.command(self._job(name, places, plan), secret, self.folder)
 
         def start() -> Run:
             return Run(
@@ -180,28 +180,28 @@ class MalleableActuator(Actuator):
                 job=name,
                 cgroups=tuple(quotas.groups.values()),
                 prepare=quotas.create,
-                anchored=True,
+                managed=True,
                 others=[one.host for one in places],
             )
 
         run = started(start, self.talk)
-        announce = (self.folder or run.directory) / anchored.ANNOUNCE_FILE
+        announce = (self.folder or run.directory) / job_manager.ANNOUNCE_FILE
         return MalleableExecution(run, ControlClient(name, secret, announce), quotas.warnings)
 
     def _secret(self) -> bytes:
         if self.folder is None:
             return secrets.token_bytes(SECRET_BYTES)
-        return bytes.fromhex((self.folder / anchored.SECRET_FILE).read_text("ascii"))
+        return bytes.fromhex((self.folder / job_manager.SECRET_FILE).read_text("ascii"))
 
-    def _places(self, plan: LaunchPlan) -> list[HostSpec]:
+    def _host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return where the job may ever be."""
-        return [replace(one, warm=one.host in self.warm) for one in self.through.places(plan)]
+        return [replace(one, warm=one.host in self.warm) for one in self.through.host_specs(plan)]
 
     def _job(self, name: str, places: Sequence[HostSpec], plan: LaunchPlan) -> JobFile:
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
         members = [HostWeight(strip.host.name, float(strip.rows)) for strip in plan.strips]
-        return anchored.job_of(
+        return job_manager.job_file(
             name,
             places,
             members,
@@ -215,11 +215,11 @@ class MalleableActuator(Actuator):
 
 
 QUIET_SECONDS = 5.0
-"""Of the anchor, which says every second that it is there."""
+"""Of the job manager, which says every second that it is there."""
 
 
 class ProgramExecution(RunExecution):
-    """An unmodified program. `talking` speaks with its anchor."""
+    """An unmodified program. `talking` speaks with its job manager."""
 
     def __init__(self, run: Run, talking: ControlClient) -> None:
         super().__init__(run)
@@ -271,10 +271,10 @@ def start_program(
     places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
-    made = anchored.job_of(
+    made = job_manager.job_file(
         job, places, [HostWeight(first)], task, minimum=1, maximum=1, commits=shared
     )
-    order = anchored.command(made, secret, folder, anchored.PROGRAM_ANCHOR)
+    order = job_manager.command(made, secret, folder, job_manager.PROGRAM_MANAGER)
     names = [host.name for host in hosts]
     run = Run(
         replace(order, environment={}),
@@ -283,14 +283,14 @@ def start_program(
         silence_seconds=QUIET_SECONDS,
         talk=talk,
         job=job,
-        anchored=True,
+        managed=True,
         others=names,
     )
     run.until_ready()
-    return ProgramExecution(run, ControlClient(job, secret, folder / anchored.ANNOUNCE_FILE))
+    return ProgramExecution(run, ControlClient(job, secret, folder / job_manager.ANNOUNCE_FILE))
 
 
 def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> HostSpec:
     """Return where the program may run; its environment stays the user's own."""
-    segment = RankGroup(host.name, 1, program, host.cpus)
-    return replace(anchored.place(segment), reach=tuple(way), environment={})
+    rank_group = RankGroup(host.name, 1, program, host.cpus)
+    return replace(job_manager.local_spec(rank_group), reach=tuple(way), environment={})

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.errors import LaunchError, UsageError
-from apples.launch import anchored
+from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.hydra import RankGroup
@@ -22,10 +22,10 @@ from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.run import Run, RunExecution
-from apples.launch.seating import eligible, eligible_segments
 from apples.launch.slurm import client, nodes, script
 from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.targets import eligible, eligible_groups
 from apples.malleable.control.job_file import HostSpec
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
@@ -112,7 +112,7 @@ class SlurmActuator(Actuator):
         job = job_name()
         run = Run(
             self._command(plan, job),
-            [seat.segment for seat in seats(plan)],
+            [target.rank_group for target in slurm_targets(plan)],
             startup_seconds=QUEUE_SECONDS,
             silence_seconds=self.silence_seconds or plan.silence_seconds,
             talk=self.talk,
@@ -136,23 +136,23 @@ class SlurmActuator(Actuator):
                 "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
             )
 
-    def places(self, plan: LaunchPlan) -> list[HostSpec]:
+    def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every node of the list that the job may use, each reached by a step of the allocation."""
         return [
-            anchored.place_in_allocation(
+            job_manager.allocation_spec(
                 replace(one, program=program.remote, cpus=()),
-                anchored.AllocatedNode(
+                job_manager.AllocatedNode(
                     self.allocation,
                     program.host.python or sys.executable,
                     program.host.directory or str(Path.cwd()),
                 ),
             )
-            for one, program in zip(eligible_segments(plan), eligible(plan), strict=True)
+            for one, program in zip(eligible_groups(plan), eligible(plan), strict=True)
         ]
 
     def _command(self, plan: LaunchPlan, job: str) -> LaunchCommand:
         return script.command(
-            seats(plan),
+            slurm_targets(plan),
             run_task(plan, output=self.output, save=self.save),
             job=job,
             seconds=START_UP_SECONDS + plan.predicted_seconds,
@@ -162,7 +162,7 @@ class SlurmActuator(Actuator):
         )
 
 
-def seats(plan: LaunchPlan) -> list[script.SlurmTarget]:
+def slurm_targets(plan: LaunchPlan) -> list[script.SlurmTarget]:
     """Return the ranks of each host with its own interpreter and directory, in strip order."""
     return [
         script.SlurmTarget(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from apples.launch import anchored, ssh
+from apples.launch import job_manager, ssh
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
@@ -17,13 +17,13 @@ from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
-from apples.launch.seating import (
-    bound_seats,
-    eligible_segments,
-    looked,
+from apples.launch.targets import (
+    bound_targets,
+    eligible_groups,
+    hosts_looked_at,
+    launch_targets,
     own_address,
-    seats,
-    seats_of_all,
+    targets_of_all,
 )
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
@@ -62,17 +62,17 @@ class SshActuator(Actuator):
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look at every other machine the user may use and nobody has looked at."""
-        return looked(survey, self.talk)
+        return hosts_looked_at(survey, self.talk)
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written."""
-        placed, _ = bound_seats(seats(plan), plan.findings)
+        placed, _ = bound_targets(launch_targets(plan), plan.findings)
         return self._command(placed, plan, job_name())
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Start the application on the plan's hosts; returns once every rank is ready."""
         job = job_name()
-        placed, unbound = bound_seats(seats(plan), plan.findings)
+        placed, unbound = bound_targets(launch_targets(plan), plan.findings)
         if unbound:
             self.talk(f"note: {unbound}")
         order = self._command(placed, plan, job)
@@ -80,7 +80,7 @@ class SshActuator(Actuator):
         def start() -> Run:
             return Run(
                 order,
-                [seat.segment for seat in placed],
+                [target.rank_group for target in placed],
                 startup_seconds=self.startup_seconds,
                 silence_seconds=self.silence_seconds or plan.silence_seconds,
                 talk=self.talk,
@@ -93,12 +93,12 @@ class SshActuator(Actuator):
     def check_movable(self) -> None:
         """Allow it: the job manager has a connection to each host."""
 
-    def places(self, plan: LaunchPlan) -> list[HostSpec]:
+    def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, each with its connection."""
-        everywhere = seats_of_all(plan)
-        if not any(seat.reach for seat in everywhere):
-            return [anchored.place(one) for one in eligible_segments(plan)]
-        return [anchored.place_among(one) for one in everywhere]
+        everywhere = targets_of_all(plan)
+        if not any(target.reach for target in everywhere):
+            return [job_manager.local_spec(one) for one in eligible_groups(plan)]
+        return [job_manager.remote_spec(one) for one in everywhere]
 
     def _command(
         self, placed: Sequence[ssh.LaunchTarget], plan: LaunchPlan, job: str

@@ -88,7 +88,7 @@ class SlurmJob:
         self.folder, self.allocation = folder, allocation
         self.name = _name(folder)
         self.number = int(allocation or 0)
-        self._guard = _guard(self.name, allocation)
+        self._canceller = _start_canceller(self.name, allocation)
 
     def start(self) -> None:
         """Submit it."""
@@ -112,8 +112,8 @@ class SlurmJob:
         deadline = time.monotonic() + GONE_SECONDS
         while self.listed() and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
-        self._guard.kill()
-        self._guard.wait()
+        self._canceller.kill()
+        self._canceller.wait()
 
     def listed(self) -> bool:
         """Whether squeue still lists it."""
@@ -163,7 +163,7 @@ def _name(folder: Path) -> str:
     return next(w.partition("=")[2] for w in words if w.startswith("--job-name="))
 
 
-def _guard(name: str, allocation: str) -> subprocess.Popen[bytes]:
+def _start_canceller(name: str, allocation: str) -> subprocess.Popen[bytes]:
     """Start what ends the job if this process is killed; it bears no mark of the run, and outlives it."""
     own = {k: v for k, v in os.environ.items() if k != "APPLES_JOB"}
     more = [allocation] if allocation else []

@@ -16,7 +16,7 @@ from typing import Any
 from apples.errors import ApplesError, LaunchError
 from apples.launch.binding import RankCpus, bound_apart
 from apples.launch.hydra import LAUNCH_FILE, RankGroup
-from apples.launch.slurm.rank import PLACES, seat
+from apples.launch.slurm.rank import PLACES, target
 from apples.topology import Topology
 from apples.topology.probed import MOST_BYTES, read_probe
 
@@ -30,7 +30,7 @@ def main() -> int:
     try:
         launch = json.loads((folder / LAUNCH_FILE).read_text(encoding="utf-8"))
         ranks = sum(entry["ranks"] for entry in launch["hosts"])
-        names = [seat(launch["hosts"], rank)["host"] for rank in range(ranks)]
+        names = [target(launch["hosts"], rank)["host"] for rank in range(ranks)]
         told = [_read(folder / f"{TOLD}{rank}", names[rank]) for rank in range(ranks)]
         found = places(names, told)
     except (ApplesError, OSError) as error:
@@ -80,8 +80,8 @@ def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
         for key, ranks in groups.items()
     ]
     found: dict[int, tuple[int, ...]] = {}
-    for ranks, segment in zip(groups.values(), bound_apart(parties), strict=True):
-        found.update(zip(ranks, segment.rank_cpus, strict=False))
+    for ranks, rank_group in zip(groups.values(), bound_apart(parties), strict=True):
+        found.update(zip(ranks, rank_group.rank_cpus, strict=False))
     return tuple(found[rank] for rank in sorted(found))
 
 

@@ -23,7 +23,7 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as stream:  # noqa: PTH123
         hosts = json.load(stream)["hosts"]
     rank = int(os.environ["SLURM_PROCID"])
-    entry = seat(hosts, rank)
+    entry = target(hosts, rank)
     try:
         if rank == 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -57,7 +57,7 @@ def _place(rank: int) -> None:
         sys.stderr.write(f"apples: note: rank {rank} is not bound: Slurm gave it other CPUs now\n")
 
 
-def seat(hosts: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+def target(hosts: list[dict[str, Any]], rank: int) -> dict[str, Any]:
     """Return the entry of the host that has this rank."""
     for entry in hosts:
         if rank < entry["ranks"]:

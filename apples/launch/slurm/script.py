@@ -111,7 +111,7 @@ class SlurmTarget:
 
     Attributes
     ----------
-    segment
+    rank_group
         Ranks and program; the host's name is the node's.
     python
         The interpreter there that starts them.
@@ -119,13 +119,13 @@ class SlurmTarget:
         Where the program works; empty: where the agent does.
     """
 
-    segment: RankGroup
+    rank_group: RankGroup
     python: str
     directory: str = ""
 
 
 def command(
-    seats: Sequence[SlurmTarget],
+    targets: Sequence[SlurmTarget],
     task: Mapping[str, Any],
     *,
     job: str,
@@ -134,7 +134,7 @@ def command(
     options: SlurmOptions | None = None,
     allocation: str = "",
 ) -> LaunchCommand:
-    """Return the command that runs `seats`, in rank order, as a job or as a step of one.
+    """Return the command that runs `targets`, in rank order, as a job or as a step of one.
 
     Parameters
     ----------
@@ -153,33 +153,35 @@ def command(
         A host whose name no node can have, or a program that no process can be started with.
     """
     options = options or SlurmOptions()
-    for seat in seats:
-        check(seat.segment)
-        if not NODE.fullmatch(seat.segment.host):
-            raise LaunchError(f"no node can be called {seat.segment.host!r}")
-        if "\n" in seat.python:
-            raise LaunchError(f"{seat.segment.host}: no interpreter can be called {seat.python!r}")
+    for target in targets:
+        check(target.rank_group)
+        if not NODE.fullmatch(target.rank_group.host):
+            raise LaunchError(f"no node can be called {target.rank_group.host!r}")
+        if "\n" in target.python:
+            raise LaunchError(
+                f"{target.rank_group.host}: no interpreter can be called {target.python!r}"
+            )
     if allocation and not allocation.isdecimal():
         raise LaunchError(f"SLURM_JOB_ID is {allocation!r}, which is no job's number")
     folder = Path(__file__).parent
     files = {
-        SCRIPT: render(seats, job, minutes(seconds, options), options, bool(allocation)),
-        MACHINES: "".join(f"{s.segment.host}\n" * s.segment.ranks for s in seats),
-        PYTHONS: "".join(f"{s.python}\n" * s.segment.ranks for s in seats),
+        SCRIPT: render(targets, job, minutes(seconds, options), options, bool(allocation)),
+        MACHINES: "".join(f"{s.rank_group.host}\n" * s.rank_group.ranks for s in targets),
+        PYTHONS: "".join(f"{s.python}\n" * s.rank_group.ranks for s in targets),
         RANK: START_RANK,
         "rank.py": (folder / "rank.py").read_text(encoding="utf-8"),
         ASK: ASK_TASK,
         "probe.py": Path(probe.__file__).read_text(encoding="utf-8"),
         INTERPRETER: f"{sys.executable}\n",
         TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
-        LAUNCH_FILE: _launch_file(seats, directory),
+        LAUNCH_FILE: _launch_file(targets, directory),
     }
     argv = (sys.executable, "-I", "-m", "apples.launch.slurm.follow", str(directory.absolute()))
     return LaunchCommand((*argv, *([allocation] if allocation else [])), {}, files)
 
 
 def render(
-    seats: Sequence[SlurmTarget], job: str, limit: int, options: SlurmOptions, step: bool
+    targets: Sequence[SlurmTarget], job: str, limit: int, options: SlurmOptions, step: bool
 ) -> str:
     """Return the job script."""
     template = resources.files("apples.launch.slurm").joinpath("job.sh.j2").read_text("utf-8")
@@ -190,8 +192,8 @@ def render(
     )
     return environment.from_string(template).render(
         name=f"apples-{job}",
-        nodes=len(seats),
-        ranks=sum(seat.segment.ranks for seat in seats),
+        nodes=len(targets),
+        ranks=sum(target.rank_group.ranks for target in targets),
         minutes=limit,
         mpi=options.mpi,
         options=[] if step else options.written(),
@@ -213,15 +215,15 @@ def minutes(seconds: float, options: SlurmOptions) -> int:
     return min(MOST_MINUTES, max(LEAST_MINUTES, wanted))
 
 
-def _launch_file(seats: Sequence[SlurmTarget], directory: Path) -> str:
+def _launch_file(targets: Sequence[SlurmTarget], directory: Path) -> str:
     hosts = [
         {
-            "host": seat.segment.host,
-            "ranks": seat.segment.ranks,
-            "program": seat.segment.program,
-            "directory": seat.directory or str(directory.absolute()),
+            "host": target.rank_group.host,
+            "ranks": target.rank_group.ranks,
+            "program": target.rank_group.program,
+            "directory": target.directory or str(directory.absolute()),
             "environment": {**ONE_THREAD, **carried()},
         }
-        for seat in seats
+        for target in targets
     ]
     return json.dumps({"hosts": hosts}, indent=1)

@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from apples.launch.anchored import job_of, place
 from apples.launch.hydra import LaunchCommand, RankGroup
+from apples.launch.job_manager import job_file, local_spec
 from apples.launch.processes import Processes
 from apples.malleable.control.command import HostWeight
 
@@ -22,9 +22,9 @@ program = (
     "0.01",
     str(folder / "stop"),
 )
-places = [place(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
+places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostWeight(host) for host in json.loads(maps)[0]]
-job = job_of(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
+job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
     while processes.guarded:

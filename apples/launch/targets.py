@@ -26,7 +26,7 @@ NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
 """Where hosts are parts of one machine (namespaces, containers), MPI must not see through them."""
 
 
-def seats(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
+def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     """Return where each strip's ranks run, in strip order.
 
     Raises
@@ -34,10 +34,10 @@ def seats(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     LaunchError
         A host whose address nobody knows.
     """
-    return _seats([(strip.program, strip.ranks) for strip in plan.strips], plan)
+    return _targets([(strip.program, strip.ranks) for strip in plan.strips], plan)
 
 
-def seats_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
+def targets_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     """Return where ranks run on every host that a malleable job may ever use, with all its slots.
 
     Raises
@@ -45,29 +45,31 @@ def seats_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     LaunchError
         A host whose address nobody knows.
     """
-    return _seats([(one, _most_ranks(one, plan)) for one in eligible(plan)], plan)
+    return _targets([(one, _most_ranks(one, plan)) for one in eligible(plan)], plan)
 
 
-def seat_alone(plan: LaunchPlan) -> ssh.LaunchTarget:
+def first_target(plan: LaunchPlan) -> ssh.LaunchTarget:
     """Return where the ranks of a plan's first host run."""
-    return seats(plan)[0]
+    return launch_targets(plan)[0]
 
 
-def _seats(parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan) -> list[ssh.LaunchTarget]:
+def _targets(
+    parties: Sequence[tuple[HostProgram, int]], plan: LaunchPlan
+) -> list[ssh.LaunchTarget]:
     hosts = [program.host for program, _ in parties]
     here = own_address(hosts, plan)
     extra = NO_SHORT_CUTS if _share_a_machine(hosts, plan.findings) else {}
-    return [_seat(program, ranks, plan, here, extra) for program, ranks in parties]
+    return [_target(program, ranks, plan, here, extra) for program, ranks in parties]
 
 
-def _seat(
+def _target(
     program: HostProgram, ranks: int, plan: LaunchPlan, here: str, extra: Mapping[str, str]
 ) -> ssh.LaunchTarget:
     """Return where the ranks of one host run; `here` is this machine's address, `extra` variables for them."""
     host = program.host
     if is_here(host):
-        segment = RankGroup(host.name, ranks, program.local, host.cpus)
-        return ssh.LaunchTarget(segment, here, environment={**network(here), **extra})
+        rank_group = RankGroup(host.name, ranks, program.local, host.cpus)
+        return ssh.LaunchTarget(rank_group, here, environment={**network(here), **extra})
     return ssh.LaunchTarget(
         RankGroup(host.name, ranks, program.remote),
         _address(host, plan),
@@ -91,7 +93,7 @@ def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
     return plan.malleable.programs
 
 
-def eligible_segments(plan: LaunchPlan) -> list[RankGroup]:
+def eligible_groups(plan: LaunchPlan) -> list[RankGroup]:
     """Return the ranks of every host that a malleable job may ever use, as parts of this machine."""
     return [
         RankGroup(one.host.name, _most_ranks(one, plan), one.local, one.host.cpus)
@@ -104,7 +106,7 @@ def _most_ranks(program: HostProgram, plan: LaunchPlan) -> int:
     return Allocation(program.host, plan.rows).ranks
 
 
-def looked(survey: HostSurvey, talk: Talk) -> dict[str, Fitness]:
+def hosts_looked_at(survey: HostSurvey, talk: Talk) -> dict[str, Fitness]:
     """Look at every other machine the user may use and nobody has looked at; return what was found.
 
     Where the survey is for a malleable job, a host without this version of apples is refused, however early
@@ -131,10 +133,10 @@ def _stranger(found: str) -> Finding:
     return Finding("apples", "fail", f"{what}, a malleable job needs {own_version('apples')}")
 
 
-def bound_seats(
+def bound_targets(
     placed: Sequence[ssh.LaunchTarget], findings: Mapping[str, Fitness]
 ) -> tuple[list[ssh.LaunchTarget], str]:
-    """Return the seats with the CPUs of each rank, and why no rank is bound; empty where none must share.
+    """Return the targets with the CPUs of each rank, and why no rank is bound; empty where none must share.
 
     Every host's answer is needed: no rank is bound where one host did not say what it may use.
 
@@ -146,18 +148,18 @@ def bound_seats(
     parties = []
     for one in placed:
         if one.reach is None:
-            parties.append((one.segment, own_machine(), live_topology("sys")))
+            parties.append((one.rank_group, own_machine(), live_topology("sys")))
             continue
-        name = one.segment.host
+        name = one.rank_group.host
         seen = findings.get(name)
         if not (seen and seen.topology and seen.machine):
             return list(placed), f"no rank is bound to CPUs: {name} did not say which it may use"
         try:
-            parties.append((one.segment, seen.machine, read_packed(seen.topology, name)))
+            parties.append((one.rank_group, seen.machine, read_packed(seen.topology, name)))
         except ApplesError as error:
             return list(placed), f"no rank is bound to CPUs: {printable(str(error))}"
-    segments = bound_apart(parties)
-    return [replace(one, segment=s) for one, s in zip(placed, segments, strict=True)], ""
+    rank_groups = bound_apart(parties)
+    return [replace(one, rank_group=s) for one, s in zip(placed, rank_groups, strict=True)], ""
 
 
 def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:

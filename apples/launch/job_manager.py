@@ -1,7 +1,7 @@
-"""What starts a malleable job: the anchor's job file and its command, built and not run.
+"""What starts a malleable job: the job file and the command of its manager, built and not run.
 
-The anchor takes the place of mpiexec behind the watchdog, on this machine; it has one mpiexec a host started,
-by a guard there.
+The job manager (`apples.malleable.manager`) takes the place of mpiexec below the run's supervisor, on this
+machine; it has one mpiexec started a host, by the node's supervisor there.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ QUIET = {"UCX_LOG_LEVEL": "error"}
 JOB_FILE = "job.json"
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 ANNOUNCE_FILE = "control.json"
-ANCHOR = "apples.malleable.manager.job_manager"
+MANAGER = "apples.malleable.manager.job_manager"
 PYTHON = "{python}"
-"""A host's own interpreter, which its guard knows."""
-PROGRAM_ANCHOR = "apples.malleable.migration.manager"
+"""A host's own interpreter, which the node's supervisor knows."""
+PROGRAM_MANAGER = "apples.malleable.migration.manager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,49 +53,52 @@ class AllocatedNode:
     directory: str
 
 
-def place(segment: RankGroup, *, warm: bool = False) -> HostSpec:
+def local_spec(rank_group: RankGroup, *, warm: bool = False) -> HostSpec:
     """Return a host that is a part of this machine, as all the others are."""
     environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
-    return _here(segment, environment, warm)
+    return _here(rank_group, environment, warm)
 
 
-def place_among(seat: LaunchTarget, *, warm: bool = False) -> HostSpec:
+def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
     """Return a host where others are other machines: reached over ssh, or this machine beside them."""
-    segment = seat.segment
-    environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **seat.environment}
-    if seat.reach is None:
-        return _here(segment, environment, warm)
+    rank_group = target.rank_group
+    environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
+    if target.reach is None:
+        return _here(rank_group, environment, warm)
     return replace(
-        _there(segment, seat.reach.python, line.command(seat.reach), environment, warm),
-        directory=seat.directory,
-        programs=seat.programs,
+        _there(rank_group, target.reach.python, line.command(target.reach), environment, warm),
+        directory=target.directory,
+        programs=target.programs,
     )
 
 
-def place_in_allocation(
-    segment: RankGroup, node: AllocatedNode, *, warm: bool = False
-) -> HostSpec:
+def allocation_spec(rank_group: RankGroup, node: AllocatedNode, *, warm: bool = False) -> HostSpec:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
-    own = ("--nodes=1", "--ntasks=1", f"--nodelist={segment.host}", f"--jobid={node.allocation}")
+    own = (
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={rank_group.host}",
+        f"--jobid={node.allocation}",
+    )
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
     reach = (*STEP, *own, node.python)
     return replace(
-        _there(segment, node.python, reach, environment, warm), directory=node.directory
+        _there(rank_group, node.python, reach, environment, warm), directory=node.directory
     )
 
 
 def _there(
-    segment: RankGroup,
+    rank_group: RankGroup,
     python: str,
     reach: Sequence[str],
     environment: Mapping[str, str],
     warm: bool,
 ) -> HostSpec:
-    """Return a host elsewhere; what stands in braces its guard fills in."""
+    """Return a host elsewhere; what stands in braces the node's supervisor fills in."""
     return HostSpec(
-        segment.host,
-        segment.ranks,
-        tuple(PYTHON if word == python else word for word in segment.program),
+        rank_group.host,
+        rank_group.ranks,
+        tuple(PYTHON if word == python else word for word in rank_group.program),
         PYTHON,
         "{apples.launch.bind}",
         "{mpiexec}",
@@ -106,26 +109,26 @@ def _there(
     )
 
 
-def _here(segment: RankGroup, environment: Mapping[str, str], warm: bool) -> HostSpec:
+def _here(rank_group: RankGroup, environment: Mapping[str, str], warm: bool) -> HostSpec:
     return HostSpec(
-        segment.host,
-        segment.ranks,
-        segment.program,
+        rank_group.host,
+        rank_group.ranks,
+        rank_group.program,
         sys.executable,
         bind.__file__,
         hydra.mpiexec(),
         hydra.OPTIONS,
-        segment.cpus,
-        segment.cgroup,
+        rank_group.cpus,
+        rank_group.cgroup,
         environment=environment,
         warm=warm,
     )
 
 
 def command(
-    job: JobFile, secret: bytes, folder: Path | None, anchor: str = ANCHOR
+    job: JobFile, secret: bytes, folder: Path | None, manager: str = MANAGER
 ) -> LaunchCommand:
-    """Return the command that starts a job's anchor.
+    """Return the command that starts a job's manager.
 
     Parameters
     ----------
@@ -140,8 +143,8 @@ def command(
     else:
         where = {name: str(folder / file) for name, file in where.items()}
     files[JOB_FILE] = with_control(job, where).dumps()
-    argv = (sys.executable, "-m", anchor, JOB_FILE)
-    alone = not any(place.reach for place in job.hosts)
+    argv = (sys.executable, "-m", manager, JOB_FILE)
+    alone = not any(local_spec.reach for local_spec in job.hosts)
     return LaunchCommand(argv, {**(hydra.LOOPBACK if alone else {}), **hydra.ONE_THREAD}, files)
 
 
@@ -151,7 +154,7 @@ def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
     return JobFile(**{**raw, "control": dict(control)})
 
 
-def job_of(
+def job_file(
     name: str,
     places: Sequence[HostSpec],
     members: Sequence[HostWeight],
@@ -163,7 +166,7 @@ def job_of(
     commit_seconds: float = 0.0,
     engine: EngineName = "auto",
 ) -> JobFile:
-    """Return what the anchor is told.
+    """Return what the job manager is told.
 
     Parameters
     ----------
