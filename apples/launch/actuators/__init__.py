@@ -1,8 +1,7 @@
-"""The actuators: each implements a schedule through one resource manager.
+"""The actuators: each carries out a plan through one launcher.
 
-Read `local` (this machine), `malleable` (this machine, as a job that can be resized), `ssh` (other
-machines), `slurm` (a cluster with a queue), then `recording`
-(starts nothing: plans, dry runs, tests).
+Read `local` (this machine), `ssh` (other machines), `slurm` (a cluster with a queue), `malleable` (a job that can
+be moved, through any of them), then `recording` (starts nothing: plans, dry runs, tests).
 """
 
 from apples.errors import UsageError
