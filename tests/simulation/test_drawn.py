@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from apples.scheduling.jobs import Start
+from apples.scheduling.jobs import Migrate, Start
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -187,6 +187,41 @@ def test_an_evolving_job_asks_for_more_and_gets_it_when_it_is_free():
         "AAAAA\n"
         "AAAAA"
     )  # fmt: skip
+
+
+def test_what_an_evolving_job_was_granted_comes_free_with_it_for_the_head_under_easy():
+    """A gets the fourth node at 2, and both come free at 4: B, of four nodes, starts then; C waits."""
+    queue = jobs((0, 3, 4), (2, 4, 2), (2, 1, 3))
+    config = SimulationConfig(4, speedup=lambda _: 1.0, demands={1: ((0.5, 4),)})
+    for policy in (Easy(), Easy(depth=1)):
+        assert simulate(queue, policy, config).start.tolist() == [0.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("policy", [Easy(), Conservative(), SlowdownDriven()], ids=repr)
+def test_a_job_of_the_whole_machine_waits_for_a_failed_node_and_the_others_go_on(policy):
+    queue = jobs((0, 8, 5), (3, 8, 2), (3, 2, 3))
+    config = SimulationConfig(4, 2, failures=(NodeFailure(2.0, 0, 9.0),))
+    result = simulate(queue, policy, config)
+    assert result.restarts == 1
+    assert result.start.tolist() == [9.0, 14.0, 3.0]
+
+
+class Moving(SchedulingPolicy):
+    """Starts a job at once, and moves it to the upper nodes when another one comes."""
+
+    needs_node_ids = True
+
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Start(job.id, cluster.nodes_for(job.processors))
+        for number, running in cluster.running.items():
+            if running.node_ids == {0, 1} and cluster.queue:
+                yield Migrate(number, frozenset({3, 4}))
+
+
+def test_a_migrated_job_keeps_the_work_it_has_done():
+    result = simulate(jobs((0, 2, 10), (4, 1, 1)), Moving(), SimulationConfig(5))
+    assert (result.start.tolist(), result.end.tolist()) == ([0.0, 4.0], [10.0, 5.0])
 
 
 class Greedy(SchedulingPolicy):

@@ -1,4 +1,4 @@
-"""The fast cores against schedulers written as slowly and as plainly as possible."""
+"""The compiled kernels against plain schedulers written for this test, and against the policies as values."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from apples.scheduling.policies import (
     SlowdownDriven,
 )
 from apples.simulation.config import ReconfigurationCost, SimulationConfig
-from apples.simulation.run import simulate
+from apples.simulation.run import KERNELS, simulate
 from apples.simulation.speedup import amdahl, linear
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import clean, mark_malleable
@@ -128,7 +128,7 @@ def brute_force_first_fit(workload, processors):
     ],
     ids=["easy", "conservative", "first_fit"],
 )
-def test_the_fast_core_agrees_start_for_start_with_brute_force(policy, oracle, random_jobs):
+def test_the_compiled_kernel_agrees_start_for_start_with_brute_force(policy, oracle, random_jobs):
     """Slow: 5,000 logs are what makes a rare tie likely to occur."""
     rng = np.random.default_rng(20261120)
     config = SimulationConfig(PROCESSORS)
@@ -170,9 +170,13 @@ def final(changes):
     return {(time, job): cores for time, job, cores in changes}
 
 
+def test_every_policy_that_exists_in_two_forms_is_compared_below():
+    assert {type(policy) for policy in POLICIES} == set(KERNELS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_the_fast_core_is_the_policy_in_the_event_loop_bit_for_bit(policy, random_jobs):
+def test_the_compiled_kernel_is_the_policy_in_the_event_engine_bit_for_bit(policy, random_jobs):
     """Slow: each log is simulated twice under two tie rules and both run-time models."""
     rng = np.random.default_rng(7)
     for trial in range(300):

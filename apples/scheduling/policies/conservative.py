@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 from apples.scheduling.jobs import Decision, Reserve, Start
 from apples.scheduling.policy import ClusterState, SchedulingPolicy
@@ -57,5 +58,5 @@ class Conservative(SchedulingPolicy):
             if promises[job.id] <= cluster.time and need[job.id] <= free:
                 free -= need[job.id]
                 yield Start(job.id, need[job.id])
-            elif promises[job.id] != cluster.reservations.get(job.id):
+            elif promises[job.id] not in (inf, cluster.reservations.get(job.id)):
                 yield Reserve(job.id, promises[job.id])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from apples.errors import UsageError
 from apples.scheduling.jobs import Decision, Job, Start
@@ -25,7 +26,7 @@ ORDERS: Mapping[str, Callable[[Job], float]] = {
 def shadow(need: int, free: int, ends: list[tuple[float, int]]) -> tuple[float, int]:
     """Return the first estimated end at which so many nodes are free, and how many are spare then.
 
-    All releases of that instant are counted.
+    All releases of that instant are counted. Never, where so many nodes are not in service.
     """
     ends = sorted(ends)
     for position, (time, nodes) in enumerate(ends):
@@ -33,7 +34,7 @@ def shadow(need: int, free: int, ends: list[tuple[float, int]]) -> tuple[float, 
         last_of_instant = position + 1 == len(ends) or ends[position + 1][0] > time
         if free >= need and last_of_instant:
             return time, free - need
-    raise ValueError(f"{need} nodes are more than the cluster has")
+    return inf, 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,10 @@ class Easy(SchedulingPolicy):
         free = cluster.free
         ends = releases(cluster)
         for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
+            running = cluster.running[decision.job]
+            more = decision.nodes - running.nodes
+            free -= more
+            ends.append((running.limit, more))
             yield decision
         key = ORDERS[self.order]
         queue = sorted(cluster.queue, key=lambda job: (key(job), job.submit, job.id))

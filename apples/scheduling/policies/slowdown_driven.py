@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 from typing import ClassVar, Literal
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Decision, Job, Start
+from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.mates import contiguous_mates, find_mates, parse_node_ids, pick_free
 from apples.scheduling.policies.easy import shadow
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, grant_requests
@@ -99,11 +99,9 @@ class SlowdownDriven(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, those inside mates' nodes included."""
-        free = cluster.free
-        for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
-            yield decision
-        one_pass = _Pass(self, cluster, free)
+        granted = list(grant_requests(cluster))
+        yield from granted
+        one_pass = _Pass(self, cluster, granted)
         for job in cluster.queue:
             start = one_pass.consider(job)
             if start is not None:
@@ -121,12 +119,17 @@ def average_slowdown(running: Collection[RunningJob]) -> float:
 class _Pass:
     """The state as it will be once the decisions taken so far are carried out."""
 
-    def __init__(self, policy: SlowdownDriven, cluster: ClusterState, free: int) -> None:
+    def __init__(
+        self, policy: SlowdownDriven, cluster: ClusterState, granted: Sequence[Resize]
+    ) -> None:
         self.policy = policy
         self.cluster = cluster
         self.share = policy.share(cluster.cores_per_node)
-        self.free = free
+        self.free = cluster.free
         self.running = {number: replace(one) for number, one in cluster.running.items()}
+        for resize in granted:
+            self.free -= resize.nodes - self.running[resize.job].nodes
+            self.running[resize.job].nodes = resize.nodes
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
         self.pool = [one for one in self.running.values() if one.can_be_mate]

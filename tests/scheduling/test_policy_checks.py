@@ -1,0 +1,138 @@
+"""The contract of a scheduling policy: ours keep it, and each way to break it is found."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from apples.scheduling.jobs import Resize, Start
+from apples.scheduling.policies import POLICIES, Easy, FirstFit, SlowdownDriven
+from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
+from apples.scheduling.policy import SchedulingPolicy
+from apples.testing.policy_checks import PolicyCheckError, check_policy
+from apples.topology import synthetic
+
+OURS = [
+    *(make() for make in POLICIES.values()),
+    Easy(order="widest", depth=2),
+    SlowdownDriven(max_slowdown=float("inf"), guard=False, free_nodes=True),
+    SlowdownDriven(max_slowdown=float("inf"), contiguous=True),
+    SlowdownDriven(max_slowdown=float("inf"), nodes="0-2"),
+    SlowdownDriven(max_slowdown="dynamic", mates=3),
+]
+
+
+@pytest.mark.parametrize("policy", OURS, ids=repr)
+def test_our_policies_keep_the_contract(policy):
+    check_policy(policy)
+
+
+def test_a_policy_that_places_jobs_keeps_the_contract():
+    machine = synthetic("package:2 core:2 pu:2")
+    check_policy(TopologyAwarePolicy(machine, FirstFit()), nodes=8, cores_per_node=1)
+
+
+class Starts(SchedulingPolicy):
+    """Starts what fits; the others break one rule each."""
+
+    def decide(self, cluster):
+        free = cluster.free
+        for job in cluster.queue:
+            nodes = cluster.nodes_for(job.processors)
+            if nodes <= free:
+                free -= nodes
+                yield Start(job.id, nodes)
+
+
+class TooMany(Starts):
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Start(job.id, cluster.nodes_for(job.processors))
+
+
+class TooFew(Starts):
+    def decide(self, cluster):
+        for start in super().decide(cluster):
+            yield Start(start.job, 1)
+
+
+class Twice(Starts):
+    def decide(self, cluster):
+        for start in super().decide(cluster):
+            yield start
+            yield start
+
+
+class Resizes(Starts):
+    def decide(self, cluster):
+        yield from super().decide(cluster)
+        for number in cluster.running:
+            yield Resize(number, 1)
+
+
+class Idle(Starts):
+    def decide(self, cluster):
+        return (start for start in super().decide(cluster) if start.nodes < cluster.nodes)
+
+
+class Writes(Starts):
+    def decide(self, cluster):
+        cluster.free = 999
+        return super().decide(cluster)
+
+
+class Shortens(Starts):
+    def decide(self, cluster):
+        for one in cluster.running.values():
+            one.limit = cluster.time
+        return super().decide(cluster)
+
+
+@dataclass
+class Remembers(Starts):
+    seen: list = field(default_factory=list)
+
+    def decide(self, cluster):
+        self.seen.append(cluster.time)
+        return iter(list(super().decide(cluster)) if len(self.seen) % 2 else [])
+
+
+@dataclass
+class Counts(Starts):
+    times: set = field(default_factory=set)
+
+    def decide(self, cluster):
+        self.times.add(cluster.time)
+        return iter(list(super().decide(cluster)) if len(self.times) % 3 else [])
+
+
+class Raises(Starts):
+    def decide(self, cluster):
+        yield Start(cluster.queue[0].id, 1 // len(cluster.running))
+
+
+class Leaves(Starts):
+    def decide(self, cluster):
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (TooMany, "nodes are free, not"),
+        (TooFew, "it can run on"),
+        (Twice, "that job is not waiting"),
+        (Resizes, "the job is rigid"),
+        (Idle, "never starts job"),
+        (Writes, "changed the state that it was shown"),
+        (Shortens, "changed the state that it was shown"),
+        (Remembers, "asked twice about one state"),
+        (Counts, "it remembers earlier passes"),
+        (Raises, "ZeroDivisionError"),
+        (Leaves, "SystemExit"),
+    ],
+)
+def test_a_policy_that_breaks_a_rule_is_named_with_workload_and_breach(broken, said):
+    with pytest.raises(PolicyCheckError, match=said) as caught:
+        check_policy(broken())
+    assert str(caught.value).startswith(f"policy {broken.__name__}: ")
+    assert "seed" in str(caught.value)
