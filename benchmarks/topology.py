@@ -19,9 +19,9 @@ import numpy as np
 from apples.simulation.placement import first_fit, random_fit
 from apples.testing.placement_replays import mean_distance, passing_jobs, replay
 from apples.topology import CpuSet, Requirement, fit, load_topology, synthetic
-from apples.topology.broker import CpusetBroker, HostCpus, Request
+from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus
 from apples.topology.language import parse
-from apples.topology.origin import origin
+from apples.topology.sources.synthetic import origin
 
 HOSTS, ANSWER_MS, ALLOCATE_MS, SHARE = 1000, 100.0, 5.0, 0.95
 JOBS = 400
@@ -42,7 +42,7 @@ def some_free(topology, rng):
 def answers(topology, count):
     """Return the shortest of three times for all hosts; other free CPUs each time: nothing is remembered."""
     rng = random.Random(count)
-    request = Request(parse(""), count)
+    request = BrokerRequest(parse(""), count)
     best = float("inf")
     for _ in range(3):
         hosts = {str(i): HostCpus(topology, some_free(topology, rng), i) for i in range(HOSTS)}

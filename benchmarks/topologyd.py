@@ -1,4 +1,4 @@
-"""How soon a job sees a resize, and how fast the daemon answers; on this machine's own fence.
+"""How soon a job sees a resize, and how fast the daemon answers; on this machine's own isolation backend.
 
     python benchmarks/topologyd.py [--n 200]
 
@@ -21,7 +21,7 @@ from bad_jobs import fork
 from daemons import QUICK, Daemon
 
 from apples.topology import synthetic
-from apples.topology.isolation.probe import find_fence
+from apples.topology.isolation.detection import find_backend
 from apples.topology.threads import JobLink, Threads
 
 
@@ -94,13 +94,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=200)
     count = parser.parse_args().n
-    fence, _ = find_fence()
-    universe, _ = fence.universe()
-    print(f"fence {fence.title}, CPUs {universe}, load {os.getloadavg()[0]:.1f}")
+    isolation, _ = find_backend()
+    universe, _ = isolation.universe()
+    print(f"isolation {isolation.title}, CPUs {universe}, load {os.getloadavg()[0]:.1f}")
     if len(universe) < 2:
         print("a resize needs two CPUs")
         return
-    with Daemon(synthetic(f"core:{max(universe) + 1} pu:1"), fence, QUICK) as daemon:
+    with Daemon(synthetic(f"core:{max(universe) + 1} pu:1"), isolation, QUICK) as daemon:
         show("resize seen by a job that follows", measure(daemon, follow, count))
         show("resize seen by a job that polls its mask", measure(daemon, poll, count))
         show("status", answers(daemon, "status", count))

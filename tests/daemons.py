@@ -1,4 +1,4 @@
-"""Topology daemons under test: on a fence that only remembers, on directories that act as control groups."""
+"""Topology daemons under test: on a backend that only remembers, on directories that act as control groups."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,12 @@ from apples.storage.folder import Folder
 from apples.testing.faulty_folder import Faults, FaultyFolder
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
-from apples.topology.daemon.node import Node
-from apples.topology.daemon.options import Options
+from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.server import Server
-from apples.topology.isolation.cpuset_v1 import CpusetV1
+from apples.topology.isolation.cpusets import CpusetV1
 from apples.topology.isolation.dry_run import DryRun
 
-QUICK = Options(kill_seconds=20.0, claim_seconds=60.0, watch_seconds=0.05, ignored=("*",))
+QUICK = DaemonOptions(kill_seconds=20.0, claim_seconds=60.0, watch_seconds=0.05, ignored=("*",))
 CONTROL_FILES = (
     "cpuset.cpus",
     "cpuset.mems",
@@ -69,7 +68,7 @@ class FakeCpusets(FaultyFolder):
 
 
 def fake_fence(directory, cpus, faults=None):
-    """Return a cpuset fence on a plain directory that has `cpus`."""
+    """Return a cpuset isolation backend on a plain directory that has `cpus`."""
     directory.mkdir(exist_ok=True)
     for file, text in {
         "cpuset.cpus": cpus,
@@ -94,15 +93,15 @@ class Daemon:
     """
 
     def __init__(
-        self, machine="package:2 core:4 pu:1", fence=None, options=QUICK, tls=None, home=None
+        self, machine="package:2 core:4 pu:1", isolation=None, options=QUICK, tls=None, home=None
     ):
         self.home = home or quick_folder()
         for name in ("state", "run"):
             (self.home / name).mkdir(mode=0o700, exist_ok=True)
         topology = synthetic(machine) if isinstance(machine, str) else machine
-        self.fence = fence or DryRun(topology.cpus)
+        self.isolation = isolation or DryRun(topology.cpus)
         self.state = Folder.open(self.home / "state")
-        self.node = Node(topology, self.fence, self.state, options)
+        self.node = NodeLedger(topology, self.isolation, self.state, options)
         self.socket = self.home / "run/topologyd.sock"
         self._tls = tls
         self._started = threading.Event()

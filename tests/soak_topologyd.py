@@ -29,14 +29,13 @@ from daemons import CPUSETS, Daemon, quick_folder
 from apples.errors import ApplesError
 from apples.storage.folder import Folder
 from apples.storage.journal import JournalError
-from apples.topology import CpuSet, Refusal, synthetic
+from apples.topology import CpuSet, Unsatisfied, synthetic
 from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.job import Job
-from apples.topology.daemon.options import Options
+from apples.topology.daemon.node import DaemonOptions
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.daemon.sharing import arrive, leave, violations
-from apples.topology.daemon.state import taken
-from apples.topology.isolation.probe import find_fence
+from apples.topology.daemon.state import CpuAllocation, taken
+from apples.topology.isolation.detection import find_backend
 
 SKIPPED = 77
 VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")
@@ -64,12 +63,12 @@ def script(seed):
 
 async def accepted(requests):
     home = new_home()
-    desk = test_recovery.opened(home)
-    desk.start()
+    handler = test_recovery.opened(home)
+    handler.start()
     kept = []
     for request in requests:
         try:
-            await desk.answer(test_recovery.CALLER, request)
+            await handler.answer(test_recovery.CALLER, request)
         except ApplesError:
             continue
         kept.append(request)
@@ -108,12 +107,12 @@ def cycles(count, _=0):
     if os.geteuid() != 0 or not os.access(CPUSETS / "cgroup.procs", os.W_OK):
         print("cycles: needs root and a writable cpuset tree of version 1", file=sys.stderr)
         sys.exit(SKIPPED)
-    fence, _ = find_fence("cpuset-v1")
-    cpus, _ = fence.universe()
+    isolation, _ = find_backend("cpuset-v1")
+    cpus, _ = isolation.universe()
     bystander = subprocess.Popen(["/bin/sleep", "100000"])
     failures, slowest, quarantined = [], 0.0, 0
-    options = Options(ignored=("*",), kill_seconds=2.0, watch_seconds=0.2)
-    with Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), fence, options) as daemon:
+    options = DaemonOptions(ignored=("*",), kill_seconds=2.0, watch_seconds=0.2)
+    with Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), isolation, options) as daemon:
         whole = daemon.ask("status")["free"]
         with daemon.client() as asking:
             for cycle in range(count):
@@ -121,8 +120,8 @@ def cycles(count, _=0):
                 job = f"cycle{cycle}"
                 asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
                 process = Started(daemon.socket, job, "sh", "-c", BAD_JOBS[kind])
-                pen = asking.ask("jobs", job=job)["jobs"][0]["pen"]
-                while not fence.processes(pen) and not process.over():
+                container = asking.ask("jobs", job=job)["jobs"][0]["pen"]
+                while not isolation.processes(container) and not process.over():
                     os.sched_yield()
                 begin = time.monotonic()
                 try:
@@ -133,7 +132,7 @@ def cycles(count, _=0):
                         failures.append({"cycle": cycle, "kind": kind, "error": str(error)})
                 slowest = max(slowest, time.monotonic() - begin)
                 process.wait()
-        left = [n for n in fence.names() if n.startswith(f"topologyd-{daemon.node.mark}-")]
+        left = [n for n in isolation.names() if n.startswith(f"topologyd-{daemon.node.mark}-")]
         if left or daemon.ask("status")["free"] != whole:
             failures.append({"left": left, "free": daemon.ask("status")["free"]})
     if bystander.poll() is not None:
@@ -239,13 +238,13 @@ def arrived(machine, jobs, first, chance, name):
     """Return the jobs that change when one more comes, or none if it cannot."""
     free = machine.cpus - taken(jobs.values())
     count = chance.randint(1, 24)
-    job = Job(name, 1, "uid:1", least=chance.randint(1, count), count=count)
+    job = CpuAllocation(name, 1, "uid:1", least=chance.randint(1, count), count=count)
     if len(free) >= count:
         mask = CpuSet.of(list(free)[:count])
         first[name] = mask
         return {name: job.change(owns=mask, holds=mask)}
     found = arrive(machine, jobs, job, free, chance.choice([0.25, 0.5, 0.75]))
-    if isinstance(found, Refusal):
+    if isinstance(found, Unsatisfied):
         return {}
     first[name] = found[name].owns or NO_CPUS
     return found

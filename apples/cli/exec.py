@@ -9,16 +9,23 @@ import typer
 
 from apples.cli.program import say, show
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.topology import CpuSet, Fit, Option, Refusal, Requirement, Verdict, fit
+from apples.topology import (
+    CpuSet,
+    CpusetOption,
+    Fit,
+    Requirement,
+    Satisfiability,
+    Unsatisfied,
+    fit,
+)
 from apples.topology.bindings import bindings
 from apples.topology.daemon.client import TopologyClient, default_socket
-from apples.topology.execution import ALONE, Plugin, job_name, run, run_alone
-from apples.topology.fence import Pen
-from apples.topology.isolation.probe import find_fence
-from apples.topology.keywords import requirement_of
-from apples.topology.language import parse
-from apples.topology.live import live_topology
-from apples.topology.requirement import Kind
+from apples.topology.execution import ALONE, ExecutionPlugin, job_name, run, run_alone
+from apples.topology.isolation.backend import CpuContainer
+from apples.topology.isolation.detection import find_backend
+from apples.topology.language import parse, requirement_of
+from apples.topology.requirement import CpusetType
+from apples.topology.sources.this_machine import live_topology
 
 
 def exec_command(
@@ -41,7 +48,7 @@ def exec_command(
         bool, typer.Option("--alone", help="Without a daemon: nobody else will know.")
     ] = False,
     fence: Annotated[
-        str, typer.Option("--fence", help="With --alone: which rung, or auto.")
+        str, typer.Option("--fence", help="With --alone: which isolation, or auto.")
     ] = "affinity",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say where it would run, run nothing.")
@@ -55,7 +62,7 @@ def exec_command(
     """
     if share and not least:
         raise UsageError("--share needs --least: a guest has to say what it can do with")
-    if requirement_of(parse(require), count).kind is Kind.NONE:
+    if requirement_of(parse(require), count).kind is CpusetType.NONE:
         say("apples exec: CPUSET_TYPE=none: it runs where it likes")
         return 0 if dry_run else run(command, {})
     if alone:
@@ -64,7 +71,7 @@ def exec_command(
     with TopologyClient(place) as client:
         if dry_run:
             return _rehearse(client, require, count)
-        plugin = Plugin(client, place)
+        plugin = ExecutionPlugin(client, place)
         more = {"least": least, "share": share}
         bound = plugin.allocate(job or job_name(), count, require, **more)
         say(f"apples exec: {bound.job} on CPUs {bound.cpus}: {bound.guarantee}")
@@ -73,41 +80,41 @@ def exec_command(
 
 def _rehearse(client: TopologyClient, require: str, count: int) -> int:
     found = client.ask("satisfies", requirement=require, count=count)
-    if found["satisfies"] == Verdict.YES:
+    if found["satisfies"] == Satisfiability.YES:
         _show(CpuSet.parse(found["cpus"]))
         return 0
-    kind = InfeasibleError if found["satisfies"] == Verdict.NEVER else LaunchError
+    kind = InfeasibleError if found["satisfies"] == Satisfiability.NEVER else LaunchError
     raise kind(f"{found['satisfies']}: {found['reason']} [{found['key']}]")
 
 
 def _alone(command: list[str], require: str, count: int, title: str, dry_run: bool) -> int:
     requirement = requirement_of(parse(require), count)
     topology = live_topology()
-    held, _ = find_fence(title)
+    held, _ = find_backend(title)
     free, mems = held.universe()
     for cpus in held.sets().values():
         free -= cpus
     found = fit(topology, free, requirement)
-    if isinstance(found, Refusal):
-        kind = InfeasibleError if found.verdict is Verdict.NEVER else LaunchError
+    if isinstance(found, Unsatisfied):
+        kind = InfeasibleError if found.verdict is Satisfiability.NEVER else LaunchError
         raise kind(f"{found.verdict}: {found.reason} [{found.key}]")
     if dry_run:
         _show(found.cpus)
         return 0
-    pen = Pen(
+    container = CpuContainer(
         f"{ALONE}{job_name()}-1",
         found.cpus,
         _memory(requirement, found, mems),
-        Option.EXCLUSIVE in requirement.options,
+        CpusetOption.EXCLUSIVE in requirement.options,
     )
-    wanted = Option.MEMORY_LOCAL in requirement.options or requirement.memory is not None
+    wanted = CpusetOption.MEMORY_LOCAL in requirement.options or requirement.memory is not None
     prefer = found.memory & mems if wanted else CpuSet()
     say(f"apples exec: on CPUs {found.cpus} by {held.title}; no daemon keeps others off them")
-    return run_alone(held, pen, prefer, command)
+    return run_alone(held, container, prefer, command)
 
 
 def _memory(requirement: Requirement, found: Fit, mems: CpuSet) -> CpuSet:
-    if Option.MEMORY_MANDATORY in requirement.options and found.memory & mems:
+    if CpusetOption.MEMORY_MANDATORY in requirement.options and found.memory & mems:
         return found.memory & mems
     return mems
 

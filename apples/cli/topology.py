@@ -9,15 +9,14 @@ import typer
 
 from apples.cli.program import say, show, show_json
 from apples.errors import InfeasibleError, UsageError
-from apples.topology import CpuSet, Fit, Refusal, Topology, fit, load_topology
+from apples.topology import CpuSet, Fit, Topology, Unsatisfied, fit, load_topology
 from apples.topology.bindings import bindings
-from apples.topology.broker import Answer, CpusetBroker, HostCpus, Request, broker_of
+from apples.topology.broker import BrokerAnswer, BrokerRequest, CpusetBroker, HostCpus, broker_of
 from apples.topology.cpus import MOST_CPUS
-from apples.topology.drawing import draw
-from apples.topology.keywords import requirement_of
-from apples.topology.language import DEFAULT_BROKER, parse
-from apples.topology.live import live_topology
-from apples.topology.requirement import Kind
+from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
+from apples.topology.requirement import CpusetType
+from apples.topology.sources.this_machine import live_topology
+from apples.views.topology import draw
 
 LIVE = "this machine"
 
@@ -75,7 +74,7 @@ def fit_job(
     Example: apples topology fit machine.xml --count 8 --free 0-31 --require "MAX_RADIUS=1"
     """
     requirement = requirement_of(parse(require), count)
-    if requirement.kind is Kind.STATIC:
+    if requirement.kind is CpusetType.STATIC:
         raise UsageError(
             f"CPUSET_NAME={requirement.name}: only the daemon of a host knows its cpusets"
         )
@@ -83,7 +82,7 @@ def fit_job(
         raise UsageError(f"--ranks {ranks}: must be 1 to {MOST_CPUS}")
     topology = topology_of(file, live, source)
     found = fit(topology, free_of(topology, free), requirement)
-    if isinstance(found, Refusal):
+    if isinstance(found, Unsatisfied):
         raise InfeasibleError(f"{file or LIVE}: {found.verdict}: {found.reason}")
     said = asdict(bindings(topology, found.cpus, ranks))
     if json:
@@ -125,7 +124,7 @@ def why(
     if not known:
         raise UsageError("name at least one machine, or --live")
     broker = broker_of(expression, {DEFAULT_BROKER: CpusetBroker(known.get)})
-    request = Request(expression, count)
+    request = BrokerRequest(expression, count)
     answers = {name: broker.satisfies(name, request) for name in known}
     ranking = broker.rank(list(known), request)
     if json:
@@ -203,7 +202,7 @@ def _fit_document(found: Fit) -> dict[str, Any]:
     }
 
 
-def _answer_document(name: str, answer: Answer) -> dict[str, Any]:
+def _answer_document(name: str, answer: BrokerAnswer) -> dict[str, Any]:
     return {
         "host": name,
         "verdict": answer.verdict.value,
@@ -215,7 +214,7 @@ def _answer_document(name: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _show_answers(answers: dict[str, Answer], ranking: list[str]) -> None:
+def _show_answers(answers: dict[str, BrokerAnswer], ranking: list[str]) -> None:
     yes, all_of_them = len(ranking), len(answers)
     show(f"{yes} of {all_of_them} can" + (f"; best: {ranking[0]}" if ranking else ""))
     width = max(map(len, answers))

@@ -16,11 +16,10 @@ from apples.storage import state
 from apples.storage.folder import Folder
 from apples.topology import CpuSet, Topology, load_topology
 from apples.topology.daemon.client import SYSTEM_SOCKET, TopologyClient, default_socket, fresh_id
-from apples.topology.daemon.node import Node
-from apples.topology.daemon.options import Options
+from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.server import SOCKET, Server, Tls
-from apples.topology.isolation.probe import LADDER, find_fence, probe
-from apples.topology.live import live_topology
+from apples.topology.isolation.detection import BACKENDS, find_backend, probe
+from apples.topology.sources.this_machine import live_topology
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
 
@@ -30,7 +29,7 @@ def topologyd(
         Path | None, typer.Option("--directory", help="Where the journal is kept.")
     ] = None,
     run: Annotated[Path | None, typer.Option("--run", help="Directory of the socket.")] = None,
-    fence: Annotated[str, typer.Option("--fence", help=f"auto, {', '.join(LADDER)}.")] = "auto",
+    fence: Annotated[str, typer.Option("--fence", help=f"auto, {', '.join(BACKENDS)}.")] = "auto",
     topology: Annotated[
         str, typer.Option("--topology", help="hwloc XML or synthetic; default: this machine.")
     ] = "",
@@ -82,7 +81,7 @@ def topologyd(
     tokens = home / "tokens.json"
     if new_token:
         return _issue(nws.TokenFile(tokens), new_token, scope or ["read"])
-    options = Options(
+    options = DaemonOptions(
         sharing_factor=sharing_factor,
         most_jobs=most_jobs,
         most_cpus=most_cpus,
@@ -97,18 +96,18 @@ def topologyd(
 
 
 def _serve(
-    machine: Topology, fence: str, options: Options, home: Path, run: Path, tls: Tls | None
+    machine: Topology, fence: str, options: DaemonOptions, home: Path, run: Path, tls: Tls | None
 ) -> int:
-    held, rungs = find_fence(fence)
-    for rung in rungs:
-        if rung.why_not:
-            say(f"apples topologyd: not {rung.title}: {rung.why_not}")
+    held, levels = find_backend(fence)
+    for level in levels:
+        if level.why_not:
+            say(f"apples topologyd: not {level.title}: {level.why_not}")
     links = os.geteuid() != 0
     with (
         Folder.open(home, links=links) as kept,
         Folder.open(_made(run, 0o755), links=links) as here,
     ):
-        node = Node(machine, held, kept, options)
+        node = NodeLedger(machine, held, kept, options)
 
         async def main() -> None:
             server = Server(node, here, kept, tls)
@@ -119,7 +118,7 @@ def _serve(
                 for problem in node.problems[:20]:
                     say(f"apples topologyd: {problem}")
                 where = f" and {tls.host}:{server.port}" if tls else ""
-                guarantee = rungs[-1].guarantee
+                guarantee = levels[-1].guarantee
                 say(
                     f"apples topologyd: {run / SOCKET}{where}; CPUs {node.universe}, free "
                     f"{node.free}; {held.title}: {guarantee.value if guarantee else ''}"
@@ -132,15 +131,15 @@ def _serve(
 
 
 def _probe(json: bool) -> int:
-    rungs = [probe(title) for title in LADDER]
+    levels = [probe(title) for title in BACKENDS]
     entries = [
         {
-            "fence": rung.title,
-            "holds": rung.fence is not None,
-            "guarantee": rung.guarantee.value if rung.guarantee else None,
-            "why_not": rung.why_not or None,
+            "fence": level.title,
+            "holds": level.isolation is not None,
+            "guarantee": level.guarantee.value if level.guarantee else None,
+            "why_not": level.why_not or None,
         }
-        for rung in rungs
+        for level in levels
     ]
     if json:
         show_json({"schema": "apples.fences/1", "fences": entries})

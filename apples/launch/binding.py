@@ -1,6 +1,6 @@
 """Which CPU each rank of a host runs on: the allocator's answer, for any actuator.
 
-`rank_cpus` is for one host whose topology is known, wherever that host is (`apples.topology.probe` asks
+`rank_cpus` is for one host whose topology is known, wherever that host is (`apples.topology.sources.probe` asks
 another one); `bound` is for all the hosts that one machine plays, `bound_apart` for the hosts of several
 machines. Only CPUs of the given topology are ever
 named: inside a container, a batch job or taskset those are the ones that were given.
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from apples.errors import LaunchError
 from apples.launch.hydra import RankGroup
-from apples.topology import CpuSet, Refusal, Requirement, Topology, fit
+from apples.topology import CpuSet, Requirement, Topology, Unsatisfied, fit
 from apples.topology.bindings import per_rank
-from apples.topology.live import live_topology
+from apples.topology.sources.this_machine import live_topology
 
 RankCpus = tuple[tuple[int, ...], ...]
 
@@ -53,7 +53,7 @@ def rank_cpus(
     if len(usable) < ranks:
         return ()
     found = fit(topology, usable, Requirement(len(usable) if listed else ranks))
-    if isinstance(found, Refusal):
+    if isinstance(found, Unsatisfied):
         return ()
     return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
 

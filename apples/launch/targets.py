@@ -19,8 +19,8 @@ from apples.launch.remote.ssh import reach
 from apples.resources import Host
 from apples.schedule import Allocation
 from apples.supervision.this_host import network, own_machine
-from apples.topology.live import live_topology
-from apples.topology.probed import read_packed
+from apples.topology.sources.sysfs import read_packed
+from apples.topology.sources.this_machine import live_topology
 
 NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
 """Where hosts are parts of one machine (namespaces, containers), MPI must not see through them."""

@@ -14,15 +14,15 @@ from apples.topology import (
     CpuSet,
     Fit,
     Placement,
-    Refusal,
     Requirement,
     Topology,
+    Unsatisfied,
     fit,
     load_topology,
 )
+from apples.topology.allocator import refusal
 from apples.topology.language import parse
-from apples.topology.origin import origin
-from apples.topology.refusing import refusal
+from apples.topology.sources.synthetic import origin
 
 
 def with_placement(
@@ -74,7 +74,7 @@ def machine_of(text: str) -> Topology:
 def random_fit(seed: int) -> Chooser:
     """Return an allocator that takes any free CPUs: what becomes of processes that nobody binds."""
 
-    def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+    def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
         refused = refusal(topology, free.mask, requirement)
         if refused is not None:
             return refused
@@ -86,12 +86,12 @@ def random_fit(seed: int) -> Chooser:
     return choose
 
 
-def first_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+def first_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
     """Return the lowest free CPUs that do."""
     return fit(topology, free, replace(requirement, placement=Placement.FIRST))
 
 
-def spread_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+def spread_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
     """Return the CPUs that lie in as many parts as there are."""
     return fit(topology, free, replace(requirement, placement=Placement.SPREAD))
 

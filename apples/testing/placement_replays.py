@@ -19,7 +19,7 @@ from apples.simulation.config import PlacementSlowdown, SimulationConfig, Simula
 from apples.simulation.placement import mean_hops
 from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, rigid
-from apples.topology import CpuSet, Fit, Refusal, Requirement, Topology, fit
+from apples.topology import CpuSet, Fit, Requirement, Topology, Unsatisfied, fit
 
 CPUS = 128
 IDEAL_SECONDS = 2 * 3600 + 21 * 60 + 22
@@ -135,7 +135,7 @@ def mean_distance(machine: Topology, choose: Chooser, workload: Workload) -> flo
     """Return the mean hops between the CPUs of a job, over all jobs of two CPUs and more."""
     found: list[float] = []
 
-    def watched(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+    def watched(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
         fit = choose(topology, free, requirement)
         if isinstance(fit, Fit) and len(fit.cpus) > 1:
             found.append(mean_hops(topology, fit.cpus))

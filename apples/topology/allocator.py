@@ -2,23 +2,133 @@
 
 Best fit minimises, in this order, the radius, the total distance, the usable CPUs of the ball they come
 from (the tightest is used up first), the number of parts broken into, and the CPU numbers.
+
+A requirement that is not satisfied has one primary reason, with the two numbers compared: first what this
+machine can never do, then what it cannot do now; in each, the coarsest reason first: numbers, the list of
+CPUs, whole cores, limits of memory nodes, the radius.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary
 
-from apples.topology.choosing import best_choice
 from apples.topology.cpus import CpuSet
 from apples.topology.machine import Topology
-from apples.topology.nearness import balls_for, capacity, rules_of, usable_cpus
-from apples.topology.packing import Rules
 from apples.topology.parts import Branch
-from apples.topology.refusing import refusal, unlucky
-from apples.topology.requirement import Fit, Placement, Refusal, Requirement
+from apples.topology.requirement import Fit, Placement, Requirement, Satisfiability, Unsatisfied
+from apples.topology.selection import (
+    Rules,
+    balls_for,
+    best_choice,
+    capacity,
+    rules_of,
+    usable_cpus,
+)
+
+REMEMBERED = 256
+"""Requirements whose "never" is remembered of each machine."""
+_never: WeakKeyDictionary[Topology, dict[Requirement, Unsatisfied | None]] = WeakKeyDictionary()
 
 
-def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Refusal:
+def refusal(topology: Topology, free: int, requirement: Requirement) -> Unsatisfied | None:
+    """Return why the free CPUs of a machine do not satisfy a requirement; None if they do."""
+    found = judge(topology, free, requirement)
+    return found if isinstance(found, Unsatisfied) else None
+
+
+def judge(topology: Topology, free: int, requirement: Requirement) -> Unsatisfied | float:
+    """Return the smallest radius the free CPUs offer, or why they do not do; chooses nothing."""
+    known = _never.setdefault(topology, {})
+    if requirement not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[requirement] = _ever(topology, requirement)
+    never = known[requirement]
+    if never is not None:
+        return never
+    return _check(topology, free, requirement, Satisfiability.NOT_NOW, "free ")
+
+
+def unlucky(requirement: Requirement) -> Unsatisfied:
+    """Return the refusal where each limit could be kept, but not all of them together."""
+    reason = f"no choice of {requirement.count} free CPUs keeps all limits together"
+    return Unsatisfied(Satisfiability.NOT_NOW, reason, 0, requirement.count, "-n")
+
+
+def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
+    """Return why not even the empty machine would do."""
+    memory = requirement.memory
+    if memory is not None:
+        nodes = {node.number for node in topology.nodes}
+        missing = [number for number in memory if number not in nodes]
+        if missing:
+            reason = f"MEM_LIST names node {missing[0]}, the machine has {_list(sorted(nodes))}"
+            return Unsatisfied(Satisfiability.NEVER, reason, missing[0], len(nodes), "MEM_LIST")
+    if requirement.max_cpus_per_node is not None and not _caps_apply(topology):
+        reason = "MAX_CPU_PER_NODE cannot be kept where memory nodes overlap in part"
+        return Unsatisfied(Satisfiability.NEVER, reason, 0, 1, "MAX_CPU_PER_NODE")
+    found = _check(topology, topology.root.cpus, requirement, Satisfiability.NEVER, "")
+    return found if isinstance(found, Unsatisfied) else None
+
+
+def _check(
+    topology: Topology,
+    free: int,
+    requirement: Requirement,
+    verdict: Satisfiability,
+    free_word: str,
+) -> Unsatisfied | float:
+    count = requirement.count
+    for have, reason, key in _numbers(topology, free, requirement, free_word):
+        if have < count:
+            return Unsatisfied(verdict, f"{reason}, -n asks {count}", have, count, key)
+    usable = usable_cpus(topology, free, requirement)
+    balls = balls_for(topology, usable, requirement)
+    if not balls:
+        return unlucky(requirement)
+    radius, limit = balls[0].radius, requirement.max_radius
+    if limit is not None and radius > limit:
+        reason = (
+            f"the nearest {count} {free_word}CPUs lie within {radius:.4g} hops, "
+            f"MAX_RADIUS is {limit:.4g}"
+        )
+        return Unsatisfied(verdict, reason, radius, limit, "MAX_RADIUS")
+    return radius
+
+
+def _numbers(
+    topology: Topology, free: int, requirement: Requirement, free_word: str
+) -> Iterator[tuple[int, str, str]]:
+    """Yield how many CPUs each key leaves, with the clause that says so."""
+    have = (free & topology.root.cpus).bit_count()
+    yield have, f"{have} CPUs are {'free' if free_word else 'all the machine has'}", "-n"
+    listed = requirement.cpus
+    if listed is not None:
+        have = (free & listed.mask & topology.root.cpus).bit_count()
+        where = "free" if free_word else "on this machine"
+        yield have, f"{have} of the {len(listed)} CPUs of CPU_LIST are {where}", "CPU_LIST"
+    usable = usable_cpus(topology, free, requirement)
+    if requirement.whole_cores:
+        have = usable.bit_count()
+        yield have, f"{have} {free_word}CPUs are in whole cores", "WHOLE_CORES"
+    most = requirement.max_cpus_per_node
+    if most is not None:
+        have = capacity(topology, rules_of(topology, requirement))(usable)
+        yield have, f"MAX_CPU_PER_NODE={most} admits {have} {free_word}CPUs", "MAX_CPU_PER_NODE"
+
+
+def _caps_apply(topology: Topology) -> bool:
+    """Whether the CPUs of every memory node are a part of the tree that choices are made in."""
+    parts = {branch.cpus for domain in topology.hops.domains for branch in domain.branch.walk()}
+    return parts >= set(topology.node_cpus)
+
+
+def _list(numbers: list[int]) -> str:
+    return f"nodes {', '.join(map(str, numbers[:8]))}{' ...' if len(numbers) > 8 else ''}"
+
+
+def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
     """Return the CPUs of `free` that satisfy a requirement best, or why it cannot be.
 
     The same arguments give the same answer, always. Nothing is booked: that is the caller's part.

@@ -1,4 +1,4 @@
-"""`Broker`: the external scheduler of Smith et al. 2001: "does this host satisfy X", and which does best.
+"""`RequirementBroker`: the external scheduler of Smith et al. 2001: does this host satisfy X, and which does best.
 
 A scheduler asks without understanding X; another kind of resource is another broker in a mapping from the
 name before the bracket (``GPU[...]``) to the broker that judges it.
@@ -10,16 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from apples.topology.allocator import judge
 from apples.topology.cpus import CpuSet
-from apples.topology.keywords import requirement_of
-from apples.topology.language import Expression, RequirementError
+from apples.topology.language import RequirementError, RequirementExpression, requirement_of
 from apples.topology.machine import Topology
-from apples.topology.refusing import judge
-from apples.topology.requirement import Kind, Refusal, Requirement, Verdict
+from apples.topology.requirement import CpusetType, Requirement, Satisfiability, Unsatisfied
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrokerAnswer:
     """What a broker says of one host.
 
     Attributes
@@ -36,7 +35,7 @@ class Answer:
         Of a yes: what hosts are ranked by, the smallest first.
     """
 
-    verdict: Verdict
+    verdict: Satisfiability
     reason: str = ""
     found: float = 0.0
     needed: float = 0.0
@@ -45,14 +44,14 @@ class Answer:
 
     def __bool__(self) -> bool:
         """Whether it is a yes."""
-        return self.verdict is Verdict.YES
+        return self.verdict is Satisfiability.YES
 
 
 @dataclass(frozen=True)
-class Request:
+class BrokerRequest:
     """What a job asks of one host: the requirement as written, and ``-n``."""
 
-    expression: Expression
+    expression: RequirementExpression
     count: int = 1
 
     def __hash__(self) -> int:
@@ -60,7 +59,7 @@ class Request:
         return hash((str(self.expression), self.count))
 
 
-class Broker(ABC):
+class RequirementBroker(ABC):
     """Judges requirements of one name. Books nothing: whoever allocates may still refuse.
 
     A broker answers from what it knows at the moment, quickly and without waiting for a host. The same
@@ -68,7 +67,7 @@ class Broker(ABC):
     """
 
     @abstractmethod
-    def satisfies(self, host: str, request: Request) -> Answer:
+    def satisfies(self, host: str, request: BrokerRequest) -> BrokerAnswer:
         """Return whether a host can satisfy a request: yes, not now or never, with one primary reason.
 
         Raises
@@ -77,14 +76,16 @@ class Broker(ABC):
             The requirement cannot be read; on every host alike. Permanent.
         """
 
-    def rank(self, hosts: Sequence[str], request: Request) -> list[str]:
+    def rank(self, hosts: Sequence[str], request: BrokerRequest) -> list[str]:
         """Return the hosts that can now, the best first; equal ones in the order given."""
         answers = [(self.satisfies(host, request), host) for host in hosts]
         able = [(answer.quality, i, host) for i, (answer, host) in enumerate(answers) if answer]
         return [host for _, _, host in sorted(able)]
 
 
-def broker_of(expression: Expression, brokers: Mapping[str, Broker]) -> Broker:
+def broker_of(
+    expression: RequirementExpression, brokers: Mapping[str, RequirementBroker]
+) -> RequirementBroker:
     """Return the broker that the name before the bracket selects; `RequirementError` if there is none."""
     if expression.broker not in brokers:
         known = ", ".join(sorted(brokers))
@@ -114,7 +115,7 @@ class HostCpus:
     named: Mapping[str, CpuSet] = field(default_factory=dict)
 
 
-class CpusetBroker(Broker):
+class CpusetBroker(RequirementBroker):
     """Judges ``CPUSET[...]`` by each host's topology and free CPUs; ranks by radius, then fewest free.
 
     An answer is remembered until its host's version changes.
@@ -131,9 +132,9 @@ class CpusetBroker(Broker):
     >>> machine = synthetic("package:2 pu:4")
     >>> hosts = {"ada": HostCpus(machine, CpuSet.parse("2-5")), "bob": HostCpus(machine, CpuSet.parse("0-3"))}
     >>> broker = CpusetBroker(hosts.get)
-    >>> broker.rank(["ada", "bob"], Request(parse(""), 4))
+    >>> broker.rank(["ada", "bob"], BrokerRequest(parse(""), 4))
     ['bob', 'ada']
-    >>> broker.satisfies("ada", Request(parse("MAX_RADIUS=1"), 4)).reason
+    >>> broker.satisfies("ada", BrokerRequest(parse("MAX_RADIUS=1"), 4)).reason
     'the nearest 4 free CPUs lie within 2 hops, MAX_RADIUS is 1'
     """
 
@@ -142,15 +143,17 @@ class CpusetBroker(Broker):
 
     def __init__(self, known: Callable[[str], HostCpus | None]) -> None:
         self._known = known
-        self._answers: dict[tuple[str, Request], tuple[int, Topology, Answer]] = {}
-        self._requirements: dict[Request, Requirement] = {}
+        self._answers: dict[tuple[str, BrokerRequest], tuple[int, Topology, BrokerAnswer]] = {}
+        self._requirements: dict[BrokerRequest, Requirement] = {}
 
-    def satisfies(self, host: str, request: Request) -> Answer:
+    def satisfies(self, host: str, request: BrokerRequest) -> BrokerAnswer:
         """Return whether a host can satisfy a request."""
         requirement = self._requirement(request)
         known = self._known(host)
         if known is None:
-            return Answer(Verdict.NEVER, f"nothing is known of the CPUs of {host}", 0, 1, "-n")
+            return BrokerAnswer(
+                Satisfiability.NEVER, f"nothing is known of the CPUs of {host}", 0, 1, "-n"
+            )
         remembered = self._answers.get((host, request))
         if remembered and remembered[:2] == (known.version, known.topology):
             return remembered[2]
@@ -160,7 +163,7 @@ class CpusetBroker(Broker):
         self._answers[host, request] = (known.version, known.topology, answer)
         return answer
 
-    def _requirement(self, request: Request) -> Requirement:
+    def _requirement(self, request: BrokerRequest) -> Requirement:
         if request not in self._requirements:
             if len(self._requirements) >= self.REMEMBERED:
                 self._requirements.clear()
@@ -168,16 +171,16 @@ class CpusetBroker(Broker):
         return self._requirements[request]
 
 
-def _judge(known: HostCpus, requirement: Requirement) -> Answer:
+def _judge(known: HostCpus, requirement: Requirement) -> BrokerAnswer:
     free = known.free
-    if requirement.kind is Kind.STATIC:
+    if requirement.kind is CpusetType.STATIC:
         if requirement.name not in known.named:
             reason = f"there is no cpuset called {requirement.name}"
-            return Answer(Verdict.NOT_NOW, reason, 0, 1, "CPUSET_NAME")
+            return BrokerAnswer(Satisfiability.NOT_NOW, reason, 0, 1, "CPUSET_NAME")
         free = known.named[requirement.name]
-    if requirement.kind is Kind.NONE:
-        return Answer(Verdict.YES, quality=(0.0, float(-len(free))))
+    if requirement.kind is CpusetType.NONE:
+        return BrokerAnswer(Satisfiability.YES, quality=(0.0, float(-len(free))))
     found = judge(known.topology, free.mask, requirement)
-    if isinstance(found, Refusal):
-        return Answer(found.verdict, found.reason, found.found, found.needed, found.key)
-    return Answer(Verdict.YES, quality=(found, float(len(free))))
+    if isinstance(found, Unsatisfied):
+        return BrokerAnswer(found.verdict, found.reason, found.found, found.needed, found.key)
+    return BrokerAnswer(Satisfiability.YES, quality=(found, float(len(free))))

@@ -22,26 +22,25 @@ from typing import Any, Final
 from apples.errors import LaunchError
 from apples.topology import starter
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.client import TopologyClient, fresh_id
-from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
-from apples.topology.fence import Fence, Guarantee, Pen
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, TopologyClient, fresh_id
 from apples.topology.isolation.affinity import MARK
+from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationBackend
 
 CPUS_VARIABLE: Final = "APPLES_TOPOLOGY_CPUS"
 ALONE: Final = "topologyd-00000000-"
-"""What the names of pens begin with that no daemon knows."""
+"""What the names of containers begin with that no daemon knows."""
 KILL_SECONDS: Final = 2.0
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundJob:
     """Where a command runs.
 
     Attributes
     ----------
-    job, pen
-        Its name and that of its pen.
+    job, container
+        Its name and that of its container.
     cpus, mems
         What it may use.
     prefer
@@ -51,7 +50,7 @@ class Bound:
     """
 
     job: str
-    pen: str
+    container: str
     cpus: CpuSet
     mems: CpuSet
     prefer: CpuSet
@@ -63,7 +62,7 @@ def job_name() -> str:
     return f"exec-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-class Plugin:
+class ExecutionPlugin:
     """The three entry points of the paper, over a daemon.
 
     Parameters
@@ -78,8 +77,8 @@ class Plugin:
         self._client = client
         self._place = place
 
-    def allocate(self, job: str, count: int, requirement: str = "", **more: Any) -> Bound:
-        """Have CPUs chosen and a pen made.
+    def allocate(self, job: str, count: int, requirement: str = "", **more: Any) -> BoundJob:
+        """Have CPUs chosen and a container made.
 
         Raises
         ------
@@ -94,7 +93,7 @@ class Plugin:
             requirement=requirement,
             **more,
         )
-        return Bound(
+        return BoundJob(
             job,
             answer["pen"],
             CpuSet.parse(answer["cpus"]),
@@ -103,11 +102,11 @@ class Plugin:
             str(answer.get("guarantee", Guarantee.NONE.value)),
         )
 
-    def command(self, bound: Bound, command: Sequence[str]) -> list[str]:
+    def command(self, bound: BoundJob, command: Sequence[str]) -> list[str]:
         """Return the command that binds itself and then becomes `command`."""
         return [*_STARTER, str(self._place), bound.job, *command]
 
-    def environment(self, bound: Bound) -> dict[str, str]:
+    def environment(self, bound: BoundJob) -> dict[str, str]:
         """Return what is added to the environment of a command."""
         return environment(bound, {SOCKET_VARIABLE: str(self._place)})
 
@@ -115,7 +114,7 @@ class Plugin:
         """Kill what is left of the job and free its CPUs."""
         self._client.ask("deallocate", request=fresh_id(), job=job, grace=grace)
 
-    def run(self, bound: Bound, command: Sequence[str]) -> int:
+    def run(self, bound: BoundJob, command: Sequence[str]) -> int:
         """Run a command in an allocation and end that; return the command's exit code."""
         try:
             return run(self.command(bound, command), self.environment(bound))
@@ -123,34 +122,40 @@ class Plugin:
             self.deallocate(bound.job)
 
 
-def run_alone(fence: Fence, pen: Pen, prefer: CpuSet, command: Sequence[str]) -> int:
-    """Run a command in a pen that is made for it here, without a daemon; return its exit code.
+def run_alone(
+    isolation: IsolationBackend, container: CpuContainer, prefer: CpuSet, command: Sequence[str]
+) -> int:
+    """Run a command in a container that is made for it here, without a daemon; return its exit code.
 
     Raises
     ------
     FenceError
-        The kernel refuses the pen.
+        The kernel refuses the container.
     LaunchError
-        The pen cannot be emptied afterwards.
+        The container cannot be emptied afterwards.
     """
-    for left in fence.names():  # empty pens of commands that were killed together with their guard
-        if left.startswith(ALONE) and not fence.processes(left):
-            fence.remove(left)
-    guarantee = fence.fit(pen)
-    bound = Bound(pen.name, pen.name, pen.cpus, pen.mems, prefer, guarantee.value)
+    for left in (
+        isolation.names()
+    ):  # empty containers of commands that were killed together with their guard
+        if left.startswith(ALONE) and not isolation.processes(left):
+            isolation.remove(left)
+    guarantee = isolation.fit(container)
+    bound = BoundJob(
+        container.name, container.name, container.cpus, container.mems, prefer, guarantee.value
+    )
     reading, writing = os.pipe()
 
     def admit(process: int) -> None:
-        fence.admit(pen.name, process)
+        isolation.admit(container.name, process)
         os.write(writing, f"{prefer}\n".encode())
 
     try:
-        words = [*_STARTER, f"-{reading}", pen.name, *command]
+        words = [*_STARTER, f"-{reading}", container.name, *command]
         return run(words, environment(bound, {}), go=reading, admit=admit)
     finally:
         os.close(reading)
         os.close(writing)
-        _empty(fence, pen.name)
+        _empty(isolation, container.name)
 
 
 def run(
@@ -176,11 +181,11 @@ def run(
     return 128 - code if code < 0 else code
 
 
-def environment(bound: Bound, more: Mapping[str, str]) -> dict[str, str]:
+def environment(bound: BoundJob, more: Mapping[str, str]) -> dict[str, str]:
     """Return what a job's processes find in their environment; what the user set stays."""
     found = {
         JOB_VARIABLE: bound.job,
-        MARK: bound.pen,
+        MARK: bound.container,
         CPUS_VARIABLE: str(bound.cpus),
         **more,
     }
@@ -206,13 +211,13 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
             signal.signal(number, handler)
 
 
-def _empty(fence: Fence, name: str) -> None:
+def _empty(isolation: IsolationBackend, name: str) -> None:
     deadline = time.monotonic() + KILL_SECONDS
-    while not fence.remove(name):
+    while not isolation.remove(name):
         if time.monotonic() > deadline:
-            left = sorted(fence.processes(name))[:5]
+            left = sorted(isolation.processes(name))[:5]
             raise LaunchError(f"{name}: processes {left} cannot be killed")
-        fence.kill(name)
+        isolation.kill(name)
         time.sleep(0.002)
 
 

@@ -9,7 +9,7 @@ from apples.errors import UsageError
 from apples.topology.cpus import MOST_CPUS, NO_CPUS, CpuSet
 
 
-class Kind(StrEnum):
+class CpusetType(StrEnum):
     """CPUSET_TYPE: a set made for the job, one the administrator made, or none at all."""
 
     DYNAMIC = "dynamic"
@@ -25,7 +25,7 @@ class Placement(StrEnum):
     SPREAD = "spread"
 
 
-class Option(StrEnum):
+class CpusetOption(StrEnum):
     """CPUSET_OPTIONS: what the execution plug-in is to enforce."""
 
     EXCLUSIVE = "CPUSET_CPU_EXCLUSIVE"
@@ -79,8 +79,8 @@ class Requirement:
     whole_cores: bool = False
     placement: Placement = Placement.BEST
     memory: CpuSet | None = None
-    options: frozenset[Option] = frozenset()
-    kind: Kind = Kind.DYNAMIC
+    options: frozenset[CpusetOption] = frozenset()
+    kind: CpusetType = CpusetType.DYNAMIC
     name: str = ""
     same_cpus_on_resume: bool = False
 
@@ -95,13 +95,13 @@ class Requirement:
             raise UsageError(
                 f"MAX_CPU_PER_NODE is {self.max_cpus_per_node}, it must be at least 1"
             )
-        if self.name and self.kind is not Kind.STATIC:
+        if self.name and self.kind is not CpusetType.STATIC:
             raise UsageError(f"CPUSET_NAME={self.name} needs CPUSET_TYPE=static, not {self.kind}")
-        if self.kind is Kind.STATIC and not self.name:
+        if self.kind is CpusetType.STATIC and not self.name:
             raise UsageError("CPUSET_TYPE=static needs CPUSET_NAME")
 
 
-class Verdict(StrEnum):
+class Satisfiability(StrEnum):
     """Whether a host can satisfy a requirement."""
 
     YES = "yes"
@@ -135,7 +135,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Unsatisfied:
     """Why a host cannot satisfy a requirement: one primary reason.
 
     Attributes
@@ -150,7 +150,7 @@ class Refusal:
         The key of the requirement that stands in the way; ``-n`` for the count alone.
     """
 
-    verdict: Verdict
+    verdict: Satisfiability
     reason: str
     found: float
     needed: float

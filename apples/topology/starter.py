@@ -1,4 +1,4 @@
-"""Becomes a job's command: in the job's pen first, then by exec, so that it never runs anywhere else.
+"""Becomes a job's command: in the job's container first, then by exec, so that it never runs anywhere else.
 
 Run by path as ``python -I -S starter.py SOCKET JOB COMMAND...``; standard library only. It asks the daemon
 to move this very process (the kernel tells it which one asks); with ``-N`` for the socket it waits on
@@ -29,7 +29,7 @@ PREFERRED, PREFERRED_MANY = 1, 5
 
 
 def main() -> NoReturn:
-    """Enter the pen and become the command."""
+    """Enter the container and become the command."""
     place, job, *command = sys.argv[1:]
     try:
         prefer_memory(_told(int(place[1:])) if place.startswith("-") else _bound(place, job))

@@ -21,14 +21,14 @@ from typing import Any, Final
 
 from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
 from apples.wire.connection import LineConnection
 
 OPENING_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ThreadChange:
     """What a safe point found.
 
     Attributes
@@ -177,7 +177,7 @@ class Threads:
         """How many threads this process is to have."""
         return max(1, len(self._cpus) // self._ranks)
 
-    def adapt(self) -> Change | None:
+    def adapt(self) -> ThreadChange | None:
         """Take in every resize since the last call; the last one counts. None if there was none."""
         wanted = self._cpus
         serials = []
@@ -196,9 +196,9 @@ class Threads:
             self._link.acknowledge(serial)
         return change
 
-    def _changed(self, wanted: CpuSet) -> Change | None:
+    def _changed(self, wanted: CpuSet) -> ThreadChange | None:
         if wanted == self._cpus:
             return None
         before, self._cpus = self._cpus, wanted
         self.pools = dict(self._setting(self.threads))
-        return Change(before, wanted, self.threads, self.pools)
+        return ThreadChange(before, wanted, self.threads, self.pools)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from apples.errors import LaunchError
 from apples.launch.binding import bound, bound_apart, rank_cpus
 from apples.launch.hydra import RankGroup
-from apples.topology import CpuSet, probe, synthetic
-from apples.topology.live import live_topology
-from apples.topology.probed import MOST_BYTES, read_packed, read_probe
-from apples.topology.restricting import restricted
+from apples.topology import CpuSet, synthetic
+from apples.topology.machine import restricted
+from apples.topology.sources import probe
+from apples.topology.sources.sysfs import MOST_BYTES, read_packed, read_probe
+from apples.topology.sources.this_machine import live_topology
 
 MACHINE = synthetic("package:2 l3:2 core:2 pu:2")
 

@@ -5,7 +5,7 @@ from commands import command
 from apples.simulation.placement import first_fit, random_fit
 from apples.testing.placement_replays import mean_distance, passing_jobs
 from apples.topology import fit
-from apples.topology.origin import origin
+from apples.topology.sources.synthetic import origin
 
 MACHINE = origin(256)
 

@@ -23,7 +23,7 @@ from apples.testing.placement_replays import (
     run_placed,
 )
 from apples.topology import CpuSet, fit
-from apples.topology.origin import origin
+from apples.topology.sources.synthetic import origin
 
 MACHINE = origin(128)
 SEEDS = range(9)

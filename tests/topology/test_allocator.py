@@ -12,12 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import Machine, best_by_trying_all, random_machine
 
-from apples.topology import CpuSet, Fit, Placement, Refusal, Requirement, Verdict, fit, synthetic
-from apples.topology.choosing import Search, Shelf, best_choice
-from apples.topology.hwloc_xml import read_hwloc_xml
-from apples.topology.nearness import balls_for
-from apples.topology.origin import origin
-from apples.topology.packing import BREAK, Rules
+from apples.topology import (
+    CpuSet,
+    Fit,
+    Placement,
+    Requirement,
+    Satisfiability,
+    Unsatisfied,
+    fit,
+    synthetic,
+)
+from apples.topology.selection import (
+    BREAK,
+    ExchangeSearch,
+    PackingCache,
+    Rules,
+    balls_for,
+    best_choice,
+)
+from apples.topology.sources.hwloc_xml import read_hwloc_xml
+from apples.topology.sources.synthetic import origin
 
 CASES = int(os.environ.get("APPLES_TOPOLOGY_CASES", "1000"))
 SEEDS = st.integers(0, 2**32)
@@ -83,7 +97,11 @@ def test_a_maximal_radius_is_kept_or_the_refusal_names_the_radius_there_is(seed,
             assert found.radius <= limit
         else:
             assert (found.key, found.needed) == ("MAX_RADIUS", limit)
-            assert found.found <= least if found.verdict is Verdict.NEVER else found.found == least
+            assert (
+                found.found <= least
+                if found.verdict is Satisfiability.NEVER
+                else found.found == least
+            )
             assert least > limit
 
 
@@ -165,21 +183,51 @@ def test_the_memory_nodes_of_a_fit_are_those_of_its_cpus_or_those_asked_for():
 @pytest.mark.parametrize(
     ("asked", "free", "verdict", "key", "numbers"),
     [
-        (Requirement(9), "0-7", Verdict.NEVER, "-n", (8, 9)),
-        (Requirement(3), "0-1", Verdict.NOT_NOW, "-n", (2, 3)),
-        (Requirement(2, cpus=CpuSet.parse("7-9")), "0-7", Verdict.NEVER, "CPU_LIST", (1, 2)),
-        (Requirement(2, cpus=CpuSet.parse("2-3")), "0-2", Verdict.NOT_NOW, "CPU_LIST", (1, 2)),
-        (Requirement(4, whole_cores=True), "0-2,4,6", Verdict.NOT_NOW, "WHOLE_CORES", (2, 4)),
-        (Requirement(4, max_cpus_per_node=1), "0-7", Verdict.NEVER, "MAX_CPU_PER_NODE", (2, 4)),
-        (Requirement(4, max_radius=2), "0-1,4-5", Verdict.NOT_NOW, "MAX_RADIUS", (3, 2)),
-        (Requirement(8, max_radius=2), "0-7", Verdict.NEVER, "MAX_RADIUS", (3, 2)),
-        (Requirement(1, memory=CpuSet.parse("0,5")), "0-7", Verdict.NEVER, "MEM_LIST", (5, 2)),
+        (Requirement(9), "0-7", Satisfiability.NEVER, "-n", (8, 9)),
+        (Requirement(3), "0-1", Satisfiability.NOT_NOW, "-n", (2, 3)),
+        (
+            Requirement(2, cpus=CpuSet.parse("7-9")),
+            "0-7",
+            Satisfiability.NEVER,
+            "CPU_LIST",
+            (1, 2),
+        ),
+        (
+            Requirement(2, cpus=CpuSet.parse("2-3")),
+            "0-2",
+            Satisfiability.NOT_NOW,
+            "CPU_LIST",
+            (1, 2),
+        ),
+        (
+            Requirement(4, whole_cores=True),
+            "0-2,4,6",
+            Satisfiability.NOT_NOW,
+            "WHOLE_CORES",
+            (2, 4),
+        ),
+        (
+            Requirement(4, max_cpus_per_node=1),
+            "0-7",
+            Satisfiability.NEVER,
+            "MAX_CPU_PER_NODE",
+            (2, 4),
+        ),
+        (Requirement(4, max_radius=2), "0-1,4-5", Satisfiability.NOT_NOW, "MAX_RADIUS", (3, 2)),
+        (Requirement(8, max_radius=2), "0-7", Satisfiability.NEVER, "MAX_RADIUS", (3, 2)),
+        (
+            Requirement(1, memory=CpuSet.parse("0,5")),
+            "0-7",
+            Satisfiability.NEVER,
+            "MEM_LIST",
+            (5, 2),
+        ),
     ],
 )
 def test_a_refusal_has_one_reason_with_both_numbers(asked, free, verdict, key, numbers):
     topology = synthetic("package:2 [numa] core:2 pu:2")
     found = fit(topology, CpuSet.parse(free), asked)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Unsatisfied)
     assert (found.verdict, found.key, (found.found, found.needed)) == (verdict, key, numbers)
     assert str(numbers[0]) in found.reason
 
@@ -195,7 +243,9 @@ def test_moving_cpus_between_nodes_shortens_the_total_and_keeps_count_of_it():
         balls = balls_for(topology, free, Requirement(count))
         for ball in balls:
             for centre in range(32):
-                search = Search(Shelf(hops, Rules(), count), ball.usable, centre, count)
+                search = ExchangeSearch(
+                    PackingCache(hops, Rules(), count), ball.usable, centre, count
+                )
                 if hops.domains[centre].cpus & ball.centres and search.fill():
                     nearest.append(hops.total(search.mask()))
                     search.descend()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.topology import CpuSet, synthetic
-from apples.topology.apart import keep_apart, nearest, sockets_of
+from apples.topology.daemon.sharing import keep_apart, nearest, sockets_of
 
 NODE = synthetic("package:2 core:4 pu:1")
 SOCKETS = [CpuSet.parse("0-3"), CpuSet.parse("4-7")]

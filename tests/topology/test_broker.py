@@ -16,14 +16,21 @@ from apples.scheduling.jobs import Job, Reject, Start
 from apples.scheduling.policies import Easy, FirstFit
 from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
 from apples.scheduling.policy import ClusterState
-from apples.topology import CpuSet, Fit, Requirement, Verdict, fit, synthetic
-from apples.topology.broker import Answer, Broker, CpusetBroker, HostCpus, Request, broker_of
-from apples.topology.hwloc_xml import read_hwloc_xml
+from apples.topology import CpuSet, Fit, Requirement, Satisfiability, fit, synthetic
+from apples.topology.broker import (
+    BrokerAnswer,
+    BrokerRequest,
+    CpusetBroker,
+    HostCpus,
+    RequirementBroker,
+    broker_of,
+)
 from apples.topology.language import RequirementError, parse
+from apples.topology.sources.hwloc_xml import read_hwloc_xml
 from blueprints import minimum_execution_time
 
 
-class GpuBroker(Broker):
+class GpuBroker(RequirementBroker):
     """A toy: hosts have numbers of GPUs, ``GPU[COUNT=n]`` asks for some."""
 
     def __init__(self, free, total):
@@ -32,9 +39,11 @@ class GpuBroker(Broker):
     def satisfies(self, host, request):
         wanted, free = int(request.expression.keys["COUNT"]), self.free[host]
         if wanted <= free:
-            return Answer(Verdict.YES, quality=(float(free - wanted),))
-        verdict = Verdict.NOT_NOW if wanted <= self.total[host] else Verdict.NEVER
-        return Answer(verdict, f"{free} GPUs are free, COUNT asks {wanted}", free, wanted, "COUNT")
+            return BrokerAnswer(Satisfiability.YES, quality=(float(free - wanted),))
+        verdict = Satisfiability.NOT_NOW if wanted <= self.total[host] else Satisfiability.NEVER
+        return BrokerAnswer(
+            verdict, f"{free} GPUs are free, COUNT asks {wanted}", free, wanted, "COUNT"
+        )
 
 
 GPUS = GpuBroker({"h0": 0, "h1": 1, "h2": 4}, {"h0": 0, "h1": 4, "h2": 4})
@@ -49,7 +58,7 @@ def test_yes_not_now_and_never_are_what_the_allocator_would_say(seed):
     broker = CpusetBroker({"h": HostCpus(topology, free)}.get)
     for text in ("", "MAX_RADIUS=1", "MAX_CPU_PER_NODE=2", "WHOLE_CORES=Y", "CPU_LIST=0-5"):
         count = rng.randint(1, 6)
-        answer = broker.satisfies("h", Request(parse(text), count))
+        answer = broker.satisfies("h", BrokerRequest(parse(text), count))
         asked = {
             "": Requirement(count),
             "MAX_RADIUS=1": Requirement(count, max_radius=1),
@@ -58,7 +67,7 @@ def test_yes_not_now_and_never_are_what_the_allocator_would_say(seed):
             "CPU_LIST=0-5": Requirement(count, cpus=CpuSet.parse("0-5")),
         }[text]
         now, empty = fit(topology, free, asked), fit(topology, topology.cpus, asked)
-        verdicts = [Verdict.YES, Verdict.NOT_NOW, Verdict.NEVER]
+        verdicts = [Satisfiability.YES, Satisfiability.NOT_NOW, Satisfiability.NEVER]
         expected = verdicts[0 if isinstance(now, Fit) else 1 if isinstance(empty, Fit) else 2]
         assert answer.verdict is expected
         assert bool(answer.reason) == (not answer)
@@ -70,13 +79,18 @@ def test_hosts_are_ranked_by_radius_then_the_fullest_then_as_given():
     free = {"far": "0,3", "near": "0-1,3", "nearest": "2-3", "full": "1", "also": "2-3"}
     hosts = {name: HostCpus(SMALL, CpuSet.parse(text)) for name, text in free.items()}
     broker = CpusetBroker(hosts.get)
-    assert broker.rank(list(hosts), Request(parse(""), 2)) == ["nearest", "also", "near", "far"]
+    assert broker.rank(list(hosts), BrokerRequest(parse(""), 2)) == [
+        "nearest",
+        "also",
+        "near",
+        "far",
+    ]
 
 
 def test_an_answer_is_remembered_until_the_version_changes():
     hosts = {"h": HostCpus(SMALL, CpuSet.parse("0"), version=1)}
     broker = CpusetBroker(hosts.get)
-    request = Request(parse(""), 2)
+    request = BrokerRequest(parse(""), 2)
     assert not broker.satisfies("h", request)
     hosts["h"] = HostCpus(SMALL, SMALL.cpus, version=1)
     assert not broker.satisfies("h", request)
@@ -87,18 +101,21 @@ def test_an_answer_is_remembered_until_the_version_changes():
 def test_a_static_cpuset_is_waited_for_until_somebody_makes_it():
     hosts = {"h": HostCpus(SMALL, CpuSet())}
     broker = CpusetBroker(hosts.get)
-    request = Request(parse("CPUSET_NAME=boot"), 2)
+    request = BrokerRequest(parse("CPUSET_NAME=boot"), 2)
     answer = broker.satisfies("h", request)
-    assert (answer.verdict, answer.reason) == (Verdict.NOT_NOW, "there is no cpuset called boot")
+    assert (answer.verdict, answer.reason) == (
+        Satisfiability.NOT_NOW,
+        "there is no cpuset called boot",
+    )
     hosts["h"] = HostCpus(SMALL, CpuSet(), 1, {"boot": CpuSet.parse("0-2")})
     assert broker.satisfies("h", request)
 
 
 def test_a_host_nobody_knows_never_satisfies_anything_but_a_wrong_key_is_an_error():
     broker = CpusetBroker({}.get)
-    assert broker.satisfies("x", Request(parse(""), 1)).verdict is Verdict.NEVER
+    assert broker.satisfies("x", BrokerRequest(parse(""), 1)).verdict is Satisfiability.NEVER
     with pytest.raises(RequirementError, match="known are"):
-        broker.satisfies("x", Request(parse("COLOUR=red"), 1))
+        broker.satisfies("x", BrokerRequest(parse("COLOUR=red"), 1))
 
 
 def test_the_name_in_front_of_the_bracket_selects_the_broker():
@@ -155,14 +172,17 @@ def queue(*widths):
 
 
 def state(jobs, free):
-    return ClusterState(4, free=len(free), queue=jobs, free_places=free)
+    return ClusterState(4, free=len(free), queue=jobs, free_node_ids=free)
 
 
 def test_a_policys_starts_get_the_allocators_cpus_or_wait_or_are_rejected():
     asked = {0: parse("MAX_RADIUS=1"), 1: parse("MAX_RADIUS=1"), 2: parse("CPU_LIST=0-1")}
     policy = TopologyAwarePolicy(SMALL, FirstFit(), asked)
     decisions = list(policy.decide(state(queue(2, 2, 1), [0, 2, 3])))
-    assert decisions == [Start(0, 2, places=frozenset({2, 3})), Start(2, 1, places=frozenset({0}))]
+    assert decisions == [
+        Start(0, 2, node_ids=frozenset({2, 3})),
+        Start(2, 1, node_ids=frozenset({0})),
+    ]
     never = TopologyAwarePolicy(SMALL, Easy(), {0: parse("MAX_RADIUS=1")})
     (rejected,) = never.decide(state(queue(3), [0, 1, 2, 3]))
     assert isinstance(rejected, Reject)

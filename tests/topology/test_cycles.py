@@ -12,9 +12,9 @@ from bad_jobs import BAD_JOBS, Started
 from daemons import QUICK, Daemon, needs_cpusets
 
 from apples.topology import CpuSet, starter, synthetic
-from apples.topology.daemon.options import Options
-from apples.topology.fence import Pen
-from apples.topology.isolation.probe import find_fence
+from apples.topology.daemon.node import DaemonOptions
+from apples.topology.isolation.backend import CpuContainer
+from apples.topology.isolation.detection import find_backend
 
 pytestmark = pytest.mark.cgroup
 TREES = [Path("/sys/fs/cgroup") / tree for tree in ("cpuset", "unified", "freezer")]
@@ -29,9 +29,9 @@ def groups_of(mark):
 
 def on_cpusets(options):
     """Return a daemon on cpusets of this machine's kernel."""
-    fence, _ = find_fence("cpuset-v1")
-    cpus, _ = fence.universe()
-    return Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), fence, options)
+    isolation, _ = find_backend("cpuset-v1")
+    cpus, _ = isolation.universe()
+    return Daemon(synthetic(f"core:{max(cpus) + 1} pu:1"), isolation, options)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def daemon():
 def punctual():
     """Return a daemon that puts what is not gone within the promised 2 s into quarantine, which is a problem."""
     needs_cpusets()
-    with on_cpusets(replace(QUICK, kill_seconds=Options().kill_seconds)) as running:
+    with on_cpusets(replace(QUICK, kill_seconds=DaemonOptions().kill_seconds)) as running:
         yield running
 
 
@@ -62,10 +62,10 @@ def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
             asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
             process = Started(daemon.socket, job, "sh", "-c", kinds[cycle % len(kinds)])
             started.append(process)
-            pen = asking.ask("jobs", job=job)["jobs"][0]["pen"]
-            daemon.until(lambda pen=pen, p=process: entered(daemon, pen, p))
+            container = asking.ask("jobs", job=job)["jobs"][0]["pen"]
+            daemon.until(lambda container=container, p=process: entered(daemon, container, p))
             asking.ask("deallocate", request=f"d{cycle}", job=job)
-            assert not daemon.fence.processes(pen)
+            assert not daemon.isolation.processes(container)
     for process in started:
         process.wait()
     assert bystander.poll() is None
@@ -76,25 +76,25 @@ def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
     assert not daemon.node.problems
 
 
-def entered(daemon, pen, process):
-    """Whether the command is in its pen, or was and is gone already."""
-    return bool(daemon.fence.processes(pen)) or process.over()
+def entered(daemon, container, process):
+    """Whether the command is in its container, or was and is gone already."""
+    return bool(daemon.isolation.processes(container)) or process.over()
 
 
 def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
-    mark, fence = daemon.node.mark, daemon.fence
+    mark, isolation = daemon.node.mark, daemon.isolation
     empty, full = f"topologyd-{mark}-gone-70", f"topologyd-{mark}-lost-71"
-    cpus, mems = fence.universe()
+    cpus, mems = isolation.universe()
     process = subprocess.Popen(["/bin/sleep", "1000"])
 
     async def lose():  # between two looks of the daemon, which would find the one empty too
-        fence.fit(Pen(full, CpuSet.of([max(cpus)]), mems))
-        fence.admit(full, process.pid)
-        fence.fit(Pen(empty, CpuSet.of([max(cpus)]), mems))
+        isolation.fit(CpuContainer(full, CpuSet.of([max(cpus)]), mems))
+        isolation.admit(full, process.pid)
+        isolation.fit(CpuContainer(empty, CpuSet.of([max(cpus)]), mems))
 
     asyncio.run_coroutine_threadsafe(lose(), daemon.loop).result(20)
     daemon.until(lambda: "lost" in daemon.jobs)
-    daemon.until(lambda: empty not in fence.names())
+    daemon.until(lambda: empty not in isolation.names())
     assert process.poll() is None
     assert daemon.jobs["lost"]["cpus"] == str(max(cpus))
     process.kill()

@@ -1,5 +1,6 @@
 """The daemon over its socket: one decision point for many clients, whatever they send."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology import CpuSet
-from apples.topology.daemon.options import Options
+from apples.topology.daemon.node import DaemonOptions
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.isolation.dry_run import DryRun
 from apples.wire.json_lines import LONGEST_LINE
@@ -43,7 +44,7 @@ def test_a_job_gets_its_cpus_and_gives_them_back(daemon):
     assert str(free(daemon)) == "4-7"
     daemon.ask("deallocate", request="d", job="a")
     assert str(free(daemon)) == "0-7"
-    assert not daemon.fence.pens
+    assert not daemon.isolation.containers
 
 
 def test_the_same_request_twice_is_answered_twice_and_done_once(daemon):
@@ -68,19 +69,19 @@ def test_never_and_not_now_are_two_refusals_each_with_both_numbers(daemon):
 
 
 def test_foreign_sets_are_kept_off_as_they_come_and_go():
-    options = Options(watch_seconds=0.05)
+    options = DaemonOptions(watch_seconds=0.05)
     with Daemon(options=options) as daemon:
-        daemon.fence.reserved["boot"] = CpuSet.parse("0-3")
+        daemon.isolation.reserved["boot"] = CpuSet.parse("0-3")
         daemon.until(lambda: str(free(daemon)) == "4-7")
         version = daemon.ask("status")["version"]
         assert allocate(daemon, "a", 4)["cpus"] == "4-7"
-        daemon.fence.reserved.clear()
+        daemon.isolation.reserved.clear()
         daemon.until(lambda: str(free(daemon)) == "0-3")
         assert daemon.ask("status")["version"] > version
 
 
 def test_a_hundred_clients_at_once_never_share_a_cpu():
-    with Daemon("package:4 core:16 pu:1", options=Options(ignored=("*",))) as daemon:
+    with Daemon("package:4 core:16 pu:1", options=DaemonOptions(ignored=("*",))) as daemon:
         held, guard, wrong, served = CpuSet(), threading.Lock(), [], []
 
         def client(number):
@@ -120,7 +121,7 @@ def test_suspended_gives_back_and_resumed_gets_its_own_cpus_or_others_or_waits(d
     for job in "ab":
         daemon.ask("suspend", request=f"s{job}", job=job)
     assert str(free(daemon)) == "0-7"
-    assert daemon.fence.frozen == {daemon.jobs["a"]["pen"], daemon.jobs["b"]["pen"]}
+    assert daemon.isolation.frozen == {daemon.jobs["a"]["pen"], daemon.jobs["b"]["pen"]}
     allocate(daemon, "c", 2, requirement="CPU_LIST=0-1")
     allocate(daemon, "d", 1, requirement="CPU_LIST=4")
     assert len(CpuSet.parse(daemon.ask("resume", request="ra", job="a")["cpus"])) == 4
@@ -231,30 +232,30 @@ def test_a_client_that_dies_in_the_middle_of_a_request_has_allocated_nothing(dae
 
 
 def test_whoever_nobody_enters_in_time_is_released():
-    with Daemon(options=Options(claim_seconds=0.05, watch_seconds=0.05)) as daemon:
+    with Daemon(options=DaemonOptions(claim_seconds=0.05, watch_seconds=0.05)) as daemon:
         allocate(daemon, "a", 8)
         daemon.until(lambda: str(free(daemon)) == "0-7")
         assert "nobody entered it in time" in daemon.ask("status")["problems"][-1]
 
 
 def test_cpus_of_processes_that_will_not_die_are_in_quarantine_until_they_have():
-    with Daemon(options=Options(kill_seconds=0.05, watch_seconds=0.05)) as daemon:
-        pen = allocate(daemon, "a", 3)["pen"]
-        daemon.fence.inside[pen] = {999_999}
-        daemon.fence.stubborn.add(pen)
+    with Daemon(options=DaemonOptions(kill_seconds=0.05, watch_seconds=0.05)) as daemon:
+        container = allocate(daemon, "a", 3)["pen"]
+        daemon.isolation.inside[container] = {999_999}
+        daemon.isolation.stubborn.add(container)
         with pytest.raises(LaunchError, match="CPUs 0-2 are in quarantine"):
             daemon.ask("deallocate", request="d", job="a")
         assert daemon.ask("status")["quarantined"] == {"a": "0-2"}
         assert str(free(daemon)) == "3-7"
-        daemon.fence.stubborn.clear()
+        daemon.isolation.stubborn.clear()
         daemon.until(lambda: str(free(daemon)) == "0-7")
         assert daemon.ask("status")["quarantined"] == {}
 
 
 def test_memory_options_narrow_the_pen_or_only_say_what_to_prefer():
     machine = "package:2 [numa] core:4 pu:1"
-    fence = DryRun(CpuSet.parse("0-7"), CpuSet.parse("0-1"))
-    with Daemon(machine, fence) as daemon:
+    isolation = DryRun(CpuSet.parse("0-7"), CpuSet.parse("0-1"))
+    with Daemon(machine, isolation) as daemon:
 
         def mems(job, options):
             given_ = allocate(daemon, job, 2, requirement=f"CPUSET[{options}]")
@@ -263,10 +264,10 @@ def test_memory_options_narrow_the_pen_or_only_say_what_to_prefer():
         assert mems("plain", "CPU_LIST=4-7") == ("0-1", "")
         wanted = "CPU_LIST=4-7;CPUSET_OPTIONS=CPUSET_MEMORY_MANDATORY"
         assert mems("bound", wanted) == ("1", "")
-        assert str(daemon.fence.pens[daemon.jobs["bound"]["pen"]].mems) == "1"
+        assert str(daemon.isolation.containers[daemon.jobs["bound"]["pen"]].mems) == "1"
         wanted = "CPUSET_OPTIONS=CPUSET_MEMORY_LOCAL|CPUSET_CPU_EXCLUSIVE"
         assert mems("near", wanted) == ("0-1", "0")
-        assert daemon.fence.pens[daemon.jobs["near"]["pen"]].exclusive
+        assert daemon.isolation.containers[daemon.jobs["near"]["pen"]].exclusive
 
 
 def test_a_request_that_brings_out_a_fault_of_ours_ends_alone(daemon, monkeypatch):
@@ -415,7 +416,7 @@ def test_the_kernel_says_who_asks_and_a_job_is_its_owners(daemon):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 def test_a_user_has_a_limit_that_the_operator_has_not():
-    options = Options(most_cpus=3, most_jobs=2)
+    options = DaemonOptions(most_cpus=3, most_jobs=2)
     with Daemon(options=options) as daemon:
         daemon.home.chmod(0o755)
         (daemon.home / "run").chmod(0o755)
@@ -462,3 +463,26 @@ def test_no_client_holds_up_the_others(daemon):
     for asking in silent:
         asking.close()
     assert QUICK.kill_seconds
+
+
+def test_a_connection_that_misses_its_cancellation_does_not_keep_the_daemon():
+    """As `asyncio.wait_for` of Python 3.11 makes one miss it that comes just when a line was sent."""
+
+    async def serve_once_more():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    begun = threading.Event()
+
+    async def begin(server):
+        task = asyncio.get_running_loop().create_task(serve_once_more())
+        server._tasks.add(task)
+        task.add_done_callback(server._tasks.discard)
+        await asyncio.sleep(0)  # it has begun: a cancellation reaches it inside
+        begun.set()
+
+    with Daemon() as daemon:
+        asyncio.run_coroutine_threadsafe(begin(daemon.server), daemon.loop)
+        assert begun.wait(20)

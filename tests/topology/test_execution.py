@@ -14,7 +14,7 @@ from daemons import QUICK, Daemon, needs_cpusets, quick_folder
 from apples.topology import CpuSet, starter, synthetic
 from apples.topology.daemon.server import Tls
 from apples.topology.isolation.affinity import Affinity, started
-from apples.topology.isolation.probe import find_fence
+from apples.topology.isolation.detection import find_backend
 
 ROOT = Path(__file__).parents[2]
 EXEC = [sys.executable, "-m", "apples", "exec", "--socket"]
@@ -26,7 +26,7 @@ def fenced(kind):
     if kind == "affinity":
         return Affinity()
     needs_cpusets()
-    return find_fence(kind)[0]
+    return find_backend(kind)[0]
 
 
 @pytest.fixture(
@@ -109,7 +109,7 @@ def test_a_dry_run_says_where_and_runs_nothing(daemon, tmp_path):
 
 
 def test_a_command_ends_with_the_apples_exec_that_started_it_however_that_ends(daemon, tmp_path):
-    ending = signal.SIGTERM if daemon.fence.title == "affinity" else signal.SIGKILL
+    ending = signal.SIGTERM if daemon.isolation.title == "affinity" else signal.SIGKILL
     begun = tmp_path / "begun"
     words = [*EXEC, str(daemon.socket), "--"]
     process = subprocess.Popen(
@@ -146,22 +146,22 @@ def test_a_daemon_that_is_killed_and_started_again_finds_its_jobs_running():
             stderr=subprocess.DEVNULL,
         )
         asking.until(lambda: "long" in asking.jobs)
-        fence, _ = find_fence("cpuset-v1")
-        pen = asking.jobs["long"]["pen"]
-        asking.until(lambda: fence.processes(pen))
+        isolation, _ = find_backend("cpuset-v1")
+        container = asking.jobs["long"]["pen"]
+        asking.until(lambda: isolation.processes(container))
         before = asking.jobs["long"]
         first.kill()
         first.wait()
         first.stderr.close()
-        inside = fence.processes(pen)
+        inside = isolation.processes(container)
         assert inside  # nothing happens to a job while the daemon is away
         second = start()
         assert asking.jobs["long"] == before
-        assert fence.processes(pen) == inside
+        assert isolation.processes(container) == inside
         job.kill()  # its keeper: the new daemon watches it as the old one did
         job.wait()
         asking.until(lambda: not asking.jobs)
-        assert not fence.cpus(pen)
+        assert not isolation.cpus(container)
         second.terminate()
         assert second.wait(20) == 0
         second.stderr.close()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from apples.topology import CpuSet, synthetic
 from apples.topology.bindings import bindings, hwloc_words, per_rank
-from apples.topology.drawing import draw
-from apples.topology.origin import origin
-from apples.topology.restricting import restricted
+from apples.topology.machine import restricted
+from apples.topology.sources.synthetic import origin
+from apples.views.topology import draw
 
 MACHINE = synthetic("package:2 [numa] l3:2 core:3 pu:2")
 SETS = st.sets(st.integers(0, 23), min_size=1).map(CpuSet.of)

@@ -6,15 +6,22 @@ from hypothesis import strategies as st
 from machines import said_by
 
 from apples.errors import UsageError
-from apples.topology import CpuSet, Option, Placement, Requirement
-from apples.topology.keywords import expression_of, requirement_of
-from apples.topology.language import Entry, Expression, RequirementError, merge, parse
-from apples.topology.requirement import Kind
+from apples.topology import CpuSet, CpusetOption, Placement, Requirement
+from apples.topology.language import (
+    RequirementEntry,
+    RequirementError,
+    RequirementExpression,
+    expression_of,
+    merge,
+    parse,
+    requirement_of,
+)
+from apples.topology.requirement import CpusetType
 
 VALUE = st.text(st.sampled_from("ABZ09,-|. _+"), max_size=12).map(str.strip)
 KEY = st.text(st.sampled_from("ABYZ_09"), max_size=8).map("K".__add__)
-ENTRIES = st.dictionaries(KEY, VALUE.map(Entry), max_size=6)
-EXPRESSIONS = st.builds(Expression, KEY, ENTRIES)
+ENTRIES = st.dictionaries(KEY, VALUE.map(RequirementEntry), max_size=6)
+EXPRESSIONS = st.builds(RequirementExpression, KEY, ENTRIES)
 REQUIREMENTS = st.builds(
     Requirement,
     count=st.integers(1, 8),
@@ -24,8 +31,8 @@ REQUIREMENTS = st.builds(
     whole_cores=st.booleans(),
     placement=st.sampled_from(Placement),
     memory=st.none() | st.sets(st.integers(0, 9), min_size=1).map(CpuSet.of),
-    options=st.frozensets(st.sampled_from(Option)),
-    kind=st.sampled_from([Kind.DYNAMIC, Kind.NONE]),
+    options=st.frozensets(st.sampled_from(CpusetOption)),
+    kind=st.sampled_from([CpusetType.DYNAMIC, CpusetType.NONE]),
     same_cpus_on_resume=st.booleans(),
 )
 
@@ -47,7 +54,7 @@ def test_the_papers_own_form_asks_for_more_than_its_list_holds():
     with pytest.raises(RequirementError, match=r"CPU_LIST holds 22 CPUs, -n asks 32$"):
         requirement_of(parse(text), 32)
     asked = requirement_of(parse(text), 22)
-    assert asked.options == {Option.EXCLUSIVE, Option.MEMORY_MANDATORY}
+    assert asked.options == {CpusetOption.EXCLUSIVE, CpusetOption.MEMORY_MANDATORY}
     assert requirement_of(parse(f"cpuset[ {text} ]"), 22) == asked
 
 
@@ -98,9 +105,9 @@ def test_any_text_is_read_or_refused_in_one_line(text):
 
 KEYS = st.sampled_from(["A", "B", "C"])
 LAYER = st.none() | st.builds(
-    Expression,
+    RequirementExpression,
     st.just("CPUSET"),
-    st.dictionaries(KEYS, st.sampled_from(["", "1", "2"]).map(Entry)),
+    st.dictionaries(KEYS, st.sampled_from(["", "1", "2"]).map(RequirementEntry)),
 )
 
 
@@ -119,14 +126,14 @@ def test_a_mandatory_empty_value_forbids_and_other_brokers_are_left_alone():
     site = parse("CPUSET[MAX_RADIUS=]")
     assert merge(site, parse("MAX_RADIUS=3;WHOLE_CORES=Y"), None).keys == {"WHOLE_CORES": "Y"}
     assert str(merge(site, parse("GPU[COUNT=2]"), parse("GPU[KIND=x]"))) == "GPU[COUNT=2;KIND=x]"
-    assert merge(None, None, None) == Expression()
+    assert merge(None, None, None) == RequirementExpression()
 
 
 def test_contradictions_are_found_before_any_host_is_asked():
     for wrong in ({"count": 0}, {"count": 2**17}, {"max_cpus_per_node": 0}, {"max_radius": -1.0}):
         with pytest.raises(UsageError):
             Requirement(**{"count": 1, **wrong})
-    kinds = itertools.product(Kind, ["", "boot"])
-    good = [(kind, name) for kind, name in kinds if (kind is Kind.STATIC) == bool(name)]
+    kinds = itertools.product(CpusetType, ["", "boot"])
+    good = [(kind, name) for kind, name in kinds if (kind is CpusetType.STATIC) == bool(name)]
     for kind, name in good:
         assert Requirement(1, kind=kind, name=name).name == name

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError, UsageError
 from apples.topology import CpuSet, synthetic
-from apples.topology.live import live_topology, own_cpus, own_memory
-from apples.topology.restricting import restricted
-from apples.topology.sysfs import read_sysfs
+from apples.topology.machine import restricted
+from apples.topology.sources.sysfs import read_sysfs
+from apples.topology.sources.this_machine import live_topology, own_cpus, own_memory
 
 hwloc = pytest.mark.skipif(not shutil.which("lstopo-no-graphics"), reason="hwloc is not installed")
 

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from machines import Machine, random_machine, said_by
 
 from apples.topology import CpuSet, load_topology, synthetic
-from apples.topology.hwloc_xml import read_hwloc_xml
-from apples.topology.reading import MOST_BYTES, MOST_DEPTH, TopologyFileError
+from apples.topology.sources.hwloc_xml import (
+    MOST_BYTES,
+    MOST_DEPTH,
+    TopologyFileError,
+    read_hwloc_xml,
+)
 
 TWO = Machine(
     ("Machine", 0, [("Package", 0, [("Core", 0, [0, 4])]), ("Package", 1, [("Core", 1, [1, 5])])]),
@@ -136,7 +140,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_topology_is_refused_in_one_line_with_file_and_line(name, monkeypatch):
-    monkeypatch.setattr("apples.topology.reading.MOST_ELEMENTS", 5000)
+    monkeypatch.setattr("apples.topology.sources.hwloc_xml.MOST_ELEMENTS", 5000)
     text, reason = HOSTILE[name]
     with pytest.raises(TopologyFileError, match=reason) as refused:
         read(text)

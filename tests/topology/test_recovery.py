@@ -14,16 +14,15 @@ from apples.storage.folder import Folder
 from apples.storage.journal import Journal
 from apples.testing.faulty_folder import KILL, Faults, FaultyFolder
 from apples.topology import synthetic
-from apples.topology.daemon.desk import Desk
-from apples.topology.daemon.node import JOURNAL, Node
-from apples.topology.daemon.options import Options
+from apples.topology.daemon.handler import RequestHandler
+from apples.topology.daemon.node import JOURNAL, DaemonOptions, NodeLedger
 from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.daemon.sharing import violations
-from apples.topology.isolation.cpuset_v1 import CpusetV1
+from apples.topology.isolation.cpusets import CpusetV1
 
 MACHINE = synthetic("package:2 core:4 pu:1")
 CALLER = Caller("uid:0", operator=True)
-OPTIONS = Options(ignored=("*",), kill_seconds=0.5)
+OPTIONS = DaemonOptions(ignored=("*",), kill_seconds=0.5)
 SCRIPT = [
     {"verb": "allocate", "job": "own", "count": 2, "requirement": "CPU_LIST=0-3"},
     {"verb": "post", "job": "own", "text": "CPUSET[MAX_RADIUS=1]", "number": 3},
@@ -53,49 +52,49 @@ REQUESTS = [
 
 
 def opened(home, faults=None, *, real=False):
-    """A desk on the journal and the control groups in `home`, or on the kernel's."""
+    """A request handler on the journal and the control groups in `home`, or on the kernel's."""
     faults = faults or Faults()
     state = FaultyFolder(Folder.open(home / "state"), faults)
     if real:
         tree = FaultyFolder(Folder.open(CPUSETS), faults)
-        fence = CpusetV1(tree, tree)
+        isolation = CpusetV1(tree, tree)
     else:
-        fence = fake_fence(home / "cpusets", "0-7", faults)
+        isolation = fake_fence(home / "cpusets", "0-7", faults)
     machine = synthetic("core:2 pu:1") if real else MACHINE
-    return Desk(Node(machine, fence, state, OPTIONS))
+    return RequestHandler(NodeLedger(machine, isolation, state, OPTIONS))
 
 
-def essence(desk):
+def essence(handler):
     """What must be the same whatever happened in between."""
-    state = desk.node.state
+    state = handler.node.state
     jobs = {n: (j.state.value, str(j.owns), str(j.holds), j.least) for n, j in state.jobs.items()}
     return jobs, {n: {k: m.text for k, m in ms.items()} for n, ms in state.messages.items()}
 
 
-def pens(desk):
-    node = desk.node
-    return {name: str(node.fence.cpus(name)) for name in node.pens()}
+def containers(handler):
+    node = handler.node
+    return {name: str(node.isolation.cpus(name)) for name in node.containers()}
 
 
-def check(desk):
-    """The ledger is sound, and the kernel's pens are exactly those of its jobs."""
-    node = desk.node
+def check(handler):
+    """The ledger is sound, and the kernel's containers are exactly those of its jobs."""
+    node = handler.node
     assert not violations(node.state.jobs, node.universe)
     jobs = node.state.jobs.values()
     held = {j.name(node.mark): str(j.holds) for j in jobs if j.holds}
     asleep = {
         j.name(node.mark) for j in jobs if not j.holds
     }  # frozen where it was: nothing to check
-    assert {name: cpus for name, cpus in pens(desk).items() if name not in asleep} == held
-    assert asleep <= node.pens()
+    assert {name: cpus for name, cpus in containers(handler).items() if name not in asleep} == held
+    assert asleep <= node.containers()
     assert not node.unfitted
 
 
-async def settled(desk):
-    """Return when what the desk does by itself is done."""
-    while desk.releasing._tasks:
-        await asyncio.wait(desk.releasing._tasks.values())
-    desk.watch()
+async def settled(handler):
+    """Return when what the request handler does by itself is done."""
+    while handler.releasing._tasks:
+        await asyncio.wait(handler.releasing._tasks.values())
+    handler.watch()
 
 
 def snapshots(home, requests, real=False):
@@ -103,13 +102,13 @@ def snapshots(home, requests, real=False):
     faults = Faults()
 
     async def run():
-        desk = opened(home, faults, real=real)
-        desk.start()
-        found = [essence(desk)]
+        handler = opened(home, faults, real=real)
+        handler.start()
+        found = [essence(handler)]
         for request in requests:
-            await desk.answer(CALLER, request)
-            check(desk)
-            found.append(essence(desk))
+            await handler.answer(CALLER, request)
+            check(handler)
+            found.append(essence(handler))
         return found
 
     return asyncio.run(run()), len(faults.changes)
@@ -121,12 +120,12 @@ def killed_at(home, step, requests, real=False):
     child = os.fork()
     if child == 0:
         try:
-            desk = opened(home, Faults(step, KILL), real=real)
+            handler = opened(home, Faults(step, KILL), real=real)
 
             async def run():
-                desk.start()
+                handler.start()
                 for request in requests:
-                    await desk.answer(CALLER, request)
+                    await handler.answer(CALLER, request)
                     os.write(writing, b".")
 
             asyncio.run(run())
@@ -146,20 +145,20 @@ def recovered(home, requests, answered, expected, real=False):
     """Recover, compare, go on to the end."""
 
     async def run():
-        desk = opened(home, real=real)
-        desk.start()
-        await settled(desk)
-        check(desk)
+        handler = opened(home, real=real)
+        handler.start()
+        await settled(handler)
+        check(handler)
         # A request on its way is done or not done, never half.
-        assert essence(desk) in expected[answered : answered + 2]
+        assert essence(handler) in expected[answered : answered + 2]
         for request in requests[answered:]:
-            await desk.answer(CALLER, request)  # the same ids: what was done is not done again
-            check(desk)
-        assert essence(desk) == expected[-1]
-        for name in list(desk.node.state.jobs):
-            await desk.releasing.release(name)
-        assert desk.node.free == desk.node.universe
-        assert not desk.node.pens()
+            await handler.answer(CALLER, request)  # the same ids: what was done is not done again
+            check(handler)
+        assert essence(handler) == expected[-1]
+        for name in list(handler.node.state.jobs):
+            await handler.releasing.release(name)
+        assert handler.node.free == handler.node.universe
+        assert not handler.node.containers()
 
     asyncio.run(run())
 
@@ -223,22 +222,22 @@ def test_an_error_at_any_step_is_an_error_for_the_client_and_asking_again_mends_
         refusals = 0
         for attempt in range(2):
             try:
-                desk = opened(home, faults if attempt == 0 else Faults())
-                desk.start()
+                handler = opened(home, faults if attempt == 0 else Faults())
+                handler.start()
                 break
             except (ApplesError, OSError):
                 assert attempt == 0
         for request in REQUESTS:
             for _ in range(3):
                 try:
-                    await desk.answer(CALLER, request)
+                    await handler.answer(CALLER, request)
                     break
                 except (ApplesError, OSError):
                     refusals += 1
-                    await settled(desk)
-        await settled(desk)
-        check(desk)
-        assert essence(desk) == expected[-1]
+                    await settled(handler)
+        await settled(handler)
+        check(handler)
+        assert essence(handler) == expected[-1]
         assert refusals <= 1
         shutil.rmtree(home)
 
@@ -250,10 +249,10 @@ def test_a_lost_record_is_made_good_by_what_the_kernel_has(places):
     home = places()
 
     async def fill():
-        desk = opened(home)
-        desk.start()
+        handler = opened(home)
+        handler.start()
         for request in REQUESTS[:3]:
-            await desk.answer(CALLER, request)
+            await handler.answer(CALLER, request)
 
     asyncio.run(fill())
     whole = (home / "state/journal").read_bytes().splitlines(keepends=True)
@@ -261,9 +260,9 @@ def test_a_lost_record_is_made_good_by_what_the_kernel_has(places):
         (home / "state/journal").write_bytes(b"".join(whole[:lost] + whole[lost + 1 :]))
 
         async def again():
-            desk = opened(home)
-            desk.start()
-            assert not violations(desk.node.state.jobs, desk.node.universe)
+            handler = opened(home)
+            handler.start()
+            assert not violations(handler.node.state.jobs, handler.node.universe)
 
         asyncio.run(again())
 
@@ -272,10 +271,10 @@ def test_after_a_reboot_nobody_has_anything(places):
     home = places()
 
     async def fill():
-        desk = opened(home)
-        desk.start()
+        handler = opened(home)
+        handler.start()
         for request in REQUESTS[:3]:
-            await desk.answer(CALLER, request)
+            await handler.answer(CALLER, request)
 
     asyncio.run(fill())
     shutil.rmtree(home / "cpusets")
@@ -286,10 +285,10 @@ def test_after_a_reboot_nobody_has_anything(places):
         journal.close()
 
     async def again():
-        desk = opened(home)
-        desk.start()
-        assert not desk.node.state.jobs
-        assert desk.node.free == desk.node.universe
-        assert not desk.node.pens()
+        handler = opened(home)
+        handler.start()
+        assert not handler.node.state.jobs
+        assert handler.node.free == handler.node.universe
+        assert not handler.node.containers()
 
     asyncio.run(again())

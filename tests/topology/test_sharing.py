@@ -4,11 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from apples.topology import CpuSet, Refusal, synthetic
+from apples.topology import CpuSet, Unsatisfied, synthetic
 from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.job import Job, JobState
 from apples.topology.daemon.sharing import arrive, grow, leave, shrink, violations
-from apples.topology.daemon.state import taken
+from apples.topology.daemon.state import AllocationState, CpuAllocation, taken
 
 TWO_SOCKETS = synthetic("package:2 core:4 pu:1")
 ALL = TWO_SOCKETS.cpus
@@ -16,7 +15,7 @@ ALL = TWO_SOCKETS.cpus
 
 def job(name, cpus="", least=1, count=None, **more):
     held = CpuSet.parse(cpus)
-    return Job(
+    return CpuAllocation(
         name, 1, "uid:1", owns=held, holds=held, least=least, count=count or len(held), **more
     )
 
@@ -53,14 +52,14 @@ def test_a_guest_that_outlives_its_owner_inherits_and_grows_to_what_it_asked():
 def test_nobody_is_asked_for_more_than_its_ranks_leave_it():
     jobs = {"ranks": job("ranks", "0-7", least=7)}
     refused = arrive(TWO_SOCKETS, jobs, job("guest", least=2, count=2), NO_CPUS, 0.5)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, Unsatisfied)
     assert "1 CPUs can be had (0 free, the rest from 1 mates), the job needs 2" in refused.reason
 
 
 def test_a_rigid_or_exclusive_job_is_no_mate():
     for mate in (job("rigid", "0-7", least=0), job("own", "0-7", exclusive=True)):
         found = arrive(TWO_SOCKETS, {mate.job: mate}, job("guest", least=1), NO_CPUS, 0.5)
-        assert isinstance(found, Refusal)
+        assert isinstance(found, Unsatisfied)
 
 
 class Sharing(RuleBasedStateMachine):
@@ -96,7 +95,7 @@ class Sharing(RuleBasedStateMachine):
             found = arrive(
                 TWO_SOCKETS, self.jobs, job(name, least=least, count=count), free, factor
             )
-            if not isinstance(found, Refusal):
+            if not isinstance(found, Unsatisfied):
                 self.jobs |= found
                 for mate in before.keys() & found.keys():
                     lost = before[mate].holds - found[mate].holds
@@ -113,23 +112,29 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(name=jobs_made)
     def suspend(self, name):
-        if name in self.jobs and self.jobs[name].state is JobState.RUNNING:
+        if name in self.jobs and self.jobs[name].state is AllocationState.RUNNING:
             self.jobs |= leave(self.jobs, name)
-            asleep = self.jobs[name].change(state=JobState.SUSPENDED, owns=NO_CPUS, holds=NO_CPUS)
+            asleep = self.jobs[name].change(
+                state=AllocationState.SUSPENDED, owns=NO_CPUS, holds=NO_CPUS
+            )
             self.jobs[name] = asleep
             self.first.pop(name, None)
 
     @rule(name=jobs_made, count=st.integers(1, 8))
     def resize(self, name, count):
         found = self.jobs.get(name)
-        if found is None or found.owns != found.holds or found.state is not JobState.RUNNING:
+        if (
+            found is None
+            or found.owns != found.holds
+            or found.state is not AllocationState.RUNNING
+        ):
             return
         if count < max(1, found.least):
             return
         cpus = shrink(TWO_SOCKETS, found, count)
         if count > len(found.holds):
             cpus = grow(TWO_SOCKETS, found, self.free, count)
-            if isinstance(cpus, Refusal):
+            if isinstance(cpus, Unsatisfied):
                 return
             assert found.holds <= cpus
         assert len(cpus) == count

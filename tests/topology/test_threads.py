@@ -8,7 +8,7 @@ import pytest
 from daemons import Daemon
 
 from apples.errors import LaunchError
-from apples.topology.daemon.lines import JOB_VARIABLE, SOCKET_VARIABLE
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
 from apples.topology.threads import JobLink, Threads, set_threads
 
 

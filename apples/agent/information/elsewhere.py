@@ -10,7 +10,7 @@ from apples.launch.remote.fitness import Needs
 
 Talk = Callable[[str], object]
 """Is told, a line each, what could not be measured."""
-PROBE = "apples.topology.probe"
+PROBE = "apples.topology.sources.probe"
 """The module that goes along to another machine to describe its CPUs."""
 
 

@@ -15,8 +15,8 @@ from apples.agent.information import InformationPool
 from apples.agent.selector.distances import Distance, Distances, communication
 from apples.resources import Host
 from apples.schedule import Rejection
-from apples.topology.broker import Broker, Request
-from apples.topology.language import Expression
+from apples.topology.broker import BrokerRequest, RequirementBroker
+from apples.topology.language import RequirementExpression
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class TopologyFilter:
         CPUs on each host; None: as many as the host has slots.
     """
 
-    broker: Broker
-    expression: Expression
+    broker: RequirementBroker
+    expression: RequirementExpression
     count: int | None = None
 
     def __call__(self, host: Host, _: InformationPool) -> Rejection | None:
@@ -49,9 +49,9 @@ class TopologyFilter:
             "topology",
         )
 
-    def request(self, host: Host) -> Request:
+    def request(self, host: Host) -> BrokerRequest:
         """Return what is asked of one host."""
-        return Request(self.expression, self.count or host.slots)
+        return BrokerRequest(self.expression, self.count or host.slots)
 
 
 @dataclass(frozen=True)

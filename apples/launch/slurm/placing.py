@@ -1,7 +1,7 @@
 """Decides inside a job which CPUs each rank runs on, from what every task of it was given.
 
 ``python -I -m apples.launch.slurm.placing`` in the run's folder, between two steps of the job: in the first
-each task wrote down its CPUs (`apples.topology.probe`), the first of each node also its machine; the ranks
+each task wrote down its CPUs (`apples.topology.sources.probe`), the first of each node also its machine; the ranks
 are the second and read what is written here. Without it they run as Slurm bound them.
 """
 
@@ -18,7 +18,7 @@ from apples.launch.binding import RankCpus, bound_apart
 from apples.launch.hydra import LAUNCH_FILE, RankGroup
 from apples.launch.slurm.rank import PLACES, target
 from apples.topology import Topology
-from apples.topology.probed import MOST_BYTES, read_probe
+from apples.topology.sources.sysfs import MOST_BYTES, read_probe
 
 TOLD = "cpus."
 """And the number of the rank: what its task wrote down."""

@@ -21,7 +21,7 @@ import jinja2
 from apples.errors import LaunchError, UsageError
 from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, LaunchCommand, RankGroup, check
 from apples.launch.ssh import carried
-from apples.topology import probe
+from apples.topology.sources import probe
 
 SCRIPT, MACHINES, PYTHONS, RANK = "job.sh", "machines", "pythons", "rank.sh"
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -8,14 +8,19 @@ from functools import cached_property
 
 from apples.scheduling.jobs import Decision, Job, Reject, Start
 from apples.scheduling.policy import ClusterState, SchedulingPolicy
-from apples.topology import CpuSet, Fit, Refusal, Requirement, Topology, Verdict, fit
-from apples.topology.broker import Broker, CpusetBroker, HostCpus, Request, broker_of
-from apples.topology.keywords import requirement_of
-from apples.topology.language import DEFAULT_BROKER, Expression
+from apples.topology import CpuSet, Fit, Requirement, Satisfiability, Topology, Unsatisfied, fit
+from apples.topology.broker import (
+    BrokerRequest,
+    CpusetBroker,
+    HostCpus,
+    RequirementBroker,
+    broker_of,
+)
+from apples.topology.language import DEFAULT_BROKER, RequirementExpression, requirement_of
 
 HOST = "host"
-ANYWHERE = Expression()
-Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Refusal]
+ANYWHERE = RequirementExpression()
+Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,10 @@ class TopologyAwarePolicy(SchedulingPolicy):
 
     topology: Topology
     inner: SchedulingPolicy
-    requirements: Mapping[int, Expression] = field(default_factory=dict)
-    brokers: Mapping[str, Broker] = field(default_factory=dict)
+    requirements: Mapping[int, RequirementExpression] = field(default_factory=dict)
+    brokers: Mapping[str, RequirementBroker] = field(default_factory=dict)
     choose: Chooser = fit
-    every: Expression = ANYWHERE
+    every: RequirementExpression = ANYWHERE
 
     @property
     def needs_node_ids(self) -> bool:
@@ -89,9 +94,9 @@ class TopologyAwarePolicy(SchedulingPolicy):
         """Return why a job can never run here; empty if it can."""
         expression = self.requirements.get(job.id, self.every)
         answer = self._broker(expression, free).satisfies(
-            HOST, Request(expression, job.processors)
+            HOST, BrokerRequest(expression, job.processors)
         )
-        if answer.verdict is Verdict.NEVER:
+        if answer.verdict is Satisfiability.NEVER:
             return answer.reason
         if expression.broker == DEFAULT_BROKER:
             asked = requirement_of(expression, job.processors)
@@ -100,19 +105,19 @@ class TopologyAwarePolicy(SchedulingPolicy):
                 return f"whole cores of {min(sizes)} CPUs and more, -n asks {job.processors}"
         return ""
 
-    def _broker(self, expression: Expression, free: CpuSet) -> Broker:
+    def _broker(self, expression: RequirementExpression, free: CpuSet) -> RequirementBroker:
         own = CpusetBroker({HOST: HostCpus(self.topology, free)}.get)
         return broker_of(expression, {**self.brokers, DEFAULT_BROKER: own})
 
     def _place(self, job: Job, free: CpuSet) -> Fit | None:
         """Return where a job goes if its broker says yes; None: it waits."""
         expression = self.requirements.get(job.id, self.every)
-        request = Request(expression, job.processors)
+        request = BrokerRequest(expression, job.processors)
         if not self._broker(expression, free).satisfies(HOST, request):
             return None
         mine = expression if expression.broker == DEFAULT_BROKER else ANYWHERE
         found = self.choose(self.topology, free, requirement_of(mine, job.processors))
-        if isinstance(found, Refusal) or len(found.cpus) != job.processors:
+        if isinstance(found, Unsatisfied) or len(found.cpus) != job.processors:
             return None
         return found
 

@@ -1,6 +1,8 @@
-"""The topology daemon of a host: the single point of decision about its CPUs.
+"""One daemon a host decides which job has which CPUs, and survives its own end.
 
-Pure: `job`, `state` (records make it), `sharing` (who runs on which CPUs). Around them: `journal`, `node` (record,
-then kernel, then answer), `recovery`, `node_manager` (asks jobs to shrink), `releasing` (kill loop, quarantine,
-watch), `allocating` and `resizing` (the verbs), `desk` (who may ask what), `protocol`, `server`, `client`.
+Pure: `state` (allocations, as the records of the journal make them) and `sharing` (who runs on which CPUs
+when jobs share). Around them: `node` (`NodeLedger`: record, then kernel, then answer), `recovery` (the
+first thing after a start), `node_manager` (asks jobs to shrink), `allocating`, `resizing` and `releasing`
+(the verbs that begin, change and end an allocation), `handler` (who may ask for what, and each request
+answered once), `protocol` (requests as lines), `server` (sockets), `client`.
 """

@@ -1,35 +1,124 @@
-"""Allocating and releasing: the verbs that begin and end a job."""
+"""The verbs that begin and end an allocation, and what a requirement as written means to this host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology.allocator import fit
-from apples.topology.daemon.job import Job, JobState, Until
-from apples.topology.daemon.node import Node
-from apples.topology.daemon.node_manager import Heard, NodeManager
-from apples.topology.daemon.protocol import Allocate, Bind, Caller, Deallocate
-from apples.topology.daemon.releasing import Releasing
-from apples.topology.daemon.requirements import (
-    can_share,
-    memory_nodes,
-    preferred_nodes,
-    read_requirement,
-    refused,
-)
+from apples.topology.cpus import CpuSet
+from apples.topology.daemon.node import NodeLedger
+from apples.topology.daemon.node_manager import NodeManager, ResizeReply
+from apples.topology.daemon.protocol import AllocateRequest, BindRequest, Caller, DeallocateRequest
+from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.sharing import leave
-from apples.topology.fence import FenceError
+from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition
 from apples.topology.isolation.affinity import started
-from apples.topology.requirement import Option, Refusal, Requirement, Verdict
+from apples.topology.isolation.backend import IsolationError
+from apples.topology.language import (
+    DEFAULT_BROKER,
+    RequirementExpression,
+    merge,
+    parse,
+    requirement_of,
+)
+from apples.topology.requirement import (
+    CpusetOption,
+    CpusetType,
+    Fit,
+    Requirement,
+    Satisfiability,
+    Unsatisfied,
+)
+
+
+def read_requirement(node: NodeLedger, text: str, count: int) -> Requirement:
+    """Return what a job requires, the site's requirements merged in.
+
+    Raises
+    ------
+    UsageError
+        It cannot be read, is for another broker, or asks for what this daemon does not do.
+    """
+    own = parse(text)
+    if own.broker != DEFAULT_BROKER:
+        raise UsageError(f"requirement: {own.broker}[...] is not for this daemon, CPUSET[...] is")
+    merged = merge(_site(node.options.mandatory), own, _site(node.options.default))
+    requirement = requirement_of(merged, count)
+    if requirement.kind is CpusetType.NONE:
+        raise UsageError(
+            "CPUSET_TYPE=none: there is nothing to allocate; apples exec runs such a command as it is"
+        )
+    if requirement.kind is CpusetType.STATIC:
+        raise UsageError(
+            "CPUSET_TYPE=static: a set of the administrator's is entered by its own tools "
+            "(cgexec, systemd); this daemon makes dynamic ones and keeps off the others"
+        )
+    return requirement
+
+
+def job_requirement(node: NodeLedger, job: CpuAllocation, count: int) -> Requirement:
+    """Return what a running job required, for another number of CPUs."""
+    return read_requirement(node, job.requirement, count)
+
+
+def memory_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> CpuSet:
+    """Return the memory nodes a job's container has: a part of them only if it insists.
+
+    Raises
+    ------
+    LaunchError
+        None of those it insists on may be used here.
+    """
+    wanted = requirement.memory
+    if wanted is None and CpusetOption.MEMORY_MANDATORY in requirement.options:
+        wanted = node.topology.memory_of(cpus)
+    if wanted is None or CpusetOption.MEMORY_MANDATORY not in requirement.options:
+        return node.mems
+    if not wanted & node.mems:
+        raise LaunchError(f"memory nodes {wanted} are asked for, {node.mems} may be used")
+    return wanted & node.mems
+
+
+def preferred_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> CpuSet:
+    """Return the memory nodes a job's processes are to prefer; empty for the kernel's own choice."""
+    if requirement.memory is not None:
+        return requirement.memory & node.mems
+    if CpusetOption.MEMORY_LOCAL in requirement.options:
+        return node.topology.memory_of(cpus) & node.mems
+    return CpuSet()
+
+
+def refused(job: str, found: Unsatisfied) -> ApplesError:
+    """Return a refusal as an error: exit code 3 for never, 4 for not now."""
+    kind = InfeasibleError if found.verdict is Satisfiability.NEVER else LaunchError
+    return kind(f"{job}: {found.verdict}: {found.reason} [{found.key}]")
+
+
+def can_share(requirement: Requirement) -> bool:
+    """Whether a job with this requirement may be a guest: it asks for a number of CPUs and no more."""
+    plain = Requirement(requirement.count, same_cpus_on_resume=requirement.same_cpus_on_resume)
+    return requirement == plain
+
+
+def cpus_of(found: Fit | Unsatisfied, job: str) -> CpuSet:
+    """Return the CPUs found, or raise the refusal."""
+    if isinstance(found, Unsatisfied):
+        raise refused(job, found)
+    return found.cpus
+
+
+def _site(text: str) -> RequirementExpression | None:
+    return parse(text) if text else None
+
 
 Answer = dict[str, Any]
 Seal = Callable[[Answer], dict[str, Any]]
 """Answer -> how it stands in the record that makes it true."""
 
 
-class Allocating:
+class Allocator:
     """Gives CPUs to jobs and takes them back.
 
     Parameters
@@ -38,22 +127,22 @@ class Allocating:
         The host, who shares it, and who ends jobs.
     """
 
-    def __init__(self, node: Node, manager: NodeManager, releasing: Releasing) -> None:
+    def __init__(self, node: NodeLedger, manager: NodeManager, releasing: Releaser) -> None:
         self._node = node
         self._manager = manager
         self._releasing = releasing
 
-    async def allocate(self, caller: Caller, request: Allocate, seal: Seal) -> Answer:
-        """Choose CPUs, record them, make the pen; ask mates to shrink if that is wanted."""
+    async def allocate(self, caller: Caller, request: AllocateRequest, seal: Seal) -> Answer:
+        """Choose CPUs, record them, make the container; ask mates to shrink if that is wanted."""
         node = self._node
         job, requirement = self._wanted(caller, request)
         found = fit(node.topology, node.free, requirement)
-        if not isinstance(found, Refusal):
+        if not isinstance(found, Unsatisfied):
             mems = memory_nodes(node, requirement, found.cpus)
             given = job.change(owns=found.cpus, holds=found.cpus, mems=mems)
             return self._start(given, {given.job: given}, requirement, seal, {})
         sharing = request.share and job.malleable and can_share(requirement)
-        if found.verdict is Verdict.NEVER or not sharing:
+        if found.verdict is Satisfiability.NEVER or not sharing:
             raise refused(job.job, found)
         async with self._manager.lock:
             changes, heard = await self._manager.welcome(job, request.seconds)
@@ -62,12 +151,14 @@ class Allocating:
             changes[job.job] = changes[job.job].change(number=node.state.number + 1)
             return self._start(changes[job.job], changes, requirement, seal, heard)
 
-    def _wanted(self, caller: Caller, request: Allocate) -> tuple[Job, Requirement]:
+    def _wanted(
+        self, caller: Caller, request: AllocateRequest
+    ) -> tuple[CpuAllocation, Requirement]:
         """Return the job without CPUs, and its requirement; everything about it that can be wrong is."""
         node, name = self._node, request.job
         if name in node.state.jobs:
             raise UsageError(f"{name}: there is such a job, {node.state.jobs[name].state}")
-        if request.ends is Until.KEEPER and not caller.keeper:
+        if request.ends is EndCondition.KEEPER and not caller.keeper:
             raise UsageError(f"{name}: until: a process of another host cannot be the keeper")
         if request.least > request.count:
             raise UsageError(f"{name}: least {request.least} is more than count {request.count}")
@@ -79,12 +170,12 @@ class Allocating:
             text = message.text
         requirement = read_requirement(node, text, request.count)
         self._check_quota(caller, request)
-        job = Job(
+        job = CpuAllocation(
             name,
             node.state.number + 1,
             caller.principal,
             mems=node.mems,
-            exclusive=Option.EXCLUSIVE in requirement.options,
+            exclusive=CpusetOption.EXCLUSIVE in requirement.options,
             least=request.least,
             requirement=text,
             count=request.count,
@@ -93,7 +184,7 @@ class Allocating:
         )
         return job, requirement
 
-    def _check_quota(self, caller: Caller, request: Allocate) -> None:
+    def _check_quota(self, caller: Caller, request: AllocateRequest) -> None:
         if caller.operator:
             return
         options = self._node.options
@@ -109,13 +200,13 @@ class Allocating:
 
     def _start(
         self,
-        job: Job,
-        changes: dict[str, Job],
+        job: CpuAllocation,
+        changes: dict[str, CpuAllocation],
         requirement: Requirement,
         seal: Seal,
-        heard: dict[str, Heard],
+        heard: dict[str, ResizeReply],
     ) -> Answer:
-        """Record the jobs, make their pens and answer; undo all where the kernel refuses."""
+        """Record the jobs, make their containers and answer; undo all where the kernel refuses."""
         node = self._node
         preferred = preferred_nodes(node, requirement, job.holds)
         answer: Answer = {
@@ -131,7 +222,7 @@ class Allocating:
         node.commit(changes, **sealed)
         try:
             node.fit(changes)
-        except FenceError:
+        except IsolationError:
             self._undo(job, sealed["answer"])
             raise
         for name in changes.keys() - {job.job}:
@@ -139,9 +230,9 @@ class Allocating:
         self._releasing.guard(job)
         return answer
 
-    def _undo(self, job: Job, answer: dict[str, Any]) -> None:
+    def _undo(self, job: CpuAllocation, answer: dict[str, Any]) -> None:
         node = self._node
-        node.fence.remove(job.name(node.mark))
+        node.isolation.remove(job.name(node.mark))
         back = leave(node.state.jobs, job.job)
         node.commit({job.job: None, **back}, retract=[answer["by"], answer["id"]])
         node.unfitted.discard(job.job)
@@ -149,17 +240,17 @@ class Allocating:
         for name in back:
             self._manager.told(node.state.jobs[name])
 
-    async def bind(self, caller: Caller, request: Bind) -> Answer:
-        """Move the process that asks into the pen of the job."""
+    async def bind(self, caller: Caller, request: BindRequest) -> Answer:
+        """Move the process that asks into the container of the job."""
         node = self._node
         job = node.state.jobs[request.job]
-        if job.state is not JobState.RUNNING:
+        if job.state is not AllocationState.RUNNING:
             raise LaunchError(f"{job.job}: it is {job.state}")
         if not caller.process:
             raise UsageError(f"{job.job}: a process of another host cannot enter it")
         if started(caller.process) != caller.start:
             raise LaunchError(f"{job.job}: the process that asked is gone")
-        node.fence.admit(job.name(node.mark), caller.process)
+        node.isolation.admit(job.name(node.mark), caller.process)
         if started(caller.process) != caller.start:
             node.report(f"{job.job}: process {caller.process} ended while it entered")
         self._releasing.claimed(job.job)
@@ -172,7 +263,7 @@ class Allocating:
             "pen": job.name(node.mark),
         }
 
-    async def deallocate(self, request: Deallocate, seal: Seal) -> Answer:
+    async def deallocate(self, request: DeallocateRequest, seal: Seal) -> Answer:
         """End the job."""
         held = self._node.state.jobs[request.job].taken
         answer: Answer = {"job": request.job, "freed": str(held)}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import ssl
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import DeadlineError, LaunchError, UsageError
-from apples.topology.daemon.lines import SOCKET_VARIABLE, error_of
+from apples.errors import ApplesError, DeadlineError, InfeasibleError, LaunchError, UsageError
 from apples.wire.connection import LineConnection
 from apples.wire.json_lines import LineError
 
+SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
+"""Names the daemon's socket to a job's processes."""
+JOB_VARIABLE: Final = "APPLES_TOPOLOGY_JOB"
+"""Names their job."""
 SYSTEM_SOCKET: Final = Path("/run/apples/topologyd.sock")
 SECONDS: Final = 70.0
 """More than the longest that a request may ask the daemon to wait."""
@@ -62,8 +64,6 @@ class TopologyClient:
         place = place or default_socket()
         try:
             self._connection = LineConnection(_connected(place, token, authority, seconds))
-        except ssl.SSLError as error:
-            raise LaunchError(f"{place}: TLS: {error.reason or error}") from None
         except OSError as error:
             where = place if isinstance(place, Path) else f"{place[0]}:{place[1]}"
             raise LaunchError(
@@ -139,13 +139,30 @@ def _connected(
             local.close()
             raise
         return local
+    return _over_tls(place, token, authority, seconds)
+
+
+def _over_tls(
+    place: tuple[str, int], token: str, authority: Path | None, seconds: float
+) -> socket.socket:
+    import ssl  # noqa: PLC0415 - slow to load, and a job's own side never needs it
+
     context = ssl.create_default_context(cafile=str(authority) if authority else None)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     plain = socket.create_connection(place, timeout=seconds)
     try:
         remote = context.wrap_socket(plain, server_hostname=place[0])
+    except ssl.SSLError as error:
+        plain.close()
+        raise LaunchError(f"{place}: TLS: {error.reason or error}") from None
     except OSError:
         plain.close()
         raise
     remote.sendall(token.encode() + b"\n")
     return remote
+
+
+def error_of(answer: dict[str, Any]) -> ApplesError:
+    """Return the error that an answer stands for."""
+    kinds = {2: UsageError, 3: InfeasibleError}
+    return kinds.get(int(answer.get("code", 4)), LaunchError)(str(answer.get("error")))

@@ -1,4 +1,4 @@
-"""`Node`: the state with its journal, the machine and the fence; every change goes through `commit`.
+"""`NodeLedger`: allocations on disk, in memory and in the kernel; every change goes through `commit`.
 
 The order is always the same: the record is on the disk, then the kernel is made to look like it, then the
 answer goes out. Making the kernel look like the ledger may be repeated, so recovery is doing it for all.
@@ -8,20 +8,68 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import ApplesError
+from apples.errors import ApplesError, UsageError
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal
 from apples.topology.cpus import NO_CPUS, CpuSet
-from apples.topology.daemon.job import Job, JobState
-from apples.topology.daemon.options import Options
-from apples.topology.daemon.state import NodeState, Record, taken
-from apples.topology.fence import Fence, FenceError, Guarantee
+from apples.topology.daemon.state import AllocationState, CpuAllocation, NodeState, Record, taken
+from apples.topology.isolation.backend import Guarantee, IsolationBackend, IsolationError
 from apples.topology.machine import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """Limits and times of one daemon.
+
+    Attributes
+    ----------
+    sharing_factor
+        The part of its own CPUs that may be taken from a malleable job.
+    kill_seconds
+        How long a job's processes are killed before its CPUs go to quarantine.
+    claim_seconds
+        An allocation that no process entered by then is released.
+    watch_seconds
+        Between two looks at foreign sets, orphans, quarantine and strays.
+    most_jobs, most_cpus
+        Of one principal; the operator is not limited.
+    reserved
+        CPUs that are never given.
+    ignored
+        Patterns (`fnmatch`) of paths of foreign sets that reserve nothing.
+    mandatory, default
+        The site's requirements: merged with the job's, key by key.
+
+    Raises
+    ------
+    UsageError
+        A value out of range. Permanent.
+    """
+
+    sharing_factor: float = 0.5
+    kill_seconds: float = 2.0
+    claim_seconds: float = 60.0
+    watch_seconds: float = 1.0
+    most_jobs: int = 256
+    most_cpus: int = 1 << 16
+    reserved: CpuSet = NO_CPUS
+    ignored: tuple[str, ...] = ()
+    mandatory: str = ""
+    default: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sharing_factor < 1:
+            raise UsageError(f"sharing factor {self.sharing_factor}: 0 <= factor < 1 is wanted")
+        for name in ("kill_seconds", "claim_seconds", "watch_seconds"):
+            if not 0.01 <= getattr(self, name) <= 86_400:
+                raise UsageError(f"{name} {getattr(self, name)}: 0.01 to 86400 is wanted")
+
 
 MOST_PROBLEMS: Final = 200
 JOURNAL: Final = "apples.topologyd-journal/1"
@@ -30,17 +78,17 @@ SLACK: Final = 1000
 """Records beyond those of the state after which the journal is written anew."""
 
 
-class Node:
+class NodeLedger:
     """One host's CPUs: who has which, on disk and in the kernel.
 
     Parameters
     ----------
     topology
         The machine.
-    fence
+    isolation
         What keeps jobs on their CPUs.
     folder
-        Where the journal is; its path makes the mark that this daemon's pens bear.
+        Where the journal is; its path makes the mark that this daemon's containers bear.
     clock
         Seconds since the epoch, for what is kept and for how long.
 
@@ -51,21 +99,21 @@ class Node:
     problems
         What an operator should know, one line each, newest last.
     unfitted
-        Jobs whose pens the kernel refused to make as the ledger has them; tried again by the watch.
+        Jobs whose containers the kernel refused to make as the ledger has them; tried again by the watch.
     """
 
     def __init__(
         self,
         topology: Topology,
-        fence: Fence,
+        isolation: IsolationBackend,
         folder: Folder,
-        options: Options | None = None,
+        options: DaemonOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.topology = topology
-        self.fence = fence
-        self.options = options or Options()
+        self.isolation = isolation
+        self.options = options or DaemonOptions()
         self.clock = clock
         self.state = NodeState()
         self.journal = Journal(folder, JOURNAL)
@@ -105,9 +153,9 @@ class Node:
 
     def rescan(self) -> None:
         """Look again at what surrounds us and which sets others have."""
-        universe, mems = self.fence.universe()
+        universe, mems = self.isolation.universe()
         ours = f"topologyd-{self.mark}-"
-        sets = self.fence.sets()
+        sets = self.isolation.sets()
         foreign = {
             path: cpus
             for path, cpus in sets.items()
@@ -122,7 +170,7 @@ class Node:
                 if held & job.holds:
                     self.report(f"CPUs {held & job.holds} of {job.job} are in the set {path} too")
 
-    def commit(self, jobs: Mapping[str, Job | None], **more: Any) -> None:
+    def commit(self, jobs: Mapping[str, CpuAllocation | None], **more: Any) -> None:
         """Record what some jobs are from now on (None: gone), and whatever else goes with it.
 
         Raises
@@ -154,7 +202,7 @@ class Node:
                 )  # what was asked for is on the disk; the next record retries
 
     def fit(self, names: Iterable[str]) -> None:
-        """Make the pens of some jobs what the ledger says: first all that shrink, then all that grow.
+        """Make the containers of some jobs what the ledger says: first all that shrink, then all that grow.
 
         Raises
         ------
@@ -162,10 +210,10 @@ class Node:
             The kernel refused one of them; the others are done.
         """
         found = (self.state.jobs.get(name) for name in names)
-        jobs = [job for job in found if job is not None and job.state is JobState.RUNNING]
+        jobs = [job for job in found if job is not None and job.state is AllocationState.RUNNING]
         refused = ""
         for job in jobs:
-            here = self.fence.cpus(job.name(self.mark))
+            here = self.isolation.cpus(job.name(self.mark))
             if here and not here <= job.holds and here & job.holds:
                 refused = self._fitted(job.change(holds=here & job.holds)) or refused
         for job in jobs:
@@ -173,19 +221,19 @@ class Node:
             (self.unfitted.add if why else self.unfitted.discard)(job.job)
             refused = why or refused
         if refused:
-            raise FenceError(refused)
+            raise IsolationError(refused)
 
     def refit(self, names: Iterable[str]) -> None:
         """Do as `fit` where nobody waits for it: what is refused is reported and tried again."""
         try:
             self.fit(names)
-        except FenceError as error:
+        except IsolationError as error:
             self.report(str(error))
 
-    def _fitted(self, job: Job) -> str:
+    def _fitted(self, job: CpuAllocation) -> str:
         try:
-            self.guarantees[job.job] = self.fence.fit(job.pen(self.mark))
-        except (FenceError, OSError) as error:
+            self.guarantees[job.job] = self.isolation.fit(job.container(self.mark))
+        except (IsolationError, OSError) as error:
             return str(error)
         return ""
 
@@ -194,10 +242,10 @@ class Node:
         if problem not in self.problems:
             self.problems = [*self.problems[1 - MOST_PROBLEMS :], problem]
 
-    def pens(self) -> frozenset[str]:
-        """Return the names of the pens that bear our mark."""
+    def containers(self) -> frozenset[str]:
+        """Return the names of the containers that bear our mark."""
         ours = f"topologyd-{self.mark}-"
-        return frozenset(name for name in self.fence.names() if name.startswith(ours))
+        return frozenset(name for name in self.isolation.names() if name.startswith(ours))
 
 
 def boot() -> str:

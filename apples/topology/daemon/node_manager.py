@@ -1,8 +1,8 @@
 """SD-Policy's node manager: shrink the mates, wait until they have adapted, then start the guest.
 
 A job that follows its resizes is asked first, and has until the deadline to acknowledge; then its CPUs are
-taken by the fence whether it has or not (it is oversubscribed then, not unsafe). One that does not follow
-cannot be asked, and sees its mask change. Nobody starts on CPUs that another still has.
+taken whether it has or not (it is oversubscribed then, not unsafe). A job that does not follow cannot be
+asked, and sees its mask change. No job starts on CPUs that another still has.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.job import Job
-from apples.topology.daemon.node import Node
+from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.sharing import arrive
-from apples.topology.requirement import Refusal
+from apples.topology.daemon.state import CpuAllocation
+from apples.topology.requirement import Unsatisfied
 
 MOST_EVENTS: Final = 64
 """Changes that a follower may be behind; then it is let go and has to ask anew."""
@@ -26,7 +26,7 @@ MOST_FOLLOWERS: Final = 1024
 ATTEMPTS: Final = 3
 
 
-class Heard(StrEnum):
+class ResizeReply(StrEnum):
     """What became of asking a job to give up CPUs."""
 
     ACKNOWLEDGED = "acknowledged"
@@ -35,7 +35,7 @@ class Heard(StrEnum):
 
 
 @dataclass(eq=False)
-class Follower:
+class ResizeFollower:
     """A connection that is told of a job's resizes.
 
     Attributes
@@ -59,15 +59,15 @@ class NodeManager:
         Whose jobs they are.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeLedger) -> None:
         self._node = node
-        self._followers: dict[str, list[Follower]] = {}
-        self._waiting: dict[int, tuple[set[Follower], asyncio.Event]] = {}
+        self._followers: dict[str, list[ResizeFollower]] = {}
+        self._waiting: dict[int, tuple[set[ResizeFollower], asyncio.Event]] = {}
         self._serial = 0
         self.lock = asyncio.Lock()
         """Held while CPUs change hands, so that two guests do not ask for the same ones."""
 
-    def follow(self, job: str) -> Follower:
+    def follow(self, job: str) -> ResizeFollower:
         """Return a new follower of a job.
 
         Raises
@@ -77,11 +77,11 @@ class NodeManager:
         """
         if sum(map(len, self._followers.values())) >= MOST_FOLLOWERS:
             raise LaunchError(f"{MOST_FOLLOWERS} connections follow jobs already")
-        follower = Follower(job)
+        follower = ResizeFollower(job)
         self._followers.setdefault(job, []).append(follower)
         return follower
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: ResizeFollower) -> None:
         """Forget a follower, if it is not forgotten yet."""
         rest = [f for f in self._followers.pop(follower.job, ()) if f is not follower]
         if rest:
@@ -89,7 +89,7 @@ class NodeManager:
         for serial in list(self._waiting):
             self.acknowledge(follower, serial)  # what is gone will not say more
 
-    def acknowledge(self, follower: Follower, serial: int) -> bool:
+    def acknowledge(self, follower: ResizeFollower, serial: int) -> bool:
         """Take in that a follower has adapted, or is gone; whether anybody still waits for it."""
         silent, event = self._waiting.get(serial, (set(), None))
         if event is None or follower not in silent:
@@ -110,7 +110,7 @@ class NodeManager:
                     follower.events.get_nowait()
                 follower.events.put_nowait(None)
 
-    def told(self, job: Job) -> None:
+    def told(self, job: CpuAllocation) -> None:
         """Tell a job what it has now: nothing to acknowledge."""
         self.tell(job.job, {"event": "resized", "serial": 0, "cpus": str(job.holds)})
 
@@ -122,7 +122,7 @@ class NodeManager:
                 follower.events.get_nowait()
             follower.events.put_nowait(None)
 
-    async def ask(self, targets: Mapping[str, CpuSet], seconds: float) -> dict[str, Heard]:
+    async def ask(self, targets: Mapping[str, CpuSet], seconds: float) -> dict[str, ResizeReply]:
         """Ask jobs to adapt to fewer CPUs, all at once; return what each said within `seconds`."""
         return dict(
             zip(
@@ -134,9 +134,9 @@ class NodeManager:
             )
         )
 
-    async def _ask(self, job: str, cpus: CpuSet, seconds: float) -> Heard:
+    async def _ask(self, job: str, cpus: CpuSet, seconds: float) -> ResizeReply:
         if job not in self._followers:
-            return Heard.NOT_REGISTERED
+            return ResizeReply.NOT_REGISTERED
         self._serial += 1
         serial, event = self._serial, asyncio.Event()
         self._waiting[serial] = set(self._followers[job]), event
@@ -147,12 +147,14 @@ class NodeManager:
             )
             await asyncio.wait_for(event.wait(), seconds)
         except TimeoutError:
-            return Heard.TIMEOUT
+            return ResizeReply.TIMEOUT
         finally:
             del self._waiting[serial]
-        return Heard.ACKNOWLEDGED
+        return ResizeReply.ACKNOWLEDGED
 
-    async def welcome(self, guest: Job, seconds: float) -> tuple[dict[str, Job], dict[str, Heard]]:
+    async def welcome(
+        self, guest: CpuAllocation, seconds: float
+    ) -> tuple[dict[str, CpuAllocation], dict[str, ResizeReply]]:
         """Return the jobs as they are when a guest runs among them, its mates having been asked.
 
         Nothing is recorded yet; the caller must do so before it waits for anything.
@@ -162,7 +164,7 @@ class NodeManager:
         LaunchError
             Not now: the mates cannot give enough, or kept coming and going.
         """
-        heard: dict[str, Heard] = {}
+        heard: dict[str, ResizeReply] = {}
         asked: dict[str, CpuSet] = {}
         found = None
         try:
@@ -181,10 +183,10 @@ class NodeManager:
                     self.told(self._node.state.jobs[name])
         raise LaunchError(f"{guest.job}: not now: the jobs here kept changing; ask again")
 
-    def _plan(self, guest: Job) -> dict[str, Job]:
+    def _plan(self, guest: CpuAllocation) -> dict[str, CpuAllocation]:
         node = self._node
         factor = node.options.sharing_factor
         found = arrive(node.topology, node.state.jobs, guest, node.free, factor)
-        if isinstance(found, Refusal):
+        if isinstance(found, Unsatisfied):
             raise LaunchError(f"{guest.job}: {found.verdict}: {found.reason}")
         return found

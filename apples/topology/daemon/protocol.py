@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from apples.errors import UsageError
-from apples.topology.daemon.job import Until
+from apples.errors import ApplesError, UsageError
+from apples.topology.daemon.state import EndCondition
 from apples.wire.json_lines import LineError, decode
 
 LONGEST_TEXT: Final = 8192
@@ -33,20 +33,20 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Status(_Request):
-    """Free map with its version, fence and guarantee, problems."""
+class StatusRequest(_Request):
+    """Free map with its version, isolation backend and guarantee, problems."""
 
     verb: Literal["status"]
 
 
-class Jobs(_Request):
+class JobsRequest(_Request):
     """All allocations, or one."""
 
     verb: Literal["jobs"]
     job: JobName | None = None
 
 
-class Satisfies(_Request):
+class SatisfiesRequest(_Request):
     """Whether a requirement can be satisfied: yes, not now or never, and why."""
 
     verb: Literal["satisfies"]
@@ -54,8 +54,8 @@ class Satisfies(_Request):
     count: Count = 1
 
 
-class Allocate(_Request):
-    """CPUs and a pen for a job.
+class AllocateRequest(_Request):
+    """CPUs and a container for a job.
 
     Attributes
     ----------
@@ -79,19 +79,19 @@ class Allocate(_Request):
     seconds: Seconds = 5.0
 
     @property
-    def ends(self) -> Until:
+    def ends(self) -> EndCondition:
         """What ends the allocation."""
-        return Until(self.until)
+        return EndCondition(self.until)
 
 
-class Bind(_Request):
-    """Move the process that asks into the job's pen."""
+class BindRequest(_Request):
+    """Move the process that asks into the job's container."""
 
     verb: Literal["bind"]
     job: JobName
 
 
-class Deallocate(_Request):
+class DeallocateRequest(_Request):
     """Kill what is left of a job and free its CPUs; first politely, for `grace` seconds."""
 
     verb: Literal["deallocate"]
@@ -100,7 +100,7 @@ class Deallocate(_Request):
     grace: Seconds = 0.0
 
 
-class Suspend(_Request):
+class SuspendRequest(_Request):
     """Stop a job and give its CPUs back."""
 
     verb: Literal["suspend"]
@@ -108,7 +108,7 @@ class Suspend(_Request):
     job: JobName
 
 
-class Resume(_Request):
+class ResumeRequest(_Request):
     """Let a suspended job go on, on its old CPUs if they are free, else on others."""
 
     verb: Literal["resume"]
@@ -116,7 +116,7 @@ class Resume(_Request):
     job: JobName
 
 
-class Resize(_Request):
+class ResizeRequest(_Request):
     """Give a running job more or fewer CPUs; it has `seconds` to acknowledge that it gave some up."""
 
     verb: Literal["resize"]
@@ -126,7 +126,7 @@ class Resize(_Request):
     seconds: Seconds = 5.0
 
 
-class Post(_Request):
+class PostRequest(_Request):
     """Attach a text to a job, under a number; the job need not be there yet (bpost)."""
 
     verb: Literal["post"]
@@ -136,7 +136,7 @@ class Post(_Request):
     number: int = Field(default=0, ge=0, lt=MOST_MESSAGES)
 
 
-class Read(_Request):
+class ReadRequest(_Request):
     """The texts of a job, or one of them (bread)."""
 
     verb: Literal["read"]
@@ -144,44 +144,44 @@ class Read(_Request):
     number: int | None = Field(default=None, ge=0, lt=MOST_MESSAGES)
 
 
-class Follow(_Request):
-    """Be told of every change of a job's CPUs; the connection stays open for `Acknowledge`."""
+class FollowRequest(_Request):
+    """Be told of every change of a job's CPUs; the connection stays open for `AcknowledgeRequest`."""
 
     verb: Literal["follow"]
     job: JobName
 
 
-class Acknowledge(_Request):
+class AcknowledgeRequest(_Request):
     """The job has adapted to the resize of this number."""
 
     verb: Literal["acknowledge"]
     serial: int
 
 
-class Rescan(_Request):
+class RescanRequest(_Request):
     """Look at foreign sets, orphans and quarantine now."""
 
     verb: Literal["rescan"]
 
 
-Request = Annotated[
-    Status
-    | Jobs
-    | Satisfies
-    | Allocate
-    | Bind
-    | Deallocate
-    | Suspend
-    | Resume
-    | Resize
-    | Post
-    | Read
-    | Follow
-    | Acknowledge
-    | Rescan,
+DaemonRequest = Annotated[
+    StatusRequest
+    | JobsRequest
+    | SatisfiesRequest
+    | AllocateRequest
+    | BindRequest
+    | DeallocateRequest
+    | SuspendRequest
+    | ResumeRequest
+    | ResizeRequest
+    | PostRequest
+    | ReadRequest
+    | FollowRequest
+    | AcknowledgeRequest
+    | RescanRequest,
     Field(discriminator="verb"),
 ]
-_REQUEST: TypeAdapter[Any] = TypeAdapter(Request)
+_REQUEST: TypeAdapter[Any] = TypeAdapter(DaemonRequest)
 
 READING: Final = frozenset({"status", "jobs", "satisfies"})
 """What anybody may ask who may connect; everything else is for the owner of the job and the operator."""
@@ -242,3 +242,8 @@ def _plain(problem: Any) -> str:
     if kind.startswith("union_tag"):
         return "one of the verbs of docs/how-to/topologyd.md is wanted"
     return str(problem["msg"])[:200]
+
+
+def refusal_of(error: ApplesError) -> dict[str, Any]:
+    """Return an error as an answer: its message, and the exit code that a command ends with."""
+    return {"ok": False, "error": str(error), "code": error.exit_code}

@@ -1,6 +1,6 @@
 """What a daemon does first: read the journal, and make the kernel look like it.
 
-After a reboot no job is left; after anything else every job keeps its CPUs. A pen that the journal knows
+After a reboot no job is left; after anything else every job keeps its CPUs. A container that the journal knows
 nothing of is adopted while there are processes in it, and removed if there are none.
 """
 
@@ -11,16 +11,15 @@ from typing import Final
 
 from apples.errors import ApplesError
 from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.job import Job, JobState, Until
-from apples.topology.daemon.node import Node, boot
+from apples.topology.daemon.node import NodeLedger, boot
 from apples.topology.daemon.sharing import violations
-from apples.topology.daemon.state import taken
-from apples.topology.fence import FenceError, Pen
+from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition, taken
+from apples.topology.isolation.backend import CpuContainer, IsolationError
 
 DAMAGED: Final = (ValueError, KeyError, TypeError, ApplesError)
 
 
-def recover(node: Node) -> None:
+def recover(node: NodeLedger) -> None:
     """Bring a node to where it was.
 
     Raises
@@ -46,26 +45,26 @@ def recover(node: Node) -> None:
     node.rescan()
 
 
-def adopt_orphans(node: Node) -> None:
-    """Adopt the pens that the journal does not know, or remove those that are empty."""
+def adopt_orphans(node: NodeLedger) -> None:
+    """Adopt the containers that the journal does not know, or remove those that are empty."""
     known = {job.name(node.mark) for job in node.state.jobs.values()}
-    for name in sorted(node.pens() - known):
-        with contextlib.suppress(FenceError):
-            if not node.fence.processes(name):
-                node.fence.remove(name)
+    for name in sorted(node.containers() - known):
+        with contextlib.suppress(IsolationError):
+            if not node.isolation.processes(name):
+                node.isolation.remove(name)
                 continue
         _adopt(node, name)
 
 
-def _adopt(node: Node, name: str) -> None:
-    """Take a pen with processes into the ledger, with what nobody else has of its CPUs."""
+def _adopt(node: NodeLedger, name: str) -> None:
+    """Take a container with processes into the ledger, with what nobody else has of its CPUs."""
     inner, _, number = name.removeprefix(f"topologyd-{node.mark}-").rpartition("-")
     others = taken(node.state.jobs.values())
-    cpus = node.fence.cpus(name) - others
+    cpus = node.isolation.cpus(name) - others
     if inner in node.state.jobs or not cpus:
         node.report(f"{name} has processes on CPUs of others: nothing is done about it")
         return
-    job = Job(
+    job = CpuAllocation(
         inner,
         int(number),
         "uid:0",
@@ -73,24 +72,26 @@ def _adopt(node: Node, name: str) -> None:
         holds=cpus,
         mems=node.mems,
         count=len(cpus),
-        until=Until.EMPTY,
+        until=EndCondition.EMPTY,
     )
     node.commit({inner: job})
     node.report(f"{name} was not in the journal and is adopted")
 
 
-def _put_right(node: Node) -> None:
+def _put_right(node: NodeLedger) -> None:
     """Give up what records that were lost would have said: nobody has what two claim."""
     wrong = violations(node.state.jobs, node.topology.cpus)
     if not wrong:
         return
     seen = NO_CPUS
-    changes: dict[str, Job | None] = {}
+    changes: dict[str, CpuAllocation | None] = {}
     for job in sorted(node.state.jobs.values(), key=lambda job: -job.number):
-        real = node.fence.cpus(job.name(node.mark)) or job.holds
+        real = node.isolation.cpus(job.name(node.mark)) or job.holds
         holds = (real & node.topology.cpus) - seen
-        if not holds and job.state is JobState.RUNNING:
-            changes[job.job] = job.change(state=JobState.RELEASING, owns=NO_CPUS, holds=NO_CPUS)
+        if not holds and job.state is AllocationState.RUNNING:
+            changes[job.job] = job.change(
+                state=AllocationState.RELEASING, owns=NO_CPUS, holds=NO_CPUS
+            )
             continue
         seen |= holds
         if (holds, holds) != (job.holds, job.owns):
@@ -101,19 +102,19 @@ def _put_right(node: Node) -> None:
         node.commit(changes)
 
 
-def _fit_all(node: Node) -> None:
+def _fit_all(node: NodeLedger) -> None:
     try:
         node.fit(list(node.state.jobs))
-    except FenceError as error:
+    except IsolationError as error:
         node.report(str(error))
     for job in node.state.jobs.values():
         name = job.name(node.mark)
         try:
-            if job.state is JobState.RUNNING:
-                node.fence.thaw(name)
-            elif job.state is JobState.SUSPENDED:
-                if not node.fence.cpus(name):
-                    node.fence.fit(Pen(name, job.was, job.mems))
-                node.fence.freeze(name)
-        except FenceError as error:
+            if job.state is AllocationState.RUNNING:
+                node.isolation.thaw(name)
+            elif job.state is AllocationState.SUSPENDED:
+                if not node.isolation.cpus(name):
+                    node.isolation.fit(CpuContainer(name, job.was, job.mems))
+                node.isolation.freeze(name)
+        except IsolationError as error:
             node.report(str(error))

@@ -1,7 +1,7 @@
 """Ending jobs: the kill loop with its deadline, quarantine, and the watch that finds what was left.
 
-Nothing here goes by process numbers: a pen bears the number of its allocation, which is never used twice,
-and whoever is in it is killed; a job that came later under the same name has another pen.
+Nothing here goes by process numbers: a container bears the number of its allocation, which is never used twice,
+and whoever is in it is killed; a job that came later under the same name has another container.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Final
 
 from apples.errors import LaunchError
 from apples.storage.journal import JournalError
-from apples.topology.daemon.job import Job, JobState, Until
-from apples.topology.daemon.node import Node
+from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.recovery import adopt_orphans
 from apples.topology.daemon.sharing import leave
-from apples.topology.fence import FenceError
+from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition
 from apples.topology.isolation.affinity import Affinity, started
-from apples.topology.isolation.signals import signal_members
+from apples.topology.isolation.backend import IsolationError
+from apples.topology.isolation.freezers import signal_members
 
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.05
 
 
-class Releasing:
+class Releaser:
     """Ends jobs, at once or when what keeps them has ended.
 
     Parameters
@@ -39,7 +39,7 @@ class Releasing:
         Tells owners that they have their CPUs back.
     """
 
-    def __init__(self, node: Node, manager: NodeManager) -> None:
+    def __init__(self, node: NodeLedger, manager: NodeManager) -> None:
         self._node = node
         self._manager = manager
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -87,21 +87,25 @@ class Releasing:
 
     async def _release(self, name: str, grace: float, sealed: Mapping[str, Any]) -> None:
         job = self._node.state.jobs[name]
-        pen = job.name(self._node.mark)
-        if job.state is JobState.RUNNING and grace > 0:
-            signal_members(lambda: self._node.fence.processes(pen), signal.SIGTERM)
-            await self._until(lambda: not self._node.fence.processes(pen), grace)
+        container = job.name(self._node.mark)
+        if job.state is AllocationState.RUNNING and grace > 0:
+            signal_members(lambda: self._node.isolation.processes(container), signal.SIGTERM)
+            await self._until(lambda: not self._node.isolation.processes(container), grace)
             job = self._node.state.jobs[name]
-        ending = job if job.state is JobState.QUARANTINED else job.change(state=JobState.RELEASING)
+        ending = (
+            job
+            if job.state is AllocationState.QUARANTINED
+            else job.change(state=AllocationState.RELEASING)
+        )
         self._node.commit({name: ending}, **sealed)
         self._manager.ended(name)
         self.forget(name)
-        if not await self._until(lambda: self._round(pen), self._node.options.kill_seconds):
-            self._quarantine(name, pen, sealed)
+        if not await self._until(lambda: self._round(container), self._node.options.kill_seconds):
+            self._quarantine(name, container, sealed)
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """Record that a job whose pen is gone is no more; its CPUs go where they belong."""
+        """Record that a job whose container is gone is no more; its CPUs go where they belong."""
         node = self._node
         changes = leave(node.state.jobs, name)
         node.commit({name: None, **changes})
@@ -111,22 +115,22 @@ class Releasing:
         for changed in changes:
             self._manager.told(node.state.jobs[changed])
 
-    def _round(self, pen: str) -> bool:
-        """Remove the pen, or kill who is in it; whether it is gone."""
-        fence = self._node.fence
-        if fence.remove(pen):
+    def _round(self, container: str) -> bool:
+        """Remove the container, or kill who is in it; whether it is gone."""
+        isolation = self._node.isolation
+        if isolation.remove(container):
             return True
-        with contextlib.suppress(FenceError, OSError):
-            fence.kill(pen)
-        return fence.remove(pen)
+        with contextlib.suppress(IsolationError, OSError):
+            isolation.kill(container)
+        return isolation.remove(container)
 
-    def _quarantine(self, name: str, pen: str, sealed: Mapping[str, Any]) -> None:
+    def _quarantine(self, name: str, container: str, sealed: Mapping[str, Any]) -> None:
         node = self._node
         job = node.state.jobs[name]
         answer = sealed.get("answer")
         more = {"retract": [answer["by"], answer["id"]]} if answer else {}
-        node.commit({name: job.change(state=JobState.QUARANTINED)}, **more)
-        left = sorted(node.fence.processes(pen))[:5]
+        node.commit({name: job.change(state=AllocationState.QUARANTINED)}, **more)
+        left = sorted(node.isolation.processes(container))[:5]
         raise LaunchError(
             f"{name}: processes {left} cannot be killed; CPUs {job.taken} are in quarantine"
         )
@@ -141,21 +145,21 @@ class Releasing:
             pause = min(2 * pause, LONGEST_PAUSE)
         return True
 
-    def guard(self, job: Job) -> None:
+    def guard(self, job: CpuAllocation) -> None:
         """Watch for the end of what keeps a job, and that somebody enters it in time."""
-        if job.until is Until.KEEPER:
+        if job.until is EndCondition.KEEPER:
             self._guard_keeper(job)
-        if not self._node.fence.processes(job.name(self._node.mark)):
+        if not self._node.isolation.processes(job.name(self._node.mark)):
             loop = asyncio.get_running_loop()
             seconds = self._node.options.claim_seconds
             self._claims[job.job] = loop.call_later(seconds, self._unclaimed, job)
 
-    def guard_again(self, job: Job) -> None:
+    def guard_again(self, job: CpuAllocation) -> None:
         """Take in that a job has come back: whether it is watched has not changed, what is watched has."""
         self.forget(job.job)
         self.guard(job)
 
-    def _guard_keeper(self, job: Job) -> None:
+    def _guard_keeper(self, job: CpuAllocation) -> None:
         process, _, start = job.keeper.partition(":")
         try:
             descriptor = os.pidfd_open(int(process))
@@ -170,14 +174,14 @@ class Releasing:
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._keeper_ended, job)
 
-    def _keeper_ended(self, job: Job) -> None:
+    def _keeper_ended(self, job: CpuAllocation) -> None:
         self.forget(job.job)
         self.soon(job.job)
 
-    def _unclaimed(self, job: Job) -> None:
+    def _unclaimed(self, job: CpuAllocation) -> None:
         self._claims.pop(job.job, None)
         now = self._node.state.jobs.get(job.job)
-        if now is not None and now.number == job.number and now.state is JobState.RUNNING:
+        if now is not None and now.number == job.number and now.state is AllocationState.RUNNING:
             self._node.report(f"{job.job}: nobody entered it in time: released")
             self.soon(job.job)
 
@@ -202,32 +206,32 @@ class Releasing:
         node.rescan()
         adopt_orphans(node)
         for name, job in list(node.state.jobs.items()):
-            pen = job.name(node.mark)
+            container = job.name(node.mark)
             if name in self._tasks:
                 continue
-            if job.state in {JobState.QUARANTINED, JobState.RELEASING}:
-                if self._round(pen):
+            if job.state in {AllocationState.QUARANTINED, AllocationState.RELEASING}:
+                if self._round(container):
                     with contextlib.suppress(JournalError):
                         self.gone(name)
-            elif job.state is JobState.RUNNING:
-                self._look_at(job, pen)
+            elif job.state is AllocationState.RUNNING:
+                self._look_at(job, container)
 
-    def _look_at(self, job: Job, pen: str) -> None:
+    def _look_at(self, job: CpuAllocation, container: str) -> None:
         node = self._node
-        inside = node.fence.processes(pen)
-        if job.until is Until.EMPTY and not inside and job.job not in self._claims:
+        inside = node.isolation.processes(container)
+        if job.until is EndCondition.EMPTY and not inside and job.job not in self._claims:
             self.soon(job.job)
             return
         if job.job in node.unfitted:
             node.refit([job.job])
-            with contextlib.suppress(FenceError):
-                node.fence.thaw(pen)
-        strays = node.fence.strays(job.pen(node.mark)) if inside else frozenset[int]()
+            with contextlib.suppress(IsolationError):
+                node.isolation.thaw(container)
+        strays = node.isolation.strays(job.container(node.mark)) if inside else frozenset[int]()
         if strays & self._strays.get(job.job, frozenset()):  # one on its way in is seen once only
             node.report(f"{job.job}: {len(strays)} processes were found outside CPUs {job.holds}")
         self._strays[job.job] = strays
         if (
-            strays and node.fence.title == Affinity.title
+            strays and node.isolation.title == Affinity.title
         ):  # a set that others changed is left to them
             node.refit([job.job])
 

@@ -9,24 +9,25 @@ from typing import Any
 from apples.errors import LaunchError, UsageError
 from apples.topology.allocator import fit
 from apples.topology.cpus import NO_CPUS, CpuSet
-from apples.topology.daemon.allocating import Answer, Seal
-from apples.topology.daemon.job import Job, JobState
-from apples.topology.daemon.node import Node
-from apples.topology.daemon.node_manager import Heard, NodeManager
-from apples.topology.daemon.protocol import Resize, Resume, Suspend
-from apples.topology.daemon.releasing import Releasing
-from apples.topology.daemon.requirements import (
+from apples.topology.daemon.allocating import (
+    Answer,
+    Seal,
     cpus_of,
     job_requirement,
     memory_nodes,
     refused,
 )
+from apples.topology.daemon.node import NodeLedger
+from apples.topology.daemon.node_manager import NodeManager, ResizeReply
+from apples.topology.daemon.protocol import ResizeRequest, ResumeRequest, SuspendRequest
+from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.sharing import grow, leave, shrink
-from apples.topology.fence import FenceError, Pen
-from apples.topology.requirement import Refusal
+from apples.topology.daemon.state import AllocationState, CpuAllocation
+from apples.topology.isolation.backend import CpuContainer, IsolationError
+from apples.topology.requirement import Unsatisfied
 
 
-class Resizing:
+class Resizer:
     """Changes the CPUs of jobs that run.
 
     Parameters
@@ -35,35 +36,35 @@ class Resizing:
         The host, who asks jobs, and who watches over them.
     """
 
-    def __init__(self, node: Node, manager: NodeManager, releasing: Releasing) -> None:
+    def __init__(self, node: NodeLedger, manager: NodeManager, releasing: Releaser) -> None:
         self._node = node
         self._manager = manager
         self._releasing = releasing
 
-    async def suspend(self, request: Suspend, seal: Seal) -> Answer:
+    async def suspend(self, request: SuspendRequest, seal: Seal) -> Answer:
         """Stop the job, give its CPUs back: to their owners those it had as a guest."""
-        node, job = self._node, self._in(request.job, JobState.RUNNING)
-        pen = job.name(node.mark)
-        node.fence.freeze(pen)
+        node, job = self._node, self._in(request.job, AllocationState.RUNNING)
+        container = job.name(node.mark)
+        node.isolation.freeze(container)
         was = job.owns | job.holds
-        asleep = job.change(state=JobState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
+        asleep = job.change(state=AllocationState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
         others = leave(node.state.jobs, job.job)
         answer: Answer = {"job": job.job, "freed": str(was)}
         try:
             node.commit({job.job: asleep, **others}, **seal(answer))
         except BaseException:
-            node.fence.thaw(pen)
+            node.isolation.thaw(container)
             raise
         if job.exclusive:  # it runs nowhere now, and must not stand in the way of others' sets
-            with contextlib.suppress(FenceError):
-                node.fence.fit(Pen(pen, was, job.mems))
+            with contextlib.suppress(IsolationError):
+                node.isolation.fit(CpuContainer(container, was, job.mems))
         node.refit(others)
         self._tell(others)
         return answer
 
-    async def resume(self, request: Resume, seal: Seal) -> Answer:
+    async def resume(self, request: ResumeRequest, seal: Seal) -> Answer:
         """Let the job go on: on its old CPUs if they are free, else on the best ones, if it may."""
-        node, job = self._node, self._in(request.job, JobState.SUSPENDED)
+        node, job = self._node, self._in(request.job, AllocationState.SUSPENDED)
         requirement = job_requirement(node, job, len(job.was))
         if job.was <= node.free:
             cpus = job.was
@@ -75,7 +76,7 @@ class Resizing:
         else:
             cpus = cpus_of(fit(node.topology, node.free, requirement), job.job)
         awake = job.change(
-            state=JobState.RUNNING,
+            state=AllocationState.RUNNING,
             owns=cpus,
             holds=cpus,
             was=NO_CPUS,
@@ -86,23 +87,23 @@ class Resizing:
         node.commit({job.job: awake}, **sealed)
         try:
             node.fit([job.job])
-        except FenceError:
+        except IsolationError:
             retract = [sealed["answer"]["by"], sealed["answer"]["id"]]
             node.commit({job.job: job}, retract=retract)
             raise
         try:
-            node.fence.thaw(awake.name(node.mark))
-        except FenceError as error:
+            node.isolation.thaw(awake.name(node.mark))
+        except IsolationError as error:
             node.unfitted.add(job.job)
             node.report(str(error))
         self._releasing.guard_again(awake)
         self._manager.told(awake)
         return answer
 
-    async def resize(self, request: Resize, seal: Seal) -> Answer:
+    async def resize(self, request: ResizeRequest, seal: Seal) -> Answer:
         """Give the job more CPUs, or have it give some up."""
         async with self._manager.lock:
-            job = self._in(request.job, JobState.RUNNING)
+            job = self._in(request.job, AllocationState.RUNNING)
             if request.count < job.least:
                 raise UsageError(
                     f"{job.job}: it needs {job.least} CPUs, {request.count} are asked"
@@ -122,13 +123,13 @@ class Resizing:
             self._change(job, changed, seal(answer))
         return answer
 
-    def _change(self, job: Job, changed: Job, sealed: dict[str, Any]) -> None:
-        """Record a job as it is to be and make its pen so; undone where the kernel refuses."""
+    def _change(self, job: CpuAllocation, changed: CpuAllocation, sealed: dict[str, Any]) -> None:
+        """Record a job as it is to be and make its container so; undone where the kernel refuses."""
         node = self._node
         node.commit({job.job: changed}, **sealed)
         try:
             node.fit([job.job])
-        except FenceError:
+        except IsolationError:
             answer = sealed["answer"]
             node.commit({job.job: job}, retract=[answer["by"], answer["id"]])
             node.refit([job.job])
@@ -136,12 +137,14 @@ class Resizing:
             raise
         self._tell([job.job])
 
-    async def _changed(self, job: Job, request: Resize) -> tuple[CpuSet, Heard | None]:
+    async def _changed(
+        self, job: CpuAllocation, request: ResizeRequest
+    ) -> tuple[CpuSet, ResizeReply | None]:
         """Return the CPUs the job is to have, and what it said to fewer of them."""
         node = self._node
         if request.count >= len(job.holds):
             found = grow(node.topology, job, node.free, request.count)
-            if isinstance(found, Refusal):
+            if isinstance(found, Unsatisfied):
                 raise refused(job.job, found)
             return found, None
         target = shrink(node.topology, job, request.count)
@@ -150,7 +153,7 @@ class Resizing:
             raise LaunchError(f"{job.job}: not now: it changed while it was asked")
         return target, heard[job.job]
 
-    def _in(self, name: str, state: JobState) -> Job:
+    def _in(self, name: str, state: AllocationState) -> CpuAllocation:
         job = self._node.state.jobs[name]
         if job.state is not state:
             raise LaunchError(f"{name}: it is {job.state}, not {state}")

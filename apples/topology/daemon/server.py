@@ -1,4 +1,7 @@
-"""Where the daemon listens: a UNIX socket, and, if asked, TLS with a token."""
+"""Where the daemon listens (a UNIX socket and, if asked, TLS with a token), and one connection: lines in and out.
+
+The kernel says who is at the other end of the socket; every line is bounded in size and time.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,167 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import signal
 import socket
 import ssl
+import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import nws
-from apples.errors import LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError
 from apples.storage.documents import lock
 from apples.storage.folder import Folder
-from apples.topology.daemon.connections import FIRST_SECONDS, Connection, peer
-from apples.topology.daemon.desk import Desk
-from apples.topology.daemon.node import Node
+from apples.topology.daemon import protocol
+from apples.topology.daemon.handler import RequestHandler, authorise
+from apples.topology.daemon.node import NodeLedger
+from apples.topology.daemon.node_manager import ResizeFollower
 from apples.topology.daemon.protocol import Caller
-from apples.wire.json_lines import LONGEST_LINE
+from apples.topology.isolation.affinity import started
+from apples.wire.json_lines import LONGEST_LINE, encode
+
+FIRST_SECONDS: Final = 10.0
+"""Until the first line is there."""
+NEXT_SECONDS: Final = 300.0
+"""Between two requests of one connection."""
+SEND_SECONDS: Final = 10.0
+CANCEL_SECONDS: Final = 0.1
+"""Between two attempts to end the connections of a daemon that stops."""
+SO_PEERPIDFD: Final = 77
+
+
+class Connection:
+    """Serves the requests of one caller, one after the other.
+
+    Parameters
+    ----------
+    request handler
+        Who answers.
+    reader, writer
+        The streams; the reader's limit is `LONGEST_LINE`.
+    """
+
+    def __init__(
+        self, handler: RequestHandler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._handler = handler
+        self._reader = reader
+        self._writer = writer
+
+    async def serve(self, caller: Caller) -> None:
+        """Answer until the caller goes, is silent for too long, or says what cannot be read."""
+        seconds = FIRST_SECONDS
+        while line := await self._line(seconds):
+            seconds = NEXT_SECONDS
+            try:
+                request = protocol.parse_request(line)
+                if isinstance(request, protocol.FollowRequest):
+                    await self._follow(caller, request)
+                    return
+                answer = {"ok": True, **await self._handler.answer(caller, request)}
+            except ApplesError as error:
+                answer = protocol.refusal_of(error)
+            except OSError as error:
+                answer = protocol.refusal_of(LaunchError(f"topologyd: {error}"))
+            except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+                kind = type(error).__name__
+                self._handler.node.report(f"internal error: {kind}: {error}")
+                answer = protocol.refusal_of(LaunchError(f"topologyd: internal error: {kind}"))
+            if not await self._send(answer):
+                return
+
+    async def _line(self, seconds: float) -> bytes:
+        """Return the next line without its end; nothing when there is none to come."""
+        try:
+            line = await asyncio.wait_for(self._reader.readuntil(b"\n"), seconds)
+        except asyncio.LimitOverrunError:
+            error = UsageError(f"a request is longer than {LONGEST_LINE} bytes")
+            await self._send(protocol.refusal_of(error))
+            return b""
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
+            return b""
+        return line.rstrip(b"\r\n") or b" "
+
+    async def _send(self, answer: dict[str, Any]) -> bool:
+        """Write an answer; whether the caller takes it in time."""
+        try:
+            self._writer.write(encode(answer))
+            await asyncio.wait_for(self._writer.drain(), SEND_SECONDS)
+        except (TimeoutError, OSError):
+            return False
+        return True
+
+    async def _follow(self, caller: Caller, request: protocol.FollowRequest) -> None:
+        """Tell of a job's resizes, and take acknowledgements, until either side ends it."""
+        authorise(self._handler.node, caller, request)
+        manager = self._handler.manager
+        follower = manager.follow(request.job)
+        job = self._handler.node.state.jobs[request.job]
+        hearing = asyncio.create_task(self._hear(follower))
+        try:
+            alive = await self._send({"ok": True, "job": job.job, "cpus": str(job.holds)})
+            while alive and not hearing.done():
+                telling = asyncio.create_task(follower.events.get())
+                await asyncio.wait({telling, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                if not telling.done():
+                    telling.cancel()
+                    break
+                event = telling.result()
+                if event is None:
+                    await self._send({"event": "ended"})
+                    break
+                alive = await self._send(event)
+        finally:
+            manager.unfollow(follower)
+            hearing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await hearing
+
+    async def _hear(self, follower: ResizeFollower) -> None:
+        """Take acknowledgements until the connection ends or says anything else."""
+        while line := await self._line(86_400.0):
+            try:
+                request = protocol.parse_request(line)
+            except ApplesError as error:
+                await self._send(protocol.refusal_of(error))
+                return
+            if not isinstance(request, protocol.AcknowledgeRequest):
+                return
+            self._handler.manager.acknowledge(follower, request.serial)
+
+
+def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
+    """Return who is at the other end of a UNIX socket, by the kernel's word.
+
+    Raises
+    ------
+    OSError
+        The kernel does not say.
+    """
+    size = struct.calcsize("3i")
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", packed)
+    start = started(process) if process > 0 else ""
+    if not _is_still(connection):
+        process, start = 0, ""
+    return Caller(f"uid:{user}", user in operators, process=max(0, process), start=start)
+
+
+def _is_still(connection: socket.socket) -> bool:
+    """Whether the process that connected lives; True where the kernel (before 6.5) cannot say."""
+    try:
+        descriptor = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
+    finally:
+        os.close(descriptor)
+
 
 MOST_CONNECTIONS: Final = 512
 MOST_OF_ONE: Final = 256
@@ -73,8 +221,10 @@ class Server:
         A directory that others can write to. Permanent.
     """
 
-    def __init__(self, node: Node, run: Folder, state: Folder, tls: Tls | None = None) -> None:
-        self.desk = Desk(node)
+    def __init__(
+        self, node: NodeLedger, run: Folder, state: Folder, tls: Tls | None = None
+    ) -> None:
+        self.handler = RequestHandler(node)
         self.ready = asyncio.Event()
         self.port = 0
         self._run = run
@@ -95,7 +245,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, self.stop)
-        self.desk.start()
+        self.handler.start()
         listening = [
             await asyncio.start_unix_server(self._unix, sock=self._bound(), limit=LONGEST_LINE)
         ]
@@ -116,10 +266,8 @@ class Server:
         finally:
             for server in listening:
                 server.close()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.desk.releasing.close()
+            await self._end_connections()
+            await self.handler.releasing.close()
             self._run.remove(SOCKET)
             os.close(self._lock)
 
@@ -127,15 +275,26 @@ class Server:
         """End `serve`."""
         self._stopping.set()
 
+    async def _end_connections(self) -> None:
+        """Cancel what serves connections until all of it has ended.
+
+        Once is not enough: `asyncio.wait_for` of Python 3.11 drops a cancellation that comes in the moment in
+        which what it waits for is done.
+        """
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=CANCEL_SECONDS)
+
     async def _watching(self) -> None:
-        seconds = self.desk.node.options.watch_seconds
+        seconds = self.handler.node.options.watch_seconds
         while not self._stopping.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), seconds)
             try:
-                self.desk.watch()
+                self.handler.watch()
             except Exception as error:  # noqa: BLE001 - said, and looked at again in a second
-                self.desk.node.report(f"watch: {type(error).__name__}: {error}")
+                self.handler.node.report(f"watch: {type(error).__name__}: {error}")
 
     def _bound(self) -> socket.socket:
         """Return the listening socket, made inside the open directory and not by a path."""
@@ -195,7 +354,7 @@ class Server:
         self._tasks.add(task)
         self._open[caller.principal] = here + 1
         try:
-            await Connection(self.desk, reader, writer).serve(caller)
+            await Connection(self.handler, reader, writer).serve(caller)
         except asyncio.CancelledError:
             pass  # the daemon ends
         finally:

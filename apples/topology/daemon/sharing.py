@@ -1,34 +1,129 @@
-"""Listing 3 of SD-Policy: who runs on which CPUs when malleable jobs share a node. Pure.
+"""Listing 3 of SD-Policy (D'Amico et al. 2019): who runs on which CPUs when malleable jobs share a node. Pure.
 
 A job owns the CPUs it was given when it came, and holds those it runs on. A guest holds CPUs of its mates;
 they go back to their owners when it ends, and a guest that outlives an owner inherits what it holds of it.
-Every function returns the jobs that change, as they are afterwards.
+Which CPUs a mate keeps is chosen so that jobs share as few sockets as possible (section 3.3: "cores
+distribution keeps jobs in separate sockets to improve data locality and reduce interference between jobs").
+Every function returns the allocations that change, as they are afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import ceil
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import ceil, prod
 
 from apples.topology.allocator import fit
-from apples.topology.apart import keep_apart, nearest
 from apples.topology.cpus import NO_CPUS, CpuSet
-from apples.topology.daemon.job import Job, JobState
+from apples.topology.daemon.state import AllocationState, CpuAllocation
 from apples.topology.distribute import distribute
 from apples.topology.machine import Topology
-from apples.topology.requirement import Refusal, Requirement, Verdict
+from apples.topology.requirement import Requirement, Satisfiability, Unsatisfied
 
-Changes = dict[str, Job]
+MOST_TRIED = 512
+"""Ways to shrink that are compared; with more, every job keeps what is nearest to each other."""
 
 
-def mates_of(jobs: Mapping[str, Job], factor: float) -> list[tuple[Job, int]]:
+def sockets_of(topology: Topology) -> Sequence[CpuSet]:
+    """Return the packages that have CPUs; the memory nodes' CPUs where there is one package alone."""
+    packages = [package for package in topology.packages if package]
+    return packages if len(packages) > 1 else [CpuSet(mask) for mask in topology.node_cpus]
+
+
+def keep_apart(
+    topology: Topology,
+    holds: Sequence[CpuSet],
+    shares: Sequence[int],
+    free: CpuSet,
+    newcomer: int,
+) -> list[CpuSet]:
+    """Return what each job keeps so that as few sockets as possible have two jobs, the newcomer among them.
+
+    Parameters
+    ----------
+    holds, shares
+        Of each job that shrinks: the CPUs it has, and how many it keeps of them.
+    free, newcomer
+        CPUs nobody has, and how many the newcomer takes of those and of what is given up.
+
+    Examples
+    --------
+    >>> from apples.topology import synthetic
+    >>> node = synthetic("package:2 core:4 pu:1")
+    >>> mates = [CpuSet.parse("0-1,4,7"), CpuSet.parse("2-3,5-6")]
+    >>> [str(kept) for kept in keep_apart(node, mates, [2, 2], CpuSet(), 4)]
+    ['0-1', '2-3']
+    """
+    sockets = sockets_of(topology)
+    ways = [
+        _ways(topology, held, share, sockets) for held, share in zip(holds, shares, strict=True)
+    ]
+    if prod(map(len, ways)) > MOST_TRIED:
+        return [some[0] for some in ways]
+    given = free
+    for held in holds:
+        given |= held
+
+    def shared(kept: Iterable[CpuSet]) -> int:
+        """Return how many sockets each job is in, summed over the jobs."""
+        kept, left = tuple(kept), given
+        for some in kept:
+            left -= some
+        return sum(len([s for s in sockets if s & some]) for some in kept) + _needed(
+            [len(s & left) for s in sockets], newcomer
+        )
+
+    return list(min(product(*ways), key=shared))
+
+
+def _ways(
+    topology: Topology, held: CpuSet, share: int, sockets: Sequence[CpuSet]
+) -> Sequence[CpuSet]:
+    """Return what a job could keep: the nearest to each other, or as much as possible of one socket."""
+    if share >= len(held):
+        return [held]
+    ways = [nearest(topology, held, share)]
+    for socket in sockets:
+        inside = held & socket
+        kept = nearest(topology, inside, min(share, len(inside)))
+        kept |= nearest(topology, held - socket, share - len(kept))
+        if kept not in ways:
+            ways.append(kept)
+    return ways
+
+
+def nearest(topology: Topology, held: CpuSet, count: int) -> CpuSet:
+    """Return those of some CPUs that are nearest to each other."""
+    if count <= 0 or count >= len(held):
+        return held if count > 0 else CpuSet()
+    found = fit(topology, held, Requirement(count))
+    if isinstance(found, Unsatisfied):  # CPUs that the topology does not know
+        return CpuSet.of(list(held)[:count])
+    return found.cpus
+
+
+def _needed(room: Sequence[int], count: int) -> int:
+    """Return how many sockets so many CPUs take at least."""
+    used = 0
+    for most in sorted(room, reverse=True):
+        if count <= 0:
+            break
+        count -= most
+        used += 1
+    return used
+
+
+Changes = dict[str, CpuAllocation]
+
+
+def mates_of(jobs: Mapping[str, CpuAllocation], factor: float) -> list[tuple[CpuAllocation, int]]:
     """Return the jobs that could give something, each with the fewest CPUs it may be left with.
 
     That is its ranks, and what the SharingFactor (the part of its own that may be taken) leaves it.
     """
     found = []
     for job in jobs.values():
-        if job.state is not JobState.RUNNING or not job.malleable or job.exclusive:
+        if job.state is not AllocationState.RUNNING or not job.malleable or job.exclusive:
             continue
         floor = max(job.least, ceil(len(job.owns) * (1 - factor) - 1e-9))
         if len(job.holds) > floor:
@@ -37,8 +132,12 @@ def mates_of(jobs: Mapping[str, Job], factor: float) -> list[tuple[Job, int]]:
 
 
 def arrive(
-    topology: Topology, jobs: Mapping[str, Job], guest: Job, free: CpuSet, factor: float
-) -> Changes | Refusal:
+    topology: Topology,
+    jobs: Mapping[str, CpuAllocation],
+    guest: CpuAllocation,
+    free: CpuSet,
+    factor: float,
+) -> Changes | Unsatisfied:
     """Return the mates as they are when `guest` has its CPUs, and the guest with them.
 
     The guest gets what it asked for or all that can be had; what remains is divided over the mates, equally
@@ -52,7 +151,7 @@ def arrive(
             f"{room} CPUs can be had ({len(free)} free, the rest from {len(mates)} mates), "
             f"the job needs {guest.least}"
         )
-        return Refusal(Verdict.NOT_NOW, reason, room, guest.least, "-n")
+        return Unsatisfied(Satisfiability.NOT_NOW, reason, room, guest.least, "-n")
     wanted = min(room, max(guest.least, guest.count))
     least = [floor for _, floor in mates]
     most = [len(job.holds) for job, _ in mates]
@@ -65,7 +164,7 @@ def arrive(
             changes[job.job] = job.change(holds=kept)
             given |= job.holds - kept
     found = fit(topology, given, Requirement(wanted))
-    if isinstance(found, Refusal):
+    if isinstance(found, Unsatisfied):
         return found
     spare = given - found.cpus - free
     for name, mate in list(changes.items()):  # what the guest does not take stays where it was
@@ -75,11 +174,13 @@ def arrive(
     return changes
 
 
-def leave(jobs: Mapping[str, Job], name: str) -> Changes:
+def leave(jobs: Mapping[str, CpuAllocation], name: str) -> Changes:
     """Return who has what when a job has gone: owners get back theirs, guests inherit and grow."""
     gone = jobs[name]
     changes: Changes = {}
-    rest = [job for job in jobs.values() if job.job != name and job.state is JobState.RUNNING]
+    rest = [
+        job for job in jobs.values() if job.job != name and job.state is AllocationState.RUNNING
+    ]
     for job in rest:
         back = gone.holds & job.owns
         heir = gone.owns & job.holds
@@ -95,24 +196,24 @@ def leave(jobs: Mapping[str, Job], name: str) -> Changes:
     return changes
 
 
-def grow(topology: Topology, job: Job, free: CpuSet, count: int) -> CpuSet | Refusal:
+def grow(topology: Topology, job: CpuAllocation, free: CpuSet, count: int) -> CpuSet | Unsatisfied:
     """Return the job's CPUs with the nearest free ones added."""
     wanted = count - len(job.holds)
     usable = list(free & topology.cpus)
     if len(usable) < wanted:
         reason = f"{len(usable)} CPUs are free, {wanted} more are asked for"
-        return Refusal(Verdict.NOT_NOW, reason, len(usable), wanted, "-n")
+        return Unsatisfied(Satisfiability.NOT_NOW, reason, len(usable), wanted, "-n")
     here = list(job.holds)
     usable.sort(key=lambda cpu: (sum(topology.hops(cpu, each) for each in here), cpu))
     return job.holds | CpuSet.of(usable[:wanted])
 
 
-def shrink(topology: Topology, job: Job, count: int) -> CpuSet:
+def shrink(topology: Topology, job: CpuAllocation, count: int) -> CpuSet:
     """Return those of the job's CPUs that are nearest to each other."""
     return nearest(topology, job.holds, count)
 
 
-def violations(jobs: Mapping[str, Job], universe: CpuSet) -> Sequence[str]:
+def violations(jobs: Mapping[str, CpuAllocation], universe: CpuSet) -> Sequence[str]:
     """Return what is wrong with who has what; nothing, ever.
 
     Every CPU has one owner and one holder at most; nobody runs on fewer CPUs than it needs; what a job owns
@@ -126,7 +227,7 @@ def violations(jobs: Mapping[str, Job], universe: CpuSet) -> Sequence[str]:
         if job.holds & held:
             wrong.append(f"CPUs {job.holds & held} are given twice, to {job.job} as well")
         held |= job.holds
-        if job.state is not JobState.RUNNING:
+        if job.state is not AllocationState.RUNNING:
             continue
         owned |= job.owns
         if len(job.holds) < max(1, job.least):

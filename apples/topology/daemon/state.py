@@ -1,7 +1,7 @@
 """What the daemon knows, as records make it: pure, so that replaying the journal gives the same again.
 
-A record holds the jobs it changes as they are afterwards. A record that is lost is therefore made good by
-the next one about the same job.
+A record holds the allocations it changes as they are afterwards. A record that is lost is therefore made
+good by the next one about the same job.
 """
 
 from __future__ import annotations
@@ -9,13 +9,137 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
 from apples.errors import UsageError
 from apples.topology.cpus import NO_CPUS, CpuSet
-from apples.topology.daemon.job import Job
+from apples.topology.isolation.backend import CpuContainer
+
+
+class AllocationState(StrEnum):
+    """Where an allocation is in its life."""
+
+    RUNNING = "running"
+    """It has its CPUs and its container."""
+    SUSPENDED = "suspended"
+    """Its processes are stopped and its CPUs are given back."""
+    RELEASING = "releasing"
+    """Its processes are being killed; its CPUs are not free yet."""
+    QUARANTINED = "quarantined"
+    """They could not be killed: its CPUs stay out of use until they are gone."""
+
+
+class EndCondition(StrEnum):
+    """What ends an allocation that nobody deallocates."""
+
+    KEEPER = "keeper"
+    """The end of the process that asked for it."""
+    EMPTY = "empty"
+    """The end of the last process in it."""
+    TOLD = "told"
+    """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAllocation:
+    """One allocation.
+
+    Attributes
+    ----------
+    job
+        The name its owner chose.
+    number
+        Of the allocation: never used twice, so that a job of the same name is another.
+    principal
+        Whose it is: ``uid:1000`` or ``token:ada``.
+    state
+        Where it is in its life.
+    owns
+        The CPUs it was given: what it has when nobody shares with it.
+    holds
+        The CPUs it runs on now: less while a guest has some, and what is borrowed.
+    mems
+        Memory nodes.
+    exclusive
+        CPUSET_CPU_EXCLUSIVE: never shared.
+    least
+        CPUs it cannot do without; 0: it cannot be resized (not malleable).
+    requirement
+        As it was given, for the resume.
+    count
+        CPUs asked for.
+    until, keeper
+        What ends it, and the process (number and start) that asked for it.
+    was
+        While suspended: the CPUs it owned.
+    """
+
+    job: str
+    number: int
+    principal: str
+    state: AllocationState = AllocationState.RUNNING
+    owns: CpuSet = NO_CPUS
+    holds: CpuSet = NO_CPUS
+    mems: CpuSet = NO_CPUS
+    exclusive: bool = False
+    least: int = 0
+    requirement: str = ""
+    count: int = 1
+    until: EndCondition = EndCondition.TOLD
+    keeper: str = ""
+    was: CpuSet = NO_CPUS
+
+    def container(self, mark: str) -> CpuContainer:
+        """Return where its processes may run."""
+        return CpuContainer(self.name(mark), self.holds, self.mems, self.exclusive)
+
+    def name(self, mark: str) -> str:
+        """Return the name of its container."""
+        return f"topologyd-{mark}-{self.job}-{self.number}"
+
+    @property
+    def malleable(self) -> bool:
+        """Whether it can be resized while it runs."""
+        return self.least > 0
+
+    @property
+    def taken(self) -> CpuSet:
+        """What is not free because of it."""
+        return self.owns | self.holds
+
+    def change(self, **changes: Any) -> CpuAllocation:
+        """Return it with some attributes changed."""
+        return replace(self, **changes)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        found: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            found[each.name] = str(value) if isinstance(value, CpuSet) else value
+        return found
+
+    @staticmethod
+    def parse(document: dict[str, Any]) -> CpuAllocation:
+        """Return the job of a `document`.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, UsageError
+            It is none.
+        """
+        sets = {name: CpuSet.parse(document[name]) for name in ("owns", "holds", "mems", "was")}
+        rest = {
+            **document,
+            **sets,
+            "state": AllocationState(document["state"]),
+            "until": EndCondition(document["until"]),
+        }
+        return CpuAllocation(**rest)
+
 
 MOST_ANSWERS: Final = 10_000
 ANSWER_SECONDS: Final = 86_400.0
@@ -50,7 +174,7 @@ class NodeState:
     Attributes
     ----------
     jobs
-        Name -> `Job`.
+        Name -> `CpuAllocation`.
     messages
         Name of the job -> number -> `Message`.
     posted
@@ -63,7 +187,7 @@ class NodeState:
         Of the machine, when the jobs were started.
     """
 
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, CpuAllocation] = field(default_factory=dict)
     messages: dict[str, dict[int, Message]] = field(default_factory=dict)
     posted: dict[str, str] = field(default_factory=dict)
     answers: OrderedDict[tuple[str, str], Answered] = field(default_factory=OrderedDict)
@@ -141,7 +265,7 @@ class NodeState:
             self.answers.popitem(last=False)
 
 
-def taken(jobs: Iterable[Job]) -> CpuSet:
+def taken(jobs: Iterable[CpuAllocation]) -> CpuSet:
     """Return the CPUs that are not free because of some jobs."""
     found = NO_CPUS
     for job in jobs:
@@ -170,10 +294,10 @@ def message_document(message: Message) -> dict[str, Any]:
     return {"number": message.number, "text": message.text, "by": message.by, "at": message.at}
 
 
-def _job(name: str, document: dict[str, Any] | None) -> Job | None:
+def _job(name: str, document: dict[str, Any] | None) -> CpuAllocation | None:
     if document is None:
         return None
-    job = Job.parse(document)
+    job = CpuAllocation.parse(document)
     if job.job != name:
         raise ValueError(f"a record of {job.job} under the name {name}")
     return job

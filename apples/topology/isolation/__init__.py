@@ -1,9 +1,9 @@
-"""The ladder of means to keep a job on its CPUs, strongest first.
+"""What keeps a job on its CPUs, the strongest first: cpusets, systemd scopes, affinity, or nothing (a dry run).
 
-1. `hierarchies`: which control groups this process is in.
-2. `signals`: kills and moves processes, never the wrong one.
-3. `brakes`: stop or kill a whole group at one instant, beside a version 1 cpuset.
-4. `cpusets`, what `cpuset_v1` and `cpuset_v2` share; they,
-   `systemd_scope`, `affinity`, `dry_run`: the rungs.
-5. `probe`: tries which rung holds here.
+1. `backend`: the contract, `IsolationBackend`, and the guarantee that a backend gives a `CpuContainer`.
+2. `freezers`: stop or kill all processes of a container at one instant, and never the wrong process.
+3. `cpusets` (both versions of the kernel's interface), `systemd_scope`, `affinity`, `dry_run`: the backends.
+4. `detection`: tries which backend holds on this host.
+
+A backend of your own passes the checks of `apples.testing.isolation_checks`.
 """

@@ -1,6 +1,6 @@
 """Plain affinity: where there are no control groups to write to. It is no containment, and says so.
 
-The processes of a pen are those that bear its name in their environment, which children inherit; a job
+The processes of a container are those that bear its name in their environment, which children inherit; a job
 that widens its mask is seen by the next watch and put back, and one that also clears its environment is
 lost from sight.
 """
@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import ClassVar
 
 from apples.topology.cpus import CpuSet
-from apples.topology.fence import Fence, FenceError, Guarantee, Pen
-from apples.topology.isolation.brakes import SignalBrake
-from apples.topology.isolation.signals import place_threads
+from apples.topology.isolation.backend import (
+    CpuContainer,
+    Guarantee,
+    IsolationBackend,
+    IsolationError,
+)
+from apples.topology.isolation.freezers import SignalFreezer, place_threads
 
 MARK = "APPLES_TOPOLOGY_PEN"
 """The variable that a job's processes bear."""
 
 
-class Affinity(Fence):
-    """Pens are kept in memory only; whoever restarts fits them anew.
+class Affinity(IsolationBackend):
+    """Containers are kept in memory only; whoever restarts fits them anew.
 
     Parameters
     ----------
@@ -35,9 +39,9 @@ class Affinity(Fence):
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._pens: dict[str, Pen] = {}
+        self._containers: dict[str, CpuContainer] = {}
         self._admitted: dict[str, set[tuple[int, str]]] = {}
-        self.brake = SignalBrake(self.processes)
+        self.freezer = SignalFreezer(self.processes)
         self._mine = CpuSet.of(os.sched_getaffinity(0))
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
@@ -49,31 +53,31 @@ class Affinity(Fence):
         return {}
 
     def names(self) -> frozenset[str]:
-        """Return the pens in memory."""
-        return frozenset(self._pens)
+        """Return the containers in memory."""
+        return frozenset(self._containers)
 
-    def fit(self, pen: Pen) -> Guarantee:
+    def fit(self, container: CpuContainer) -> Guarantee:
         """Set the masks of all processes that are in it."""
-        if not pen.cpus <= self._mine:
-            raise FenceError(f"{pen.name}: not all of its CPUs are open to this process")
-        self._pens[pen.name] = pen
-        for process in self.processes(pen.name):
+        if not container.cpus <= self._mine:
+            raise IsolationError(f"{container.name}: not all of its CPUs are open to this process")
+        self._containers[container.name] = container
+        for process in self.processes(container.name):
             with contextlib.suppress(OSError):
-                place_threads(process, pen.cpus)
+                place_threads(process, container.cpus)
         return Guarantee.ADVISORY
 
     def cpus(self, name: str) -> CpuSet:
         """Return what was last fitted."""
-        return self._pens[name].cpus if name in self._pens else CpuSet()
+        return self._containers[name].cpus if name in self._containers else CpuSet()
 
     def admit(self, name: str, process: int) -> None:
         """Set the masks of its threads."""
-        if name not in self._pens:
-            raise FenceError(f"there is no pen {name}")
+        if name not in self._containers:
+            raise IsolationError(f"there is no container {name}")
         try:
-            place_threads(process, self._pens[name].cpus)
+            place_threads(process, self._containers[name].cpus)
         except OSError as error:
-            raise FenceError(f"process {process} cannot be placed: {error}") from error
+            raise IsolationError(f"process {process} cannot be placed: {error}") from error
         self._admitted.setdefault(name, set()).add((process, started(process, self._proc)))
 
     def processes(self, name: str) -> frozenset[int]:
@@ -91,30 +95,30 @@ class Affinity(Fence):
 
     def freeze(self, name: str) -> None:
         """Send SIGSTOP."""
-        self.brake.freeze(name)
+        self.freezer.freeze(name)
 
     def thaw(self, name: str) -> None:
         """Send SIGCONT."""
-        self.brake.thaw(name)
+        self.freezer.thaw(name)
 
     def kill(self, name: str) -> None:
         """Send SIGKILL."""
-        self.brake.kill(name, lambda: self.processes(name))
+        self.freezer.kill(name, lambda: self.processes(name))
 
     def remove(self, name: str) -> bool:
-        """Forget the pen if nobody is in it."""
+        """Forget the container if nobody is in it."""
         if self.processes(name):
             return False
-        self._pens.pop(name, None)
+        self._containers.pop(name, None)
         self._admitted.pop(name, None)
         return True
 
-    def strays(self, pen: Pen) -> frozenset[int]:
-        """Return processes whose mask is wider than the pen."""
+    def strays(self, container: CpuContainer) -> frozenset[int]:
+        """Return processes whose mask is wider than the container."""
         wide = set()
-        for process in self.processes(pen.name):
+        for process in self.processes(container.name):
             with contextlib.suppress(OSError):
-                if not CpuSet.of(os.sched_getaffinity(process)) <= pen.cpus:
+                if not CpuSet.of(os.sched_getaffinity(process)) <= container.cpus:
                     wide.add(process)
         return frozenset(wide)
 

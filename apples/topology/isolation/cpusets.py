@@ -1,32 +1,60 @@
-"""What cpusets of both versions of the kernel's interface have in common."""
+"""Cpusets by both versions of the kernel's interface: a container is a control group with ``cpuset.cpus``.
+
+Version 1 (nearest to the cpusets of IRIX). What the kernel does (Linux 6.18): both ``cpuset.mems`` and
+``cpuset.cpus`` must be set before a process can enter; a child set lies inside its parent;
+``cpu_exclusive`` forbids overlapping sets beside it and keeps no process off the CPUs; a set with a
+surviving process cannot be removed; a process that enters keeps the narrower mask of its own that it came
+with, and from 6.2 on that mask is remembered through later changes of the set. So a process that enters
+gets a mask of all CPUs, which the set then narrows.
+
+Version 2, below a group that was delegated to us. A group with processes has no controllers for its
+children, so this process goes into a leaf of its own first, and jobs into leaves beside it. The group's own
+``cpuset.cpus`` is never written: systemd resets it whenever it reloads. Version 2 was not run on the
+machine it was written on, which has version 1: it is tested against a directory that behaves as the
+kernel's documents say.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from apples.storage.folder import Folder
 from apples.topology.cpus import CpuSet
-from apples.topology.fence import Fence, FenceError, Pen
-from apples.topology.isolation.brakes import Brake
-from apples.topology.isolation.signals import place_threads
+from apples.topology.isolation.backend import (
+    NAME,
+    CpuContainer,
+    Guarantee,
+    IsolationBackend,
+    IsolationError,
+)
+from apples.topology.isolation.freezers import (
+    CgroupV2Freezer,
+    Freezer,
+    SignalFreezer,
+    members,
+    place_threads,
+    remove_group,
+)
 
 MOST_GROUPS = 20_000
 EVERY = CpuSet.of(range(1024))
 """A mask that no set is wider than, on machines of up to 1,024 CPUs; the set's own numbers are added."""
 
 
-class Cpusets(Fence):
-    """Pens are groups beside each other, with a brake that stops and kills what is in them.
+class Cpusets(IsolationBackend):
+    """Containers are groups beside each other, with a freezer that stops and kills what is in them.
 
     Parameters
     ----------
     point, own
-        The top of the mounted tree, and the group in which pens are made.
+        The top of the mounted tree, and the group in which containers are made.
     inside
         Names of the groups from the top to `own`.
-    brake
+    freezer
         What stops and kills.
     mine
         CPUs that this process may use; None: its mask.
@@ -37,13 +65,13 @@ class Cpusets(Fence):
         point: Folder,
         own: Folder,
         inside: tuple[str, ...],
-        brake: Brake,
+        freezer: Freezer,
         mine: CpuSet | None,
     ) -> None:
         self.point = point
         self.own = own
         self._inside = inside
-        self.brake = brake
+        self.freezer = freezer
         self._mine = CpuSet.of(os.sched_getaffinity(0)) if mine is None else mine
 
     def cpus(self, name: str) -> CpuSet:
@@ -59,34 +87,34 @@ class Cpusets(Fence):
             self._enter(name, process)
             place_threads(process, EVERY | self.cpus(name))
         except OSError as error:
-            raise FenceError(f"process {process} cannot enter {name}: {error}") from error
+            raise IsolationError(f"process {process} cannot enter {name}: {error}") from error
 
     def freeze(self, name: str) -> None:
-        """Apply the brake."""
-        self._braked(self.brake.freeze, name)
+        """Apply the freezer."""
+        self._applied(self.freezer.freeze, name)
 
     def thaw(self, name: str) -> None:
-        """Release the brake."""
-        self._braked(self.brake.thaw, name)
+        """Release the freezer."""
+        self._applied(self.freezer.thaw, name)
 
     def kill(self, name: str) -> None:
-        """Kill by the brake."""
-        self.brake.kill(name, lambda: self.processes(name))
+        """Kill by the freezer."""
+        self.freezer.kill(name, lambda: self.processes(name))
 
     def _enter(self, name: str, process: int) -> None:
-        self.brake.admit(name, process)
+        self.freezer.admit(name, process)
 
     def _write(self, name: str, file: str, text: str) -> None:
         self.own.write(f"{name}/{file}", text)
 
-    def _braked(self, act: Callable[[str], None], name: str) -> None:
+    def _applied(self, act: Callable[[str], None], name: str) -> None:
         try:
             act(name)
         except OSError as error:
-            raise FenceError(f"{name}: {error}") from error
+            raise IsolationError(f"{name}: {error}") from error
 
 
-def refusal(pen: Pen, error: OSError) -> FenceError:
+def refusal(container: CpuContainer, error: OSError) -> IsolationError:
     """Return the kernel's word for what was asked of it."""
     why = {
         errno.EACCES: "outside the set above it, or no right to",
@@ -95,7 +123,9 @@ def refusal(pen: Pen, error: OSError) -> FenceError:
         errno.ENOSPC: "would be left without CPU or memory node",
         errno.EBUSY: "in use by a child set",
     }.get(error.errno or 0, error.strerror or str(error))
-    return FenceError(f"{pen.name}: CPUs {pen.cpus} on memory nodes {pen.mems}: {why}")
+    return IsolationError(
+        f"{container.name}: CPUs {container.cpus} on memory nodes {container.mems}: {why}"
+    )
 
 
 def partial_sets(
@@ -139,3 +169,179 @@ def _children(point: Folder, here: tuple[str, ...]) -> list[str]:
             return group.folders()
     except OSError:  # likewise
         return []
+
+
+class CpusetV1(Cpusets):
+    """Containers are cpusets beside each other in the group that this process is in.
+
+    Parameters
+    ----------
+    point, own, inside, mine
+        As of `Cpusets`.
+    freezer
+        What stops and kills; signals where None.
+    """
+
+    title: ClassVar[str] = "cpuset-v1"
+
+    def __init__(
+        self,
+        point: Folder,
+        own: Folder,
+        inside: tuple[str, ...] = (),
+        freezer: Freezer | None = None,
+        mine: CpuSet | None = None,
+    ) -> None:
+        freezer = freezer or SignalFreezer(lambda name: members(own, name))
+        super().__init__(point, own, inside, freezer, mine)
+
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return what our own group has in effect; CPUs that we may not use ourselves are left out."""
+        cpus = CpuSet.parse(self.own.text("cpuset.effective_cpus")) & self._mine
+        return cpus, CpuSet.parse(self.own.text("cpuset.effective_mems"))
+
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return every set that is a real part of the machine and not above us."""
+        return partial_sets(self.point, self._inside)
+
+    def names(self) -> frozenset[str]:
+        """List the groups, and those of the freezer that lost theirs."""
+        found = {*self.own.folders(), *self.freezer.names()}
+        return frozenset(name for name in found if NAME.fullmatch(name))
+
+    def fit(self, container: CpuContainer) -> Guarantee:
+        """Write memory nodes, CPUs and the flag."""
+        try:
+            self.freezer.make(container.name)
+            with contextlib.suppress(FileExistsError):
+                self.own.make(container.name)
+            self._write(container.name, "cpuset.mems", str(container.mems))
+            self._write(container.name, "cpuset.cpus", str(container.cpus))
+            self._write(container.name, "cpuset.memory_migrate", "1")
+            if not container.exclusive:
+                self._write(container.name, "cpuset.cpu_exclusive", "0")
+        except OSError as error:
+            raise refusal(container, error) from error
+        if container.exclusive:
+            # A foreign set over everything (a container's parent) forbids the flag. What it adds is that
+            # no other set may overlap; other managed jobs are kept off by the daemon either way.
+            with contextlib.suppress(OSError):
+                self._write(container.name, "cpuset.cpu_exclusive", "1")
+            return Guarantee.EXCLUSIVE
+        return Guarantee.CONTAINED
+
+    def _enter(self, name: str, process: int) -> None:
+        super()._enter(name, process)
+        self._write(name, "cgroup.procs", str(process))
+
+    def processes(self, name: str) -> frozenset[int]:
+        """Return who is in the group or in the freezer's."""
+        return members(self.own, name) | self.freezer.processes(name)
+
+    def remove(self, name: str) -> bool:
+        """Remove both groups."""
+        return remove_group(self.own, name) and self.freezer.remove(name)
+
+
+LEAF = "topologyd"
+
+
+class CpusetV2(Cpusets):
+    """Containers are groups beside the leaf that this process is in.
+
+    Parameters
+    ----------
+    point, own, inside, mine
+        As of `Cpusets`; `own` was delegated to us.
+
+    Raises
+    ------
+    FenceError
+        The group was not delegated, or the tree has no cpuset controller.
+    """
+
+    title: ClassVar[str] = "cpuset-v2"
+
+    def __init__(
+        self,
+        point: Folder,
+        own: Folder,
+        inside: tuple[str, ...] = (),
+        mine: CpuSet | None = None,
+    ) -> None:
+        super().__init__(point, own, inside, CgroupV2Freezer(own), mine)
+        try:
+            self._prepare()
+        except OSError as error:
+            raise IsolationError(f"{own.name} is not delegated to us: {error}") from error
+
+    def _prepare(self) -> None:
+        """Have the cpuset controller in the groups that will be made."""
+        if "cpuset" in self.own.text("cgroup.subtree_control").split():
+            return
+        if "cpuset" not in self.own.text("cgroup.controllers").split():
+            raise IsolationError(f"{self.own.name} has no cpuset controller")
+        if self._inside:  # the top alone may have processes and controllers for its children
+            with contextlib.suppress(FileExistsError):
+                self.own.make(LEAF)
+            for process in self.own.text("cgroup.procs").split():
+                self.own.write(f"{LEAF}/cgroup.procs", process)
+        self.own.write("cgroup.subtree_control", "+cpuset")
+
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return what our own group has in effect; CPUs that we may not use ourselves are left out."""
+        cpus = CpuSet.parse(self.own.text("cpuset.cpus.effective")) & self._mine
+        return cpus, CpuSet.parse(self.own.text("cpuset.mems.effective"))
+
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return every set that is a real part of the machine and not above us."""
+        return partial_sets(self.point, self._inside, "cpuset.cpus.effective")
+
+    def names(self) -> frozenset[str]:
+        """List the groups."""
+        return frozenset(name for name in self.own.folders() if NAME.fullmatch(name))
+
+    def fit(self, container: CpuContainer) -> Guarantee:
+        """Write memory nodes and CPUs; an exclusive container is made a partition where the kernel lets us."""
+        try:
+            self.freezer.make(container.name)
+            self._write(container.name, "cpuset.mems", str(container.mems))
+            self._write(container.name, "cpuset.cpus", str(container.cpus))
+            isolated = self._partition(container)
+            inside = CpuSet.parse(self.own.text(f"{container.name}/cpuset.cpus.effective"))
+        except OSError as error:
+            raise refusal(container, error) from error
+        if inside != container.cpus:
+            raise IsolationError(
+                f"{container.name}: asked for CPUs {container.cpus}, the kernel gives {inside}"
+            )
+        if not container.exclusive:
+            return Guarantee.CONTAINED
+        return Guarantee.ISOLATED if isolated else Guarantee.EXCLUSIVE
+
+    def _partition(self, container: CpuContainer) -> bool:
+        """Make a partition of an exclusive container, an ordinary group of another; whether it is one now."""
+        try:
+            state = self.own.text(f"{container.name}/cpuset.cpus.partition")
+        except FileNotFoundError:  # before 5.x there are none
+            return False
+        if not container.exclusive:
+            if state != "member":
+                self._write(container.name, "cpuset.cpus.partition", "member")
+            return False
+        with contextlib.suppress(OSError):
+            self._write(container.name, "cpuset.cpus.exclusive", str(container.cpus))
+        with contextlib.suppress(OSError):
+            self._write(container.name, "cpuset.cpus.partition", "root")
+        if self.own.text(f"{container.name}/cpuset.cpus.partition") == "root":
+            return True
+        self._write(container.name, "cpuset.cpus.partition", "member")  # "root invalid (...)"
+        return False
+
+    def processes(self, name: str) -> frozenset[int]:
+        """Read ``cgroup.procs``."""
+        return self.freezer.processes(name)
+
+    def remove(self, name: str) -> bool:
+        """Remove the group and those inside."""
+        return self.freezer.remove(name)

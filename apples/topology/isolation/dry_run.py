@@ -1,4 +1,4 @@
-"""A fence that does nothing but remember: for rehearsals and for tests of all that stands on a fence."""
+"""An isolation backend that only remembers: for rehearsals, and for tests of everything that uses a backend."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from apples.topology.cpus import CpuSet
-from apples.topology.fence import Fence, FenceError, Guarantee, Pen
+from apples.topology.isolation.backend import (
+    CpuContainer,
+    Guarantee,
+    IsolationBackend,
+    IsolationError,
+)
 
 
-class DryRun(Fence):
-    """Pens of a machine that need not exist.
+class DryRun(IsolationBackend):
+    """Containers of a machine that need not exist.
 
     Parameters
     ----------
@@ -22,9 +27,9 @@ class DryRun(Fence):
     Attributes
     ----------
     done
-        Every change in order, as (verb, pen).
-    pens
-        Name -> `Pen`.
+        Every change in order, as (verb, container).
+    containers
+        Name -> `CpuContainer`.
     inside
         Name -> processes said to be in it.
     stubborn
@@ -42,7 +47,7 @@ class DryRun(Fence):
         self._cpus, self._mems = cpus, mems or CpuSet.of([0])
         self.reserved = dict(reserved or {})
         self.done: list[tuple[str, str]] = []
-        self.pens: dict[str, Pen] = {}
+        self.containers: dict[str, CpuContainer] = {}
         self.inside: dict[str, set[int]] = {}
         self.stubborn: set[str] = set()
         self.frozen: set[str] = set()
@@ -56,25 +61,25 @@ class DryRun(Fence):
         return dict(self.reserved)
 
     def names(self) -> frozenset[str]:
-        """Return the pens."""
-        return frozenset(self.pens)
+        """Return the containers."""
+        return frozenset(self.containers)
 
-    def fit(self, pen: Pen) -> Guarantee:
-        """Remember the pen."""
-        if not pen.cpus <= self._cpus or not pen.cpus:
-            raise FenceError(f"{pen.name}: no such CPU on this machine")
-        self.done.append(("fit", pen.name))
-        self.pens[pen.name] = pen
+    def fit(self, container: CpuContainer) -> Guarantee:
+        """Remember the container."""
+        if not container.cpus <= self._cpus or not container.cpus:
+            raise IsolationError(f"{container.name}: no such CPU on this machine")
+        self.done.append(("fit", container.name))
+        self.containers[container.name] = container
         return Guarantee.NONE
 
     def cpus(self, name: str) -> CpuSet:
         """Return what is remembered."""
-        return self.pens[name].cpus if name in self.pens else CpuSet()
+        return self.containers[name].cpus if name in self.containers else CpuSet()
 
     def admit(self, name: str, process: int) -> None:
         """Remember the process."""
-        if name not in self.pens:
-            raise FenceError(f"there is no pen {name}")
+        if name not in self.containers:
+            raise IsolationError(f"there is no container {name}")
         self.done.append(("admit", name))
         self.inside.setdefault(name, set()).add(process)
 
@@ -99,10 +104,10 @@ class DryRun(Fence):
             self.inside.pop(name, None)
 
     def remove(self, name: str) -> bool:
-        """Forget the pen if nobody is in it."""
+        """Forget the container if nobody is in it."""
         if self.inside.get(name):
             return False
         self.done.append(("remove", name))
-        self.pens.pop(name, None)
+        self.containers.pop(name, None)
         self.frozen.discard(name)
         return True

@@ -1,8 +1,8 @@
 """Transient scopes of systemd: for hosts where it alone writes to the control groups.
 
 Commands are built and answers parsed by pure functions; `SystemdScope` runs them in one place. A scope
-begins with its first process, so a pen without processes is only remembered. Not run on the machine it was
-written on, which has no systemd as process 1: tested against programs of the same names.
+begins with its first process, so a container without processes is only remembered. Not run on the machine
+it was written on, which has no systemd as process 1: tested against programs of the same names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from apples.topology.cpus import CpuSet
-from apples.topology.fence import Fence, FenceError, Guarantee, Pen
-from apples.topology.isolation.brakes import SignalBrake
+from apples.topology.isolation.backend import (
+    CpuContainer,
+    Guarantee,
+    IsolationBackend,
+    IsolationError,
+)
 from apples.topology.isolation.cpusets import EVERY
-from apples.topology.isolation.signals import place_threads
+from apples.topology.isolation.freezers import SignalFreezer, place_threads
 
 MANAGER = (
     "org.freedesktop.systemd1",
@@ -27,12 +31,12 @@ MANAGER = (
 SECONDS = 10.0
 
 
-def start_scope(pen: Pen, process: int, *, user: bool) -> list[str]:
+def start_scope(container: CpuContainer, process: int, *, user: bool) -> list[str]:
     """Return the command that makes a scope around a process."""
-    cpus, mems = _mask(pen.cpus), _mask(pen.mems)
+    cpus, mems = _mask(container.cpus), _mask(container.mems)
     return [
         *("busctl", *_bus(user), "call", *MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))"),
-        *(f"{pen.name}.scope", "fail", "4"),
+        *(f"{container.name}.scope", "fail", "4"),
         *("PIDs", "au", "1", str(process)),
         *("Delegate", "b", "false"),
         *("AllowedCPUs", "ay", str(len(cpus)), *map(str, cpus)),
@@ -47,10 +51,10 @@ def attach(name: str, process: int, *, user: bool) -> list[str]:
     return ["busctl", *_bus(user), "call", *MANAGER, *words]
 
 
-def change(pen: Pen, *, user: bool) -> list[str]:
+def change(container: CpuContainer, *, user: bool) -> list[str]:
     """Return the command that gives a scope other CPUs."""
-    masks = (f"AllowedCPUs={pen.cpus}", f"AllowedMemoryNodes={pen.mems}")
-    unit = f"{pen.name}.scope"
+    masks = (f"AllowedCPUs={container.cpus}", f"AllowedMemoryNodes={container.mems}")
+    unit = f"{container.name}.scope"
     return [
         "systemctl",
         *_bus(user),
@@ -72,8 +76,8 @@ def group_of(name: str, *, user: bool) -> list[str]:
     return verb("show", name, user=user, options=["--value", "--property=ControlGroup"])
 
 
-class SystemdScope(Fence):
-    """Pens are scopes of the system's manager, or of the user's.
+class SystemdScope(IsolationBackend):
+    """Containers are scopes of the system's manager, or of the user's.
 
     Parameters
     ----------
@@ -86,9 +90,9 @@ class SystemdScope(Fence):
     def __init__(self, groups: Path) -> None:
         self._groups = groups
         self._user = os.geteuid() != 0
-        self._pens: dict[str, Pen] = {}
+        self._containers: dict[str, CpuContainer] = {}
         self._mine = CpuSet.of(os.sched_getaffinity(0))
-        self._brake = SignalBrake(self.processes)
+        self._freezer = SignalFreezer(self.processes)
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
         """Return our own mask, and node 0 where the kernel does not say more."""
@@ -100,38 +104,38 @@ class SystemdScope(Fence):
         return {}
 
     def names(self) -> frozenset[str]:
-        """Return the pens in memory and the scopes that systemd knows."""
+        """Return the containers in memory and the scopes that systemd knows."""
         words = ("list-units", "--all", "--plain", "--no-legend", "--type=scope", "topologyd-*")
         lines = self._run(["systemctl", *_bus(self._user), *words]).splitlines()
         scopes = {line.split()[0].removesuffix(".scope") for line in lines if line.strip()}
-        return frozenset(self._pens.keys() | scopes)
+        return frozenset(self._containers.keys() | scopes)
 
-    def fit(self, pen: Pen) -> Guarantee:
-        """Change the scope if there is one; remember the pen for the first process if not."""
-        self._pens[pen.name] = pen
-        if self._group(pen.name) is not None:
-            self._run(change(pen, user=self._user))
-        return Guarantee.EXCLUSIVE if pen.exclusive else Guarantee.CONTAINED
+    def fit(self, container: CpuContainer) -> Guarantee:
+        """Change the scope if there is one; remember the container for the first process if not."""
+        self._containers[container.name] = container
+        if self._group(container.name) is not None:
+            self._run(change(container, user=self._user))
+        return Guarantee.EXCLUSIVE if container.exclusive else Guarantee.CONTAINED
 
     def cpus(self, name: str) -> CpuSet:
         """Read the group's ``cpuset.cpus``; what is remembered where it has none yet."""
         group = self._group(name)
         if group is not None and (group / "cpuset.cpus").exists():
             return CpuSet.parse((group / "cpuset.cpus").read_text())
-        return self._pens[name].cpus if name in self._pens else CpuSet()
+        return self._containers[name].cpus if name in self._containers else CpuSet()
 
     def admit(self, name: str, process: int) -> None:
         """Make the scope around the process, or add it."""
         if self._group(name) is not None:
             self._run(attach(name, process, user=self._user))
-        elif name in self._pens:
-            self._run(start_scope(self._pens[name], process, user=self._user))
+        elif name in self._containers:
+            self._run(start_scope(self._containers[name], process, user=self._user))
         else:
-            raise FenceError(f"there is no pen {name}")
+            raise IsolationError(f"there is no container {name}")
         try:
             place_threads(process, EVERY)
         except OSError as error:
-            raise FenceError(f"process {process} cannot enter {name}: {error}") from error
+            raise IsolationError(f"process {process} cannot enter {name}: {error}") from error
 
     def processes(self, name: str) -> frozenset[int]:
         """Read the group's ``cgroup.procs``."""
@@ -159,12 +163,12 @@ class SystemdScope(Fence):
             self._run(verb("kill", name, user=self._user, options=["--signal=SIGKILL"]))
 
     def remove(self, name: str) -> bool:
-        """Forget the pen; an empty scope ends by itself."""
+        """Forget the container; an empty scope ends by itself."""
         if self.processes(name):
             return False
         if self._group(name) is not None:
             self._run(verb("stop", name, user=self._user))
-        self._pens.pop(name, None)
+        self._containers.pop(name, None)
         return True
 
     def _group(self, name: str) -> Path | None:
@@ -177,10 +181,10 @@ class SystemdScope(Fence):
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FenceError(f"{command[0]}: {error}") from error
+            raise IsolationError(f"{command[0]}: {error}") from error
         if done.returncode:
             words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise FenceError(f"{command[0]}: {words[-1]}")
+            raise IsolationError(f"{command[0]}: {words[-1]}")
         return done.stdout
 
 

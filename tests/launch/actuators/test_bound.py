@@ -12,7 +12,7 @@ from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.slurm.placing import places
 from apples.schedule import Allocation, Schedule
-from apples.topology import probe
+from apples.topology.sources import probe
 
 OWN = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(OWN) < 2, reason="this process has one CPU: no rank is bound")

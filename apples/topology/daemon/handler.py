@@ -1,4 +1,4 @@
-"""`Desk`: answers requests, whoever they come from; who may ask what is decided in `authorise` alone."""
+"""`RequestHandler`: answers requests from any connection; `authorise` alone decides who may ask for what."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 from apples.errors import LaunchError, UsageError
 from apples.topology.allocator import fit
 from apples.topology.daemon import protocol
-from apples.topology.daemon.allocating import Allocating, Answer, Seal
-from apples.topology.daemon.job import Job, JobState
-from apples.topology.daemon.node import Node
+from apples.topology.daemon.allocating import Allocator, Answer, Seal, read_requirement
+from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.protocol import READING, Caller
 from apples.topology.daemon.recovery import recover
-from apples.topology.daemon.releasing import Releasing
-from apples.topology.daemon.requirements import read_requirement
-from apples.topology.daemon.resizing import Resizing
+from apples.topology.daemon.releasing import Releaser
+from apples.topology.daemon.resizing import Resizer
 from apples.topology.daemon.state import (
     ANSWER_SECONDS,
+    AllocationState,
     Answered,
+    CpuAllocation,
     Message,
     answer_document,
     digest_of,
     message_document,
 )
-from apples.topology.requirement import Refusal, Verdict
+from apples.topology.requirement import Satisfiability, Unsatisfied
 
 Act = Callable[[Caller, Any, Seal], Coroutine[Any, Any, Answer]]
 MOST_POSTED = 4096
 """Jobs that may have messages before they are allocated."""
 
 
-class Desk:
+class RequestHandler:
     """The daemon without its sockets.
 
     Parameters
@@ -42,12 +42,12 @@ class Desk:
         The host.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeLedger) -> None:
         self.node = node
         self.manager = NodeManager(node)
-        self.releasing = Releasing(node, self.manager)
-        allocating = Allocating(node, self.manager, self.releasing)
-        resizing = Resizing(node, self.manager, self.releasing)
+        self.releasing = Releaser(node, self.manager)
+        allocating = Allocator(node, self.manager, self.releasing)
+        resizing = Resizer(node, self.manager, self.releasing)
         self._acts: Mapping[str, Act] = {
             "allocate": allocating.allocate,
             "bind": lambda caller, request, _: allocating.bind(caller, request),
@@ -63,9 +63,9 @@ class Desk:
         """Recover, and watch over what was recovered; inside a running event loop."""
         recover(self.node)
         for job in list(self.node.state.jobs.values()):
-            if job.state is JobState.RELEASING:
+            if job.state is AllocationState.RELEASING:
                 self.releasing.soon(job.job)
-            elif job.state is JobState.RUNNING:
+            elif job.state is AllocationState.RUNNING:
                 self.releasing.guard(job)
 
     def watch(self) -> None:
@@ -119,22 +119,22 @@ class Desk:
     def _look(self, request: Any) -> Answer:
         """Answer what changes nothing of the jobs."""
         match request:
-            case protocol.Read():
+            case protocol.ReadRequest():
                 return self._read(request)
-            case protocol.Satisfies():
+            case protocol.SatisfiesRequest():
                 return self._satisfies(request)
-            case protocol.Jobs():
+            case protocol.JobsRequest():
                 jobs = self.node.state.jobs.values()
                 return {"jobs": [self._told(j) for j in jobs if request.job in {None, j.job}]}
-            case protocol.Rescan():
+            case protocol.RescanRequest():
                 self.watch()
                 return self._status()
-            case protocol.Status():
+            case protocol.StatusRequest():
                 return self._status()
         raise UsageError(f"{request.verb} is not to be asked here")
 
     def _current(self, answer: Answer) -> Answer:
-        """Return an answer with what the fence guarantees now."""
+        """Return an answer with what the isolation backend guarantees now."""
         guarantee = self.node.guarantees.get(str(answer.get("job")))
         return answer if guarantee is None else {**answer, "guarantee": guarantee.value}
 
@@ -143,18 +143,20 @@ class Desk:
         jobs = node.state.jobs.values()
         return {
             "schema": "apples.topologyd/1",
-            "fence": node.fence.title,
+            "fence": node.isolation.title,
             "universe": str(node.universe),
             "free": str(node.free),
             "epoch": node.epoch,
             "version": node.version,
             "jobs": len(jobs),
             "foreign": {path: str(cpus) for path, cpus in sorted(node.foreign.items())},
-            "quarantined": {j.job: str(j.taken) for j in jobs if j.state is JobState.QUARANTINED},
+            "quarantined": {
+                j.job: str(j.taken) for j in jobs if j.state is AllocationState.QUARANTINED
+            },
             "problems": list(node.problems),
         }
 
-    def _told(self, job: Job) -> Answer:
+    def _told(self, job: CpuAllocation) -> Answer:
         """Return what anybody may know of a job."""
         guarantee = self.node.guarantees.get(job.job)
         return {
@@ -169,15 +171,15 @@ class Desk:
             "guarantee": None if guarantee is None else guarantee.value,
         }
 
-    def _satisfies(self, request: protocol.Satisfies) -> Answer:
+    def _satisfies(self, request: protocol.SatisfiesRequest) -> Answer:
         node = self.node
         requirement = read_requirement(node, request.requirement, request.count)
         found = fit(node.topology, node.free, requirement)
-        if isinstance(found, Refusal):
+        if isinstance(found, Unsatisfied):
             answer = {"reason": found.reason, "key": found.key}
             return {"satisfies": found.verdict.value, **answer, "version": node.version}
         return {
-            "satisfies": Verdict.YES.value,
+            "satisfies": Satisfiability.YES.value,
             "cpus": str(found.cpus),
             "radius": found.radius,
             "centre": found.centre,
@@ -185,7 +187,7 @@ class Desk:
             "version": node.version,
         }
 
-    async def _post(self, caller: Caller, request: protocol.Post, seal: Seal) -> Answer:
+    async def _post(self, caller: Caller, request: protocol.PostRequest, seal: Seal) -> Answer:
         state = self.node.state
         if request.job not in state.messages and len(state.messages) >= MOST_POSTED:
             raise LaunchError(f"{MOST_POSTED} jobs have messages already")
@@ -195,7 +197,7 @@ class Desk:
         self.node.commit({}, job=request.job, posts=posts, **seal(answer))
         return answer
 
-    def _read(self, request: protocol.Read) -> Answer:
+    def _read(self, request: protocol.ReadRequest) -> Answer:
         found = self.node.state.messages.get(request.job, {})
         if request.number is not None and request.number not in found:
             raise UsageError(f"{request.job}: there is no message {request.number}")
@@ -203,7 +205,7 @@ class Desk:
         return {"job": request.job, "messages": [message_document(found[n]) for n in wanted]}
 
 
-def authorise(node: Node, caller: Caller, request: Any) -> None:
+def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     """Let a request pass, or not: the one place where that is decided.
 
     Anybody who may connect may look. A job is its owner's, and its messages are whoever's who posted first;

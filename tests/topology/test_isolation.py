@@ -1,4 +1,4 @@
-"""The rungs of the ladder: one contract, run on each; the kernel's where this machine lets us."""
+"""The levels of the list of levels: one contract, run on each; the kernel's where this machine lets us."""
 
 import os
 import stat
@@ -13,16 +13,19 @@ from daemons import CPUSETS, needs_cpusets
 
 from apples.storage.folder import Folder
 from apples.topology import CpuSet
-from apples.topology.fence import FenceError, Guarantee, Pen
 from apples.topology.isolation.affinity import MARK, Affinity
-from apples.topology.isolation.brakes import FreezerBrake, UnifiedBrake
-from apples.topology.isolation.cpuset_v1 import CpusetV1
-from apples.topology.isolation.cpuset_v2 import CpusetV2
-from apples.topology.isolation.cpusets import partial_sets
+from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationError
+from apples.topology.isolation.cpusets import CpusetV1, CpusetV2, partial_sets
+from apples.topology.isolation.detection import (
+    BACKENDS,
+    find_backend,
+    hierarchies,
+    probe,
+    unified,
+    with_controller,
+)
 from apples.topology.isolation.dry_run import DryRun
-from apples.topology.isolation.hierarchies import hierarchies, unified, with_controller
-from apples.topology.isolation.probe import LADDER, find_fence, probe
-from apples.topology.isolation.signals import signal_members
+from apples.topology.isolation.freezers import CgroupV1Freezer, CgroupV2Freezer, signal_members
 from apples.topology.isolation.systemd_scope import SystemdScope, attach, change, start_scope
 
 NODE = CpuSet.of([0])
@@ -34,8 +37,8 @@ def name(number=1):
     return f"topologyd-{os.getpid():08x}-test-{number}"
 
 
-def pen(cpus, number=1, exclusive=False):
-    return Pen(name(number), CpuSet.parse(cpus), NODE, exclusive)
+def container(cpus, number=1, exclusive=False):
+    return CpuContainer(name(number), CpuSet.parse(cpus), NODE, exclusive)
 
 
 def until(true, seconds=20.0):
@@ -45,13 +48,13 @@ def until(true, seconds=20.0):
         os.sched_yield()
 
 
-def kernel_fence(brake):
+def kernel_fence(freezer):
     def make():
         needs_cpusets()
         tree = Folder.open(CPUSETS)
-        if brake is None:
+        if freezer is None:
             return CpusetV1(tree, tree)
-        place, kind = brake
+        place, kind = freezer
         if not (place / "cgroup.procs").exists():
             pytest.skip(f"{place} is not mounted")
         return CpusetV1(tree, tree, (), kind(Folder.open(place)))
@@ -63,10 +66,10 @@ UNIFIED, FREEZER = Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/freezer"
 REAL = [
     pytest.param(kernel_fence(None), id="cpuset and signals", marks=pytest.mark.cgroup),
     pytest.param(
-        kernel_fence((UNIFIED, UnifiedBrake)), id="cpuset and kill", marks=pytest.mark.cgroup
+        kernel_fence((UNIFIED, CgroupV2Freezer)), id="cpuset and kill", marks=pytest.mark.cgroup
     ),
     pytest.param(
-        kernel_fence((FREEZER, FreezerBrake)), id="cpuset and freezer", marks=pytest.mark.cgroup
+        kernel_fence((FREEZER, CgroupV1Freezer)), id="cpuset and freezer", marks=pytest.mark.cgroup
     ),
     pytest.param(Affinity, id="affinity"),
 ]
@@ -91,65 +94,65 @@ def started():
     "make", [*REAL, pytest.param(lambda: DryRun(CpuSet.parse("0-1")), id="dry")]
 )
 def test_a_pen_is_made_changed_and_removed_and_all_may_be_repeated(make):
-    fence = make()
+    isolation = make()
     for cpus in ("0", "0-1", "1", "1"):
-        if CpuSet.parse(cpus) <= fence.universe()[0]:
-            assert fence.fit(pen(cpus)) in Guarantee
-            assert str(fence.cpus(name())) == cpus
-    assert name() in fence.names()
-    assert fence.processes(name()) == frozenset()
-    assert fence.remove(name())
-    assert fence.remove(name())
-    assert name() not in fence.names()
-    assert not fence.cpus(name())
+        if CpuSet.parse(cpus) <= isolation.universe()[0]:
+            assert isolation.fit(container(cpus)) in Guarantee
+            assert str(isolation.cpus(name())) == cpus
+    assert name() in isolation.names()
+    assert isolation.processes(name()) == frozenset()
+    assert isolation.remove(name())
+    assert isolation.remove(name())
+    assert name() not in isolation.names()
+    assert not isolation.cpus(name())
 
 
 @pytest.mark.parametrize("make", REAL)
 def test_whoever_enters_runs_there_whatever_mask_the_launcher_had(make, started):
-    fence = make()
-    first, *_, last = sorted(fence.universe()[0])
-    fence.fit(pen(f"{last}"))
+    isolation = make()
+    first, *_, last = sorted(isolation.universe()[0])
+    isolation.fit(container(f"{last}"))
     try:
         process = started(["taskset", "-c", str(first), *SAY_AND_SLEEP], stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"here\n"
         assert os.sched_getaffinity(process.pid) == {first}  # its launcher pinned it there
-        fence.admit(name(), process.pid)
+        isolation.admit(name(), process.pid)
         assert os.sched_getaffinity(process.pid) == {last}
-        fence.fit(pen(f"{first},{last}"))
+        isolation.fit(container(f"{first},{last}"))
         until(lambda: os.sched_getaffinity(process.pid) == {first, last})
-        fence.fit(pen(f"{first}"))
+        isolation.fit(container(f"{first}"))
         assert os.sched_getaffinity(process.pid) == {first}
-        assert process.pid in fence.processes(name())
-        assert not fence.remove(name())
-        assert not fence.strays(pen(f"{first}"))
+        assert process.pid in isolation.processes(name())
+        assert not isolation.remove(name())
+        assert not isolation.strays(container(f"{first}"))
     finally:
-        fence.kill(name())
-        until(lambda: fence.remove(name()))
+        isolation.kill(name())
+        until(lambda: isolation.remove(name()))
 
 
 @pytest.mark.parametrize("make", REAL)
 def test_frozen_processes_do_nothing_until_thawed_and_die_when_killed(make, started, tmp_path):
-    fence = make()
+    isolation = make()
     ours, others = tmp_path / "ours", tmp_path / "others"
     program = "while :; do echo x >>$0; sleep 0.002; done"
-    fence.fit(pen("0"))
+    isolation.fit(container("0"))
     try:
         process = started(["sh", "-c", program, ours], env={**os.environ, MARK: name()})
         started(["sh", "-c", program, others])
-        fence.admit(name(), process.pid)
+        isolation.admit(name(), process.pid)
         until(ours.exists)
-        fence.freeze(name())
+        isolation.freeze(name())
         written = after_some_beats(others) and ours.stat().st_size
         after_some_beats(others)
         assert ours.stat().st_size == written
-        fence.thaw(name())
+        isolation.thaw(name())
         until(lambda: ours.stat().st_size > written)
-        fence.freeze(name())
-        fence.kill(name())
+        isolation.freeze(name())
+        isolation.kill(name())
         until(lambda: process.poll() is not None)
     finally:
-        fence.kill(name())
-        until(lambda: fence.remove(name()))
+        isolation.kill(name())
+        until(lambda: isolation.remove(name()))
 
 
 def after_some_beats(path):
@@ -164,16 +167,16 @@ def after_some_beats(path):
 @pytest.mark.parametrize("kind", BAD_JOBS)
 def test_a_bad_job_is_gone_within_the_kill_loop_and_its_neighbour_is_not(kind, started):
     needs_cpusets()
-    fence, _ = find_fence("cpuset-v1")
+    isolation, _ = find_backend("cpuset-v1")
     neighbour = started()
-    fence.fit(pen("0"))
-    program = 'read _; exec sh -c "$0"'  # nothing of it before it is in its pen
+    isolation.fit(container("0"))
+    program = 'read _; exec sh -c "$0"'  # nothing of it before it is in its container
     job = started(["sh", "-c", program, BAD_JOBS[kind]], stdin=subprocess.PIPE)
-    fence.admit(name(), job.pid)
+    isolation.admit(name(), job.pid)
     job.stdin.close()
     deadline = time.monotonic() + 20
-    while not fence.remove(name()):
-        fence.kill(name())
+    while not isolation.remove(name()):
+        isolation.kill(name())
         assert time.monotonic() < deadline
     assert neighbour.poll() is None
 
@@ -189,23 +192,23 @@ def test_a_number_that_was_given_to_a_stranger_is_not_killed(started):
 @pytest.mark.cgroup
 def test_the_kernels_refusal_is_said_in_words():
     needs_cpusets()
-    fence, _ = find_fence("cpuset-v1")
-    with pytest.raises(FenceError, match=r"no such CPU on this|outside the set above"):
-        fence.fit(pen("5000"))
-    fence.remove(name())
+    isolation, _ = find_backend("cpuset-v1")
+    with pytest.raises(IsolationError, match=r"no such CPU on this|outside the set above"):
+        isolation.fit(container("5000"))
+    isolation.remove(name())
 
 
 def test_a_rung_that_does_not_hold_says_why_and_the_next_is_taken(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
-    fence, rungs = find_fence(root=tmp_path)
-    assert fence.title == "affinity"
-    assert [rung.title for rung in rungs] == list(LADDER)[:4]
-    assert all(rung.why_not for rung in rungs[:3])
-    assert rungs[-1].guarantee is Guarantee.ADVISORY
-    with pytest.raises(FenceError, match="no version 1 cpuset tree"):
-        find_fence("cpuset-v1", tmp_path)
-    with pytest.raises(FenceError, match="one of auto, cpuset-v1"):
-        find_fence("magic")
+    isolation, levels = find_backend(root=tmp_path)
+    assert isolation.title == "affinity"
+    assert [level.title for level in levels] == list(BACKENDS)[:4]
+    assert all(level.why_not for level in levels[:3])
+    assert levels[-1].guarantee is Guarantee.ADVISORY
+    with pytest.raises(IsolationError, match="no version 1 cpuset tree"):
+        find_backend("cpuset-v1", tmp_path)
+    with pytest.raises(IsolationError, match="one of auto, cpuset-v1"):
+        find_backend("magic")
 
 
 def test_sets_above_us_and_sets_of_everything_reserve_nothing(tmp_path):
@@ -288,24 +291,24 @@ def fake_tree(tmp_path, controllers="cpuset cpu", inside=True):
 
 
 def test_version_2_puts_the_daemon_into_a_leaf_and_jobs_beside_it(tmp_path):
-    fence = fake_tree(tmp_path)
+    isolation = fake_tree(tmp_path)
     assert (tmp_path / "topologyd/cgroup.procs").read_text() == "123"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpuset"
-    assert str(fence.universe()[0]) == "0-3"
-    assert fence.fit(pen("1-2")) is Guarantee.CONTAINED
-    assert str(fence.cpus(name())) == "1-2"
-    assert fence.fit(pen("1-3", exclusive=True)) is Guarantee.ISOLATED
+    assert str(isolation.universe()[0]) == "0-3"
+    assert isolation.fit(container("1-2")) is Guarantee.CONTAINED
+    assert str(isolation.cpus(name())) == "1-2"
+    assert isolation.fit(container("1-3", exclusive=True)) is Guarantee.ISOLATED
     assert (tmp_path / name() / "cpuset.cpus.partition").read_text() == "root"
-    assert fence.fit(pen("1")) is Guarantee.CONTAINED
+    assert isolation.fit(container("1")) is Guarantee.CONTAINED
     assert (tmp_path / name() / "cpuset.cpus.partition").read_text() == "member"
-    fence.kill(name())
+    isolation.kill(name())
     assert (tmp_path / name() / "cgroup.kill").read_text() == "1"
-    assert fence.names() == {name()}
-    assert fence.remove(name())
+    assert isolation.names() == {name()}
+    assert isolation.remove(name())
 
 
 def test_version_2_without_the_controller_or_delegation_says_so(tmp_path):
-    with pytest.raises(FenceError, match="no cpuset controller"):
+    with pytest.raises(IsolationError, match="no cpuset controller"):
         fake_tree(tmp_path, controllers="memory pids")
 
 
@@ -316,10 +319,10 @@ def test_version_2_notices_that_the_kernel_gives_other_cpus(tmp_path):
             if name.endswith("/cpuset.cpus"):
                 Folder.write(self, f"{name}.effective", "0")
 
-    fence = fake_tree(tmp_path)
-    fence.own = Narrow(fence.own.descriptor, fence.own.name)
-    with pytest.raises(FenceError, match="asked for CPUs 1-2, the kernel gives 0"):
-        fence.fit(pen("1-2"))
+    isolation = fake_tree(tmp_path)
+    isolation.own = Narrow(isolation.own.descriptor, isolation.own.name)
+    with pytest.raises(IsolationError, match="asked for CPUs 1-2, the kernel gives 0"):
+        isolation.fit(container("1-2"))
 
 
 FAKE_SYSTEMD = """#!{python} -IS
@@ -358,21 +361,21 @@ def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    fence = SystemdScope(tmp_path / "groups")
-    assert fence.fit(pen("0")) is Guarantee.CONTAINED
-    fence.admit(name(), started().pid)
-    assert fence.names() == {name()}
-    assert fence.fit(pen("0-1", exclusive=True)) is Guarantee.EXCLUSIVE
-    fence.kill(name())
-    assert fence.remove(name())
-    with pytest.raises(FenceError, match="there is no pen"):
-        fence.admit(name(2), 1)
+    isolation = SystemdScope(tmp_path / "groups")
+    assert isolation.fit(container("0")) is Guarantee.CONTAINED
+    isolation.admit(name(), started().pid)
+    assert isolation.names() == {name()}
+    assert isolation.fit(container("0-1", exclusive=True)) is Guarantee.EXCLUSIVE
+    isolation.kill(name())
+    assert isolation.remove(name())
+    with pytest.raises(IsolationError, match="there is no container"):
+        isolation.admit(name(2), 1)
     said = (tmp_path / "known.log").read_text()
     assert '"AllowedCPUs=0-1", "AllowedMemoryNodes=0"' in said
 
 
 def test_masks_go_to_systemd_as_bytes_lowest_first():
-    wide = Pen("topologyd-00000000-a-1", CpuSet.parse("0,9"), NODE)
+    wide = CpuContainer("topologyd-00000000-a-1", CpuSet.parse("0,9"), NODE)
     words = start_scope(wide, 77, user=True)
     at = words.index("AllowedCPUs")
     assert words[at : at + 5] == ["AllowedCPUs", "ay", "2", "1", "2"]
@@ -381,7 +384,7 @@ def test_masks_go_to_systemd_as_bytes_lowest_first():
 
 
 def test_every_rung_of_this_machine_is_tried_or_says_why_not():
-    rungs = {title: probe(title) for title in LADDER}
-    assert rungs["affinity"].guarantee is Guarantee.ADVISORY
-    assert rungs["dry-run"].guarantee is Guarantee.NONE
-    assert all((rung.fence is None) == bool(rung.why_not) for rung in rungs.values())
+    levels = {title: probe(title) for title in BACKENDS}
+    assert levels["affinity"].guarantee is Guarantee.ADVISORY
+    assert levels["dry-run"].guarantee is Guarantee.NONE
+    assert all((level.isolation is None) == bool(level.why_not) for level in levels.values())

@@ -31,12 +31,12 @@ class Guarantee(StrEnum):
     """Nothing is done: a dry run."""
 
 
-class FenceError(LaunchError):
+class IsolationError(LaunchError):
     """The kernel or the system manager refused; the message has its words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pen:
+class CpuContainer:
     """Where a job's processes may run.
 
     Attributes
@@ -55,11 +55,11 @@ class Pen:
     exclusive: bool = False
 
 
-class Fence(ABC):
+class IsolationBackend(ABC):
     """Keeps processes where they belong, by one means of the kernel.
 
     All methods are immediate and may be repeated: after any crash, doing everything again gives the same.
-    Every one of them raises `FenceError` where the kernel refuses. A name is that of a `Pen`.
+    Every one of them raises `IsolationError` where the kernel refuses. A name is that of a `CpuContainer`.
     """
 
     title: ClassVar[str]
@@ -70,31 +70,31 @@ class Fence(ABC):
 
     @abstractmethod
     def sets(self) -> Mapping[str, CpuSet]:
-        """Return path -> CPUs of all sets there are: boot cpusets, those that managers made, and our pens."""
+        """Return path -> CPUs of all sets there are: boot cpusets, those of managers, our containers."""
 
     @abstractmethod
     def names(self) -> frozenset[str]:
-        """Return the pens that there are, of any daemon."""
+        """Return the containers that there are, of any daemon."""
 
     @abstractmethod
-    def fit(self, pen: Pen) -> Guarantee:
-        """Make the pen or change it to this; return what it guarantees."""
+    def fit(self, container: CpuContainer) -> Guarantee:
+        """Make the container or change it to this; return what it guarantees."""
 
     @abstractmethod
     def cpus(self, name: str) -> CpuSet:
-        """Return the CPUs of a pen as the kernel has them; empty where there is none."""
+        """Return the CPUs of a container as the kernel has them; empty where there is none."""
 
     @abstractmethod
     def admit(self, name: str, process: int) -> None:
-        """Move a process with all its threads into the pen; its own mask is reset to the pen's."""
+        """Move a process with all its threads into the container; its own mask is reset to the container's."""
 
     @abstractmethod
     def processes(self, name: str) -> frozenset[int]:
-        """Return the processes in the pen, zombies left out."""
+        """Return the processes in the container, zombies left out."""
 
     @abstractmethod
     def freeze(self, name: str) -> None:
-        """Stop all processes of the pen."""
+        """Stop all processes of the container."""
 
     @abstractmethod
     def thaw(self, name: str) -> None:
@@ -102,12 +102,16 @@ class Fence(ABC):
 
     @abstractmethod
     def kill(self, name: str) -> None:
-        """Kill what is in the pen now: one round; a frozen pen dies as well."""
+        """Kill what is in the container now: one round; a frozen container dies as well."""
 
     @abstractmethod
     def remove(self, name: str) -> bool:
-        """Remove the pen; False while somebody is in it. Nothing happens where there is none."""
+        """Remove the container; False while somebody is in it. Nothing happens where there is none."""
 
-    def strays(self, pen: Pen) -> frozenset[int]:
-        """Return processes of the pen that run elsewhere than they should: what a watch reports."""
-        return frozenset() if self.cpus(pen.name) <= pen.cpus else self.processes(pen.name)
+    def strays(self, container: CpuContainer) -> frozenset[int]:
+        """Return processes of the container that run elsewhere than they should: what a watch reports."""
+        return (
+            frozenset()
+            if self.cpus(container.name) <= container.cpus
+            else self.processes(container.name)
+        )

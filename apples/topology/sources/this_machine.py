@@ -16,10 +16,9 @@ from pathlib import Path
 
 from apples.errors import LaunchError, UsageError
 from apples.topology.cpus import CpuSet
-from apples.topology.hwloc_xml import read_hwloc_xml
-from apples.topology.machine import Topology
-from apples.topology.restricting import restricted
-from apples.topology.sysfs import read_sysfs
+from apples.topology.machine import Topology, restricted
+from apples.topology.sources.hwloc_xml import read_hwloc_xml
+from apples.topology.sources.sysfs import read_sysfs
 
 DEADLINE = 20.0
 """Seconds ``lstopo`` may take: it asks every CPU in turn."""

@@ -2,7 +2,8 @@
 
 A job that forks faster than one can read the list of its processes is caught by the kernel only: the
 version 2 tree kills a group (5.14 and later), the version 1 freezer stops one. Where a host has neither,
-`SignalBrake` sends signals round after round, and a job that outruns it ends in quarantine.
+`SignalFreezer` sends signals round after round, and a job that outruns it ends in quarantine. Processes are
+signalled and placed by the group they are in, never by a number that may be another process's by now.
 """
 
 from __future__ import annotations
@@ -13,15 +14,70 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 
 from apples.storage.folder import Folder
-from apples.topology.isolation.signals import signal_members
+from apples.topology.cpus import CpuSet
+
+AT_ONCE = 200
+"""Descriptors of processes that are open at a time."""
+ROUNDS = 50
+
+
+def signal_members(members: Callable[[], frozenset[int]], number: int = signal.SIGKILL) -> None:
+    """Send a signal to every member there is now.
+
+    Each is opened first and must be a member still: a number that was freed and given to a stranger in
+    between is no member, and one that is freed later cannot be reached through the old descriptor.
+    """
+    listed = sorted(members() - {1, os.getpid()})
+    for start in range(0, len(listed), AT_ONCE):
+        opened: dict[int, int] = {}
+        try:
+            for process in listed[start : start + AT_ONCE]:
+                with contextlib.suppress(OSError):
+                    opened[process] = os.pidfd_open(process)
+            for process in members() & opened.keys():
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(opened[process], number)
+        finally:
+            for descriptor in opened.values():
+                os.close(descriptor)
+
+
+def place_threads(process: int, cpus: CpuSet) -> None:
+    """Set the mask of all threads of a process, also of those that appear meanwhile.
+
+    Raises
+    ------
+    OSError
+        There is no such process, it is another's, or none of the CPUs is open to it.
+    """
+    placed: set[int] = set()
+    for _ in range(ROUNDS):
+        found = _threads(process)
+        if not found:
+            raise ProcessLookupError(f"there is no process {process}")
+        if found <= placed:
+            return
+        for thread in found - placed:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, cpus)
+            placed.add(thread)
+
+
+def _threads(process: int) -> set[int]:
+    try:
+        return {int(path.name) for path in Path(f"/proc/{process}/task").iterdir()}
+    except OSError:
+        return set()
+
 
 FREEZE_SECONDS = 0.5
 """How long a group may take to come to rest before it is killed as it is."""
 
 
-class Brake(ABC):
+class Freezer(ABC):
     """Groups beside the cpusets, of the same names."""
 
     @abstractmethod
@@ -57,7 +113,7 @@ class Brake(ABC):
         """Remove the group; False while somebody is in it."""
 
 
-class GroupBrake(Brake):
+class CgroupFreezer(Freezer):
     """What both trees have in common.
 
     Parameters
@@ -91,7 +147,7 @@ class GroupBrake(Brake):
         return remove_group(self.folder, name)
 
 
-class UnifiedBrake(GroupBrake):
+class CgroupV2Freezer(CgroupFreezer):
     """Groups of the version 2 tree: ``cgroup.kill`` and ``cgroup.freeze``."""
 
     def freeze(self, name: str) -> None:
@@ -110,7 +166,7 @@ class UnifiedBrake(GroupBrake):
         signal_members(members)
 
 
-class FreezerBrake(GroupBrake):
+class CgroupV1Freezer(CgroupFreezer):
     """Groups of the version 1 freezer."""
 
     def freeze(self, name: str) -> None:
@@ -137,8 +193,8 @@ class FreezerBrake(GroupBrake):
                 self.thaw(name)
 
 
-class SignalBrake(Brake):
-    """No groups at all: signals to whoever the fence finds.
+class SignalFreezer(Freezer):
+    """No groups at all: signals to whoever the isolation backend finds.
 
     Parameters
     ----------

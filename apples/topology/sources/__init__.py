@@ -1,13 +1,17 @@
-"""A topology from what a user names: an hwloc XML file, a file with a synthetic string, or the string."""
+"""Where a machine's topology comes from: files, a description, the kernel, this machine or another.
+
+`hwloc_xml` reads what ``lstopo --of xml`` writes, `synthetic` a string such as ``package:2 core:4 pu:2``, and
+`sysfs` the kernel's own description. `this_machine` takes the best source there is here; `probe` is a program
+that travels to another machine and prints its description, which `sysfs` checks and reads.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from apples.topology.hwloc_xml import read_hwloc_xml
 from apples.topology.machine import Topology
-from apples.topology.reading import MOST_BYTES, TopologyFileError
-from apples.topology.synthetic import synthetic
+from apples.topology.sources.hwloc_xml import MOST_BYTES, TopologyFileError, read_hwloc_xml
+from apples.topology.sources.synthetic import synthetic
 
 
 def load_topology(source: str | Path) -> Topology:

@@ -1,0 +1,236 @@
+"""Tries which isolation backend holds on this host: a container is made, and what the kernel did is read back."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from apples.errors import LaunchError
+from apples.storage.folder import Folder
+from apples.topology.cpus import CpuSet
+from apples.topology.isolation.affinity import Affinity
+from apples.topology.isolation.backend import (
+    CpuContainer,
+    Guarantee,
+    IsolationBackend,
+    IsolationError,
+)
+from apples.topology.isolation.cpusets import LEAF, CpusetV1, CpusetV2
+from apples.topology.isolation.dry_run import DryRun
+from apples.topology.isolation.freezers import CgroupV1Freezer, CgroupV2Freezer, Freezer
+from apples.topology.isolation.systemd_scope import SystemdScope
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupHierarchy:
+    """One mounted tree of groups.
+
+    Attributes
+    ----------
+    point
+        Where it is mounted.
+    own
+        The directory of the group that this process is in.
+    controllers
+        Of version 1; empty for version 2, whose groups name their own.
+    """
+
+    point: Path
+    own: Path
+    controllers: frozenset[str]
+    version: int
+
+
+def hierarchies(root: Path = ROOT) -> list[CgroupHierarchy]:
+    """Return the trees that are mounted here, our own group in each; none where /proc has no answer."""
+    try:
+        groups = _groups((root / "proc/self/cgroup").read_text())
+        lines = (root / "proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        ours, _, kind = line.partition(" - ")
+        kinds = kind.split()
+        if not kinds or kinds[0] not in {"cgroup", "cgroup2"}:
+            continue
+        _, _, _, seen, point = ours.split()[:5]
+        version = 2 if kinds[0] == "cgroup2" else 1
+        controllers = frozenset(kinds[-1].split(",")) if version == 1 else frozenset[str]()
+        group = next((groups[c] for c in (controllers or {""}) if c in groups), seen)
+        mounted = root / point.lstrip("/")
+        # A group outside what is mounted (a container without a namespace of its own): its top is ours.
+        inside = group.removeprefix(seen.rstrip("/")) if group.startswith(seen) else ""
+        found.append(CgroupHierarchy(mounted, mounted / inside.lstrip("/"), controllers, version))
+    return found
+
+
+def with_controller(found: list[CgroupHierarchy], name: str) -> CgroupHierarchy | None:
+    """Return the version 1 tree of a controller."""
+    return next((h for h in found if name in h.controllers), None)
+
+
+def unified(found: list[CgroupHierarchy]) -> CgroupHierarchy | None:
+    """Return the version 2 tree."""
+    return next((h for h in found if h.version == 2), None)
+
+
+def _groups(text: str) -> dict[str, str]:
+    groups = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = path
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationLevel:
+    """What came of trying one level.
+
+    Attributes
+    ----------
+    title
+        Its name.
+    isolation
+        The isolation backend, where it holds.
+    guarantee
+        What it gives a container that is not exclusive.
+    why_not
+        Why it does not hold, in one line; empty where it does.
+    """
+
+    title: str
+    isolation: IsolationBackend | None
+    guarantee: Guarantee | None
+    why_not: str = ""
+
+
+def _cpuset_v1(root: Path) -> IsolationBackend:
+    found = hierarchies(root)
+    tree = with_controller(found, "cpuset")
+    if tree is None:
+        raise IsolationError("no version 1 cpuset tree is mounted")
+    point, own = _folders(tree)
+    return CpusetV1(point, own, _inside(tree), _freezer(found))
+
+
+def _cpuset_v2(root: Path) -> IsolationBackend:
+    tree = unified(hierarchies(root))
+    if tree is None:
+        raise IsolationError("no version 2 tree is mounted")
+    if tree.own.name == LEAF and tree.own != tree.point:  # where systemd, or we, put the daemon
+        tree = replace(tree, own=tree.own.parent)
+    return CpusetV2(*_folders(tree), _inside(tree))
+
+
+def _systemd(root: Path) -> IsolationBackend:
+    if not (root / "run/systemd/system").is_dir():
+        raise IsolationError("systemd is not the system's manager")
+    found = hierarchies(root)
+    tree = unified(found) or with_controller(found, "name=systemd")
+    if tree is None:
+        raise IsolationError("no tree of systemd's is mounted")
+    return SystemdScope(tree.point)
+
+
+def _affinity(root: Path) -> IsolationBackend:
+    return Affinity(root / "proc")
+
+
+def _dry_run(root: Path) -> IsolationBackend:
+    del root
+    return DryRun(CpuSet.of(os.sched_getaffinity(0)))
+
+
+BACKENDS: Final[dict[str, Callable[[Path], IsolationBackend]]] = {
+    CpusetV1.title: _cpuset_v1,
+    CpusetV2.title: _cpuset_v2,
+    SystemdScope.title: _systemd,
+    Affinity.title: _affinity,
+    DryRun.title: _dry_run,
+}
+"""The levels, strongest first. A dry run is taken only when it is asked for by name."""
+
+
+def probe(title: str, root: Path = ROOT) -> IsolationLevel:
+    """Try one level: a container is made on one CPU, read back and removed."""
+    try:
+        isolation = BACKENDS[title](root)
+        return IsolationLevel(title, isolation, _tried(isolation))
+    except (LaunchError, OSError) as error:
+        return IsolationLevel(title, None, None, str(error))
+
+
+def find_backend(
+    wanted: str = "auto", root: Path = ROOT
+) -> tuple[IsolationBackend, Sequence[IsolationLevel]]:
+    """Return the strongest isolation backend that holds here, and what came of each level that was tried.
+
+    Raises
+    ------
+    FenceError
+        The one that was asked for does not hold, or none does: with the reasons.
+    """
+    if wanted != "auto" and wanted not in BACKENDS:
+        raise IsolationError(f"--fence {wanted}: one of auto, {', '.join(BACKENDS)} is wanted")
+    titles = [t for t in BACKENDS if t != DryRun.title] if wanted == "auto" else [wanted]
+    levels: list[IsolationLevel] = []
+    for title in titles:
+        levels.append(probe(title, root))
+        if levels[-1].isolation is not None:
+            return levels[-1].isolation, levels
+    raise IsolationError("; ".join(f"{level.title}: {level.why_not}" for level in levels))
+
+
+def _tried(isolation: IsolationBackend) -> Guarantee:
+    cpus, mems = isolation.universe()
+    if not cpus or not mems:
+        raise IsolationError("no CPU or no memory node is open to this process")
+    name = f"topologyd-{secrets.token_hex(4)}-probe-0"
+    one = CpuSet.of([max(cpus)])
+    try:
+        given = isolation.fit(CpuContainer(name, one, mems))
+        if isolation.cpus(name) != one:
+            raise IsolationError(f"asked for CPU {one}, the kernel gives {isolation.cpus(name)}")
+    finally:
+        isolation.remove(name)
+    return given
+
+
+def _folders(tree: CgroupHierarchy) -> tuple[Folder, Folder]:
+    return Folder.open(tree.point), Folder.open(tree.own)
+
+
+def _inside(tree: CgroupHierarchy) -> tuple[str, ...]:
+    return tree.own.relative_to(tree.point).parts
+
+
+def _freezer(found: list[CgroupHierarchy]) -> Freezer | None:
+    """Return what can stop a group at once, if the host has it and lets us."""
+    second = unified(found)
+    for tree, kind, file in (
+        (second, CgroupV2Freezer, "cgroup.kill"),
+        (with_controller(found, "freezer"), CgroupV1Freezer, "freezer.state"),
+    ):
+        if tree is None:
+            continue
+        name = f"topologyd-{secrets.token_hex(4)}-probe-0"
+        try:
+            freezer = kind(Folder.open(tree.own))
+            freezer.make(name)
+            try:
+                freezer.folder.text(f"{name}/cgroup.procs")
+                os.close(freezer.folder.open_file(f"{name}/{file}", os.O_WRONLY))
+            finally:
+                freezer.remove(name)
+        except OSError:
+            continue
+        return freezer
+    return None

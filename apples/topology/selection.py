@@ -1,0 +1,398 @@
+"""The search below the allocator: which k CPUs have the least radius, and of those the least total distance.
+
+1. Balls. For every centre the nearest CPUs are those of its ball, so the least radius of any choice of k CPUs is
+   that of the first ball, by ascending radius, that holds k usable ones and a usable centre. Exact.
+2. Inside one domain (a memory node) distances are the heights of a tree. The least total of j CPUs below a part
+   is found from the least totals below its children, because only pairs in different children are this part's
+   business: dynamic programming over the tree (`pack`). Exact.
+3. Over several domains, choosing k of n with the least total distance is NP-hard. The nearest CPUs around the most
+   promising centres are taken (a 2-approximation for metric distances), then single CPUs and whole domains are
+   exchanged while that helps (`ExchangeSearch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from operator import add, mul
+
+from apples.topology.hops import Hops
+from apples.topology.machine import Topology
+from apples.topology.parts import Branch
+from apples.topology.requirement import Requirement
+
+BREAK = 1 << 20
+"""A unit of height in the costs; below it stands the number of parts broken into, which decides ties."""
+NEVER = 1 << 80
+"""The cost of a number of CPUs that cannot be had."""
+
+
+Costs = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a choice of CPUs must keep to, beside their number.
+
+    Attributes
+    ----------
+    whole
+        Masks of the cores that are only given entirely; empty: CPUs are given one by one.
+    caps
+        Mask of a memory node's CPUs -> the most that may be taken of them.
+    """
+
+    whole: frozenset[int] = frozenset()
+    caps: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Packing:
+    """The least costs of taking 0, 1, 2, ... of the free CPUs of a branch, and how.
+
+    Attributes
+    ----------
+    costs
+        By number of CPUs: heights summed over pairs in units of `BREAK`, plus parts broken into;
+        `NEVER` where that number cannot be had.
+    most
+        The largest number that can be had.
+    """
+
+    costs: Costs
+    _free: int
+    _halves: tuple[Packing, Packing, Sequence[int]] | None = None
+    most: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.most = len(self.costs) - 1
+        while self.costs[self.most] >= NEVER:
+            self.most -= 1
+
+    def at_least(self, count: int) -> int | None:
+        """Return the smallest number from `count` on that can be had."""
+        return next((j for j in range(count, len(self.costs)) if self.costs[j] < NEVER), None)
+
+    def pick(self, count: int) -> int:
+        """Return the mask of `count` CPUs of least cost."""
+        if self._halves is None or count == 0:
+            return self._free if count else 0
+        one, other, kept = self._halves
+        return one.pick(kept[count]) | other.pick(count - kept[count])
+
+
+def pack(branch: Branch, free: int, rules: Rules, most: int) -> Packing:
+    """Return the costs of up to `most` of the free CPUs of a branch; at least one must be free."""
+    free &= branch.cpus
+    size = free.bit_count()
+    if size == 1 and not rules.whole:
+        return Packing((0, 0), free)
+    if not branch.children:
+        return Packing((0, 0), free)
+    if branch.cpus in rules.whole:
+        if free != branch.cpus:
+            return Packing((0,), 0)
+        pairs = size * (size - 1) // 2 * branch.height * BREAK
+        return Packing((0, *[NEVER] * (size - 1), pairs), free)
+    inside = [pack(child, free, rules, most) for child in branch.children if child.cpus & free]
+    if not inside:
+        return Packing((0,), 0)
+    packing = _join(inside, branch.height * BREAK, most)
+    costs = packing.costs
+    if packing._halves is not None:
+        broken = [cost + (0 < j < size and cost < NEVER) for j, cost in enumerate(costs)]
+        costs = tuple(broken)
+    cap = rules.caps.get(branch.cpus, size)
+    return Packing(costs[: cap + 1], packing._free, packing._halves)
+
+
+def _join(parts: list[Packing], height: int, most: int) -> Packing:
+    """Return the packing of several parts whose CPUs are all `height` from each other, by halves."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    one, other = _join(parts[:middle], height, most), _join(parts[middle:], height, most)
+    costs, kept = _merge(one.costs, other.costs, height, most)
+    return Packing(costs, 0, (one, other, kept))
+
+
+@lru_cache(maxsize=512)
+def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[int]]:
+    """Return the costs of taking from two parts together, and how many of each sum come from `a`.
+
+    The pairs across are all pairs less those inside either. Of equal costs the one that takes most of
+    `a` counts: the lower numbers. Remembered, for machines are made of equal parts.
+    """
+    size = min(len(a) + len(b) - 2, most) + 1
+    mine = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(a)][::-1]
+    other = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(b)]
+    last = len(a) - 1
+    costs, kept = [NEVER] * size, [0] * size
+    for j in range(size):
+        first, least = max(0, last - j), max(0, j - last)  # the most of a, then less and less
+        length = min(j + 1, len(b)) - least
+        sums = list(map(add, mine[first : first + length], other[least:]))
+        best = min(sums)
+        if best < NEVER // 2:
+            costs[j] = best + height * (j * (j - 1) // 2)
+            kept[j] = last - first - sums.index(best)
+    return tuple(costs), tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """Where a choice may come from: usable CPUs around usable centres."""
+
+    radius: float
+    usable: int
+    centres: int
+
+
+def rules_of(topology: Topology, requirement: Requirement) -> Rules:
+    """Return what a requirement asks of the choice on this machine, beside number and radius."""
+    whole = frozenset(topology.units) if requirement.whole_cores else frozenset()
+    most = requirement.max_cpus_per_node
+    caps = {} if most is None else dict.fromkeys(topology.node_cpus, most)
+    return Rules(whole, caps)
+
+
+def usable_cpus(topology: Topology, free: int, requirement: Requirement) -> int:
+    """Return the free CPUs a requirement admits, whatever their number and place."""
+    usable = free & topology.root.cpus
+    if requirement.cpus is not None:
+        usable &= requirement.cpus.mask
+    if requirement.whole_cores:
+        usable = sum(unit for unit in topology.units if not unit & ~usable)
+    return usable
+
+
+def capacity(topology: Topology, rules: Rules) -> Callable[[int], int]:
+    """Return what says how many of a mask of usable CPUs could be had together."""
+    if not rules.caps:
+        return int.bit_count
+
+    def capped(mask: int) -> int:
+        total = 0
+        for cpus, cap in rules.caps.items():
+            inside = mask & cpus
+            if inside:
+                count = inside.bit_count()
+                total += min(count, cap) if not rules.whole else _whole(topology, inside, rules)
+        return total
+
+    return capped
+
+
+def _whole(topology: Topology, mask: int, rules: Rules) -> int:
+    domain = next(d for d in topology.hops.domains if d.cpus & mask)
+    return pack(domain.branch, mask, rules, mask.bit_count()).most
+
+
+def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequence[Ball]:
+    """Return the balls of the smallest radius that hold what is asked of the usable CPUs; none if none does."""
+    rules = rules_of(topology, requirement)
+    count, count_in = requirement.count, capacity(topology, rules)
+    below, alone = 0.0, -1  # a ball smaller than a core holds whole cores of one CPU only
+    if rules.whole:
+        below, alone = topology.core_radius, topology.lone_cpus
+    for balls in topology.hops.balls:
+        if balls.largest < count:
+            continue
+        here = usable if balls.radius >= below else usable & alone
+        found = [
+            Ball(balls.radius, here & mask, here & centres)
+            for mask, centres in balls.members
+            if (here & mask).bit_count() >= count and here & centres
+        ]
+        if rules.caps:
+            found = [ball for ball in found if count_in(ball.usable) >= count]
+        if found:
+            return found
+    return ()
+
+
+STARTS, WORK = 8, 256
+"""How many centres the search over several domains starts from: fewer where many CPUs are asked."""
+MOVED = 4
+"""How many of the worst placed domains a move may take from."""
+ROUNDS = 40
+"""At most so many moves from one start."""
+
+
+def best_choice(hops: Hops, balls: Sequence[Ball], count: int, rules: Rules) -> int:
+    """Return the mask of the `count` CPUs of least total distance out of one of the balls.
+
+    Ties go to the tightest ball, then to the fewest parts broken into, then to the lowest numbers. More
+    than `count` come where whole cores are asked; 0 where a rule cannot be kept.
+    """
+    candidates = []
+    spread: list[tuple[int, int, int, int, Ball]] = []
+    for ball in balls:
+        size = ball.usable.bit_count()
+        inside = [i for i, domain in enumerate(hops.domains) if domain.cpus & ball.usable]
+        if len(inside) == 1 and size == count:  # nothing to choose
+            candidates.append((hops.domains[inside[0]].total(ball.usable), size, 0, ball.usable))
+            continue
+        if len(inside) == 1:
+            packing = pack(
+                hops.domains[inside[0]].branch, ball.usable, rules, count + _room(rules)
+            )
+            got = packing.at_least(count)
+            if got is not None:
+                cost = packing.costs[got]
+                candidates.append((cost // BREAK, size, cost % BREAK, packing.pick(got)))
+            continue
+        for centre in inside:
+            if hops.domains[centre].cpus & ball.centres:
+                star = _star(hops, centre, inside, ball.usable, count)
+                spread.append((star, size, centre, ball.usable, ball))
+    spread.sort(key=lambda start: start[:4])
+    shelf = PackingCache(hops, rules, count + _room(rules))
+    for _, size, centre, _, ball in spread[: max(2, min(STARTS, WORK // count))]:
+        search = ExchangeSearch(shelf, ball.usable, centre, count)
+        if search.fill():
+            search.descend()
+            candidates.append((search.cost() // BREAK, size, search.cost() % BREAK, search.mask()))
+    if not candidates:
+        return 0
+    least = min(found[:3] for found in candidates)
+    return reduce(_lower, (found[3] for found in candidates if found[:3] == least))
+
+
+def _room(rules: Rules) -> int:
+    """How many more than asked whole cores may bring."""
+    return max((core.bit_count() for core in rules.whole), default=1) - 1
+
+
+def _lower(a: int, b: int) -> int:
+    """Return the mask that has the lowest CPU that only one of them has."""
+    return a if (a ^ b) & -(a ^ b) & a else b
+
+
+def _star(hops: Hops, centre: int, inside: Sequence[int], usable: int, count: int) -> int:
+    """Return the sum of hops from a domain to the `count` nearest usable CPUs."""
+    by_rank: dict[int, int] = {}
+    for domain in inside:
+        rank = hops.rank[centre][domain]
+        free = (hops.domains[domain].cpus & usable).bit_count()
+        by_rank[rank] = by_rank.get(rank, 0) + free
+    total = 0
+    for rank in sorted(by_rank):
+        taken = min(count, by_rank[rank])
+        total += rank * taken
+        count -= taken
+    return total
+
+
+class PackingCache:
+    """The packings of domains, each made once for all starts of a search."""
+
+    def __init__(self, hops: Hops, rules: Rules, most: int) -> None:
+        self.hops, self._rules, self._most = hops, rules, most
+        self._packings: dict[tuple[int, int], Packing] = {}
+
+    def packing(self, domain: int, free: int) -> Packing:
+        """Return how to take CPUs from the free ones of a domain."""
+        known = self._packings.get((domain, free))
+        if known is None:
+            known = pack(self.hops.domains[domain].branch, free, self._rules, self._most)
+            self._packings[domain, free] = known
+        return known
+
+
+class ExchangeSearch:
+    """A choice over several domains around one centre, as the number taken from each.
+
+    Parameters
+    ----------
+    centre
+        The domain from which at least one CPU is taken.
+    """
+
+    def __init__(self, shelf: PackingCache, usable: int, centre: int, count: int) -> None:
+        hops = shelf.hops
+        self._rank, self._unit = hops.rank, hops.scale * BREAK
+        self._centre, self._count = centre, count
+        self._packing: dict[int, Packing] = {}
+        for i, domain in enumerate(hops.domains):
+            free = domain.cpus & usable
+            if free:
+                self._packing[i] = shelf.packing(i, free)
+        row = hops.rank[centre]
+        self._pool = sorted(self._packing, key=lambda i: (row[i], -self._packing[i].most, i))
+        self._taken: dict[int, int] = {}
+        self._far: dict[int, int] = {}
+
+    def fill(self) -> bool:
+        """Take the nearest; return whether there are enough."""
+        left = self._count
+        for domain in self._pool:
+            if left <= 0:
+                break
+            packing = self._packing[domain]
+            got = packing.at_least(min(left, packing.most))
+            if got:
+                self._taken[domain] = got
+                left -= got
+        others, counts = tuple(self._taken), tuple(self._taken.values())
+        for domain in self._pool:
+            row = self._rank[domain]
+            self._far[domain] = sum(map(mul, counts, map(row.__getitem__, others)))
+        return left <= 0
+
+    def descend(self) -> None:
+        """Move CPUs between domains while the cost falls."""
+        for _ in range(ROUNDS):
+            best = min(self._moves(), default=(0, 0, 0, 0))
+            if best[0] >= 0:
+                return
+            self._move(*best[1:])
+
+    def cost(self) -> int:
+        """Return heights summed over all pairs in units of `BREAK`, plus the parts broken into."""
+        between = sum(n * self._far[domain] for domain, n in self._taken.items()) // 2
+        inside = sum(self._packing[domain].costs[n] for domain, n in self._taken.items())
+        return between * self._unit + inside
+
+    def mask(self) -> int:
+        """Return the CPUs."""
+        return sum(self._packing[domain].pick(n) for domain, n in self._taken.items())
+
+    def _moves(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (change of cost, from, to, how many) of the moves worth a look."""
+        taken, far = self._taken, self._far
+        sources = sorted(taken, key=lambda i: (-far[i], i))[:MOVED]
+        targets = [i for i in self._pool if taken.get(i, 0) < self._packing[i].most]
+        targets = sorted(targets, key=lambda i: (far[i], i))[: 2 * MOVED]
+        for source in sources:
+            for target in targets:
+                if source == target:
+                    continue
+                have = self._packing[target].costs
+                most = min(taken[source], len(have) - 1 - taken.get(target, 0))
+                for n in {1, most} if most > 0 else ():
+                    change = self._change(source, target, n)
+                    if change is not None:
+                        yield change, source, target, n
+
+    def _change(self, source: int, target: int, n: int) -> int | None:
+        """Return by how much the cost changes when `n` CPUs move; None if they cannot."""
+        a, b = self._taken[source], self._taken.get(target, 0)
+        if source == self._centre and n == a:
+            return None
+        mine, other = self._packing[source].costs, self._packing[target].costs
+        if mine[a - n] >= NEVER or other[b + n] >= NEVER:
+            return None
+        between = n * (self._far[target] - self._far[source])
+        between -= n * n * self._rank[source][target]
+        return between * self._unit + mine[a - n] - mine[a] + other[b + n] - other[b]
+
+    def _move(self, source: int, target: int, n: int) -> None:
+        self._taken[source] -= n
+        if not self._taken[source]:
+            del self._taken[source]
+        self._taken[target] = self._taken.get(target, 0) + n
+        here, there = self._rank[source], self._rank[target]
+        for domain in self._pool:
+            self._far[domain] += n * (there[domain] - here[domain])
