@@ -21,11 +21,11 @@ from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
 from apples.agent.information import at_a_glance, program_of
-from apples.agent.information.sky import LiveSky
 from apples.agent.planners import balanced
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
 from apples.agent.session.results import PlanResult
 from apples.agent.session.running import PreparedRun
+from apples.agent.weather.local import LocalSensing
 from apples.launch.calibrate import calibrate
 from apples.testing.contention import contention
 from blueprints import minimum_execution_time, redistribute
@@ -181,7 +181,7 @@ def constant(folder, runs, seconds):
     with contention([first] * LOAD):
         for number in range(runs):
             pool = information(folder, 1)
-            pool = pool.with_weather(LiveSky(pool.hosts).weather())
+            pool = pool.with_weather(LocalSensing(pool.hosts).weather())
             trial = Coordinator(pool)
             trial.execute(redistribute)
             chosen = trial.decision_log.chosen

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from apples.agent.information import (
-    InformationPool,
-    elsewhere,
-    needs_of,
-    offers,
-    program_of,
-    refusal,
-)
+from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
 from apples.agent.launching import calibration_plan
-from apples.agent.model import SpeedFunction
 from apples.agent.models import store_speeds
+from apples.agent.models.model import SpeedFunction
 from apples.errors import ApplesError
 from apples.launch.calibrate import calibrate as measure
+from apples.launch.events import Talk
+from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.preflight import preflight
 from apples.launch.ssh import LaunchTarget
 from apples.launch.targets import first_target
@@ -27,12 +22,11 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
 
 Speeds = dict[str, SpeedFunction]
-Talk = Callable[[str], None]
 
 
 def looked_at(information: InformationPool) -> InformationPool:
     """Return what is known after looking at the other machines of the list."""
-    others = elsewhere(information.hosts)
+    others = remote_hosts(information.hosts)
     if not others:
         return information
     return information.with_findings(preflight(others, information.hosts, needs_of(information)))

@@ -21,8 +21,8 @@ from apples.agent.estimator import (
 )
 from apples.agent.information import InformationPool, refusal
 from apples.agent.launching import host_survey, launch_plan
-from apples.agent.planner import Planner
 from apples.agent.planners import time_balancing
+from apples.agent.planners.planner import Planner
 from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError
 from apples.launch.actuator import Actuator, Execution, Progress, Resized

@@ -14,11 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import hat
-from apples.agent.information import available_here, is_here
-from apples.agent.information.sky import LiveSky
+from apples.agent.information import available_here
+from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.launch import hydra, quota
 from apples.launch.conformance import Check, check_program
+from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight
 from apples.malleable.migration.criu import version_of, working_criu
@@ -72,7 +73,7 @@ def _cpus(name: str) -> Finding:
 
 
 def _weather(name: str) -> Finding:
-    here = LiveSky(HostList((Host("localhost"),), Network()), rounds=2).weather()
+    here = LocalSensing(HostList((Host("localhost"),), Network()), rounds=2).weather()
     share, free = here.cpu["localhost"].value, here.free_memory["localhost"].value
     detail = f"a new process gets {digits(share, 2)} of a CPU, {amount(free)} of memory are free"
     return Finding(name, "ok", detail)

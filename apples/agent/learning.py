@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apples.agent.forgetting import FORGETTING
 from apples.agent.information import InformationPool
-from apples.agent.model import Seconds, rivals
 from apples.agent.models import learn
+from apples.agent.models.corrections import FORGETTING
+from apples.agent.models.model import Seconds, rivals
 from apples.launch.actuator import HostTimes, Outcome
 from apples.resources import Host
 from apples.schedule import Estimate

@@ -8,7 +8,7 @@ import typer
 
 from apples.agent.calibration import calibrate_hosts, calibration_rows, looked_at
 from apples.agent.information import InformationPool
-from apples.agent.model import SpeedFunction
+from apples.agent.models.model import SpeedFunction
 from apples.agent.session.planning import load
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.information.sky import LiveSky
+from apples.agent.weather.local import LocalSensing
 from apples.cli.program import Entry, run, say, show
 from apples.errors import UsageError
 from apples.resources import Host, HostList, Network, read_host_list
@@ -131,7 +131,7 @@ def sense(
 
 def _once(hosts: Path | None, rounds: int) -> int:
     here = HostList((Host("localhost"),), Network())
-    sky = LiveSky(read_host_list(hosts) if hosts else here, rounds)
+    sky = LocalSensing(read_host_list(hosts) if hosts else here, rounds)
     if not sky.local:
         raise UsageError(f"{hosts}: no host of this list is a part of this machine")
     show(sky.weather().to_json())

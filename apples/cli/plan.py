@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.information import elsewhere
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
 from apples.cli.program import say, show, show_json
+from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.views.plan_text import explained_text, plan_text
 
@@ -56,6 +56,6 @@ def run_command(spec: PlanSpec) -> str:
     words = [word for word in given if word not in {"--explain", "--json"}]
     files = ["--hosts", spec.hosts, "--template", spec.template, "--user", spec.user]
     words = words or [str(word) for word in files]
-    if elsewhere(read_host_list(spec.hosts)):
+    if remote_hosts(read_host_list(spec.hosts)):
         words = [*words, "--actuator", "ssh"]
     return f"apples run {shlex.join(words)}"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apples.agent.information.sky import LiveSky
 from apples.agent.session.results import RUN_SCHEMA
+from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.jobs.spec import ProgramSpec
 from apples.jobs.store import StoredJob
@@ -64,7 +64,7 @@ def most_able(hosts: HostList, weather: str) -> str:
     """Return the host that is forecast to do most: the share a new process gets over the time of a point."""
     share = {host.name: host.cpu for host in hosts}
     if weather == "live":
-        told = LiveSky(hosts).weather()
+        told = LocalSensing(hosts).weather()
         share |= {name: one.value for name, one in told.cpu.items()}
     return max(hosts, key=lambda host: share[host.name] / (host.seconds_per_point or 1.0)).name
 

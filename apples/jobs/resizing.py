@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import chdir
 
-from apples.agent.information import InformationPool, as_measured
+from apples.agent.information import InformationPool
 from apples.agent.planners import balanced
+from apples.agent.rescheduling import as_measured
 from apples.agent.session.actuation import actuator_name, with_learned
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError

@@ -227,6 +227,11 @@ LAUNCHER_FAULT = "assert (!closed) failed"
 """What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
 
 
+def unheard(line: str) -> None:
+    """Take no notice of a line: the default where a caller need not be told."""
+    del line
+
+
 def to_stderr(line: str) -> None:
     """Pass a line of the program's own talk on to standard error."""
     sys.stderr.write(

@@ -20,7 +20,7 @@ import psutil
 import hat
 from apples.agent.calibration import calibrate_hosts, calibration_rows
 from apples.agent.information import InformationPool, load_information, under_live_weather
-from apples.agent.model import SpeedFunction
+from apples.agent.models.model import SpeedFunction
 from apples.agent.session.results import PlanResult, RunResult
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from apples.agent.explanation.thresholds import MOST_HOSTS
+from apples.agent.explanation import MOST_HOSTS
 from apples.units import amount, digits, duration
 
 Document = dict[str, Any]

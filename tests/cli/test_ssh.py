@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from apples.agent.information import elsewhere
+from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jacobi2d"
@@ -46,7 +46,7 @@ def test_other_machines_need_an_actuator_that_is_said(hosts):
 
 
 def test_the_examples_stay_on_this_machine():
-    assert elsewhere(read_host_list(EXAMPLE / "hosts.toml")) == ()
+    assert remote_hosts(read_host_list(EXAMPLE / "hosts.toml")) == ()
 
 
 @pytest.mark.ssh

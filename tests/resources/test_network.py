@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from apples import Host, Link, read_host_list
-from apples.agent.conditions import Conditions
+from apples.agent.weather.conditions import Conditions
 from apples.resources.network import NEVER_MEASURED, Network
 from nws import Weather
 

@@ -14,7 +14,7 @@ from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.learning import check
 from apples.agent.models import Learned
-from apples.agent.overlap import Overlap
+from apples.agent.models.corrections import Overlap
 from apples.agent.session.planning import equal_strips_of
 from apples.agent.session.results import explained, plan_document, refused_document, run_document
 from apples.launch.actuator import HostTimes, Outcome

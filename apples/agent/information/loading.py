@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import hat
-from apples.agent.conditions import Conditions
-from apples.agent.information.elsewhere import Talk, needs_of, unheard
-from apples.agent.information.pool import MODELS, InformationPool
-from apples.agent.model_checks import check_model
+from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, recall
+from apples.agent.models.model import check_model
+from apples.agent.weather.conditions import Conditions
 from apples.errors import UsageError
-from apples.launch.remote.addresses import remote_hosts as elsewhere
+from apples.launch.events import Talk, unheard
+from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
 from nws import Weather
+
+ROUNDS = 5
+"""Measurements before the first forecast: enough for an error, short enough to wait for."""
+BRIEF_ROUNDS = 3
+"""The same where an application runs on what is measured: every probe takes CPU time from it."""
 
 Settings = Mapping[str, str | float]
 Others = Callable[[HostList], Sequence[Host]]
@@ -31,7 +36,7 @@ def load_information(
     settings: Settings | None = None,
     weather: str = "static",
     model: str | None = None,
-    others: Others = elsewhere,
+    others: Others = remote_hosts,
     talk: Talk = unheard,
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
@@ -96,7 +101,7 @@ def under(
         raise UsageError(
             f"--weather '{weather}': neither static nor live, and no file of that name"
         )
-    from apples.agent.information.sky import read_weather  # noqa: PLC0415 - loads the sensors
+    from apples.agent.weather.source import read_weather  # noqa: PLC0415 - loads the sensors
 
     return information.with_weather(read_weather(weather), source=weather)
 
@@ -132,28 +137,34 @@ def _check_names(
         raise hat.DocumentError(problems)
 
 
-def at_a_glance(information: InformationPool, others: Others = elsewhere) -> InformationPool:
-    """Return the pool under the weather of a moment while an application runs: measured as briefly as can be."""
-    from apples.agent.information.sky import GLANCE  # noqa: PLC0415 - loads the sensors
-
-    return under_live_weather(information, others, rounds=GLANCE)
+def at_a_glance(information: InformationPool, others: Others = remote_hosts) -> InformationPool:
+    """Return the pool under this moment's weather, measured briefly: an application runs beside the sensors."""
+    return under_live_weather(information, others, rounds=BRIEF_ROUNDS)
 
 
 def under_live_weather(
     information: InformationPool,
-    others: Others = elsewhere,
+    others: Others = remote_hosts,
     talk: Talk = unheard,
-    rounds: int | None = None,
+    rounds: int = ROUNDS,
 ) -> InformationPool:
-    """Return the pool under this moment's weather, of so many rounds, and with what is remembered by now."""
+    """Return the pool under this moment's weather, and with what past runs taught by now.
+
+    Parameters
+    ----------
+    others
+        Which hosts of the list are other machines, measured over ssh.
+    rounds
+        How often each part of this machine is measured.
+    """
     # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
-    from apples.agent.information.service import service_settings  # noqa: PLC0415
-    from apples.agent.information.sky import ROUNDS, Skies  # noqa: PLC0415
+    from apples.agent.weather.service import service_settings  # noqa: PLC0415
+    from apples.agent.weather.source import WeatherSource  # noqa: PLC0415
     from apples.launch.remote.preflight import preflight  # noqa: PLC0415
 
     template, hosts = information.template, information.hosts
     refused = information.specifications.constraints.refusal
-    abroad = [host for host in others(hosts) if refused(host.name, host.site) is None]
+    remote = [host for host in others(hosts) if refused(host.name, host.site) is None]
 
     def look(far: Sequence[Host]) -> Mapping[str, Fitness]:
         seen = preflight(far, hosts, needs_of(information))
@@ -162,10 +173,10 @@ def under_live_weather(
                 talk(f"warning: {name} cannot be used: {one.refusal}")
         return seen
 
-    skies = Skies(hosts, service_settings(), abroad, look, talk, rounds or ROUNDS)
+    source = WeatherSource(hosts, service_settings(), remote, look, talk, rounds)
     return replace(
         information,
-        conditions=skies.conditions(),
-        conditions_over=skies.conditions,
+        conditions=source.conditions(),
+        conditions_over=source.conditions,
         learned=recall(template.name, template.version),
-    ).with_findings(skies.seen)
+    ).with_findings(source.seen)

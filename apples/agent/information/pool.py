@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
-from apples.agent.conditions import STATIC, Conditions, listed
-from apples.agent.information.active import available_here
-from apples.agent.model import ModelTemplate, SpeedFunction
 from apples.agent.models import Learned, StripModel
+from apples.agent.models.model import ModelTemplate, SpeedFunction
+from apples.agent.weather.conditions import STATIC, Conditions, listed
 from apples.errors import ModelError
-from apples.launch.remote.fitness import Fitness
+from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
 from hat import (
     ActiveSet,
@@ -24,6 +25,22 @@ from hat import (
     active_set,
 )
 from nws import Weather
+
+
+def available_here(host: str, implementation: Implementation) -> bool:
+    """Whether this machine has the modules and commands an implementation requires."""
+    del host  # every host of a local run is a part of this machine
+    requires = implementation.requires
+    return all(map(_importable, requires.modules)) and all(map(shutil.which, requires.commands))
+
+
+@lru_cache(maxsize=256)
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
 
 UNMEASURED_SECONDS_PER_POINT = 1e-8
 """Taken where no host was measured: a plain numpy kernel's; only ratios matter then."""
@@ -264,3 +281,25 @@ def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
         return None
     pace = pool.learned.pace.get(host.identity, 1.0)
     return SpeedFunction.constant(seconds * pace, pool.learned.spread.get(host.identity, 0.0))
+
+
+PROBE = "apples.topology.sources.probe"
+"""The module that goes along to another machine to describe its CPUs."""
+
+
+def needs_of(information: InformationPool) -> Needs:
+    """Return what a host must have to run the application's program."""
+    modules: dict[str, None] = {}
+    commands: dict[str, None] = {}
+    programs: dict[str, None] = {}
+    for one in information.template.implementations:
+        modules.update(dict.fromkeys(one.requires.modules))
+        commands.update(dict.fromkeys(one.requires.commands))
+        programs.update(dict.fromkeys(own_files(information, program_of(information, one.name))))
+    return Needs(tuple(modules), tuple(commands), tuple(programs), PROBE)
+
+
+def own_files(information: InformationPool, program: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a program that are files of the template's folder."""
+    folder = information.folder.absolute()
+    return tuple(w for w in program if Path(w).is_absolute() and Path(w).is_relative_to(folder))

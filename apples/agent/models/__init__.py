@@ -1,6 +1,8 @@
-"""The Model pool (Berman et al. 1996, section 4.3.4). The contract is `apples.agent.model`.
+"""The Model pool (Berman et al. 1996, section 4.3.4). The contract is `apples.agent.models.model`.
 
-Read `strip` (T_i = A_i P_i + C_i), then `calibration` (measured speed functions and what runs teach).
+Read `model` (the contract, and `check_model`, which holds an implementation to it), `strip` (T_i = A_i P_i +
+C_i), `calibration` (measured speed functions, and factors learned from runs), `corrections` (how a factor
+moves from run to run, and the overlap of borders with computing).
 """
 
 from apples.agent.models.calibration import Learned, learn, recall, store_speeds

@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from apples.agent.forgetting import blend, blend_spread, bounded, is_positive
-from apples.agent.model import SpeedFunction
-from apples.agent.overlap import PLAIN, Overlap
+from apples.agent.models.corrections import (
+    PLAIN,
+    Overlap,
+    blend,
+    blend_spread,
+    bounded,
+    is_positive,
+)
+from apples.agent.models.model import SpeedFunction
 from apples.resources import Host
 from apples.storage import state
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.conditions import LEAST_SHARE, Conditions, co_located, error_of, shortfall_of
-from apples.agent.model import (
+from apples.agent.models.corrections import PLAIN, Overlap
+from apples.agent.models.model import (
     ModelTemplate,
     Rows,
     RowsWithin,
@@ -24,7 +24,13 @@ from apples.agent.model import (
     dragged,
     rows_by_bisection,
 )
-from apples.agent.overlap import PLAIN, Overlap
+from apples.agent.weather.conditions import (
+    LEAST_SHARE,
+    Conditions,
+    co_located,
+    error_of,
+    shortfall_of,
+)
 from apples.resources import Host
 from hat import Application
 from nws import available_share

@@ -1,11 +1,11 @@
-"""The planners: how a resource set becomes a schedule. The contract is `apples.agent.planner`.
+"""The planners: how a resource set becomes a schedule. The contract is `apples.agent.planners.planner`.
 
-Read `blocked` (equal strips), `linear` (the paper's linear system), `time_balancing` (the default:
-whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts and sites).
+Read `planner` (the contract, and equal strips, the simplest), `linear` (the paper's linear system),
+`time_balancing` (the default: whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts
+and sites).
 """
 
-from apples.agent.planner import Planner
-from apples.agent.planners.blocked import equal_strips
+from apples.agent.planners.planner import Planner, equal_strips
 from apples.agent.planners.time_balancing import balanced, time_balancing
 from apples.plugins import Catalogue
 
@@ -14,7 +14,7 @@ PLANNERS: Catalogue[Planner] = Catalogue(
         "time_balancing": "apples.agent.planners.time_balancing:time_balancing",
         "linear": "apples.agent.planners.linear:linear",
         "milp": "apples.agent.planners.milp:milp",
-        "blocked": "apples.agent.planners.blocked:equal_strips",
+        "blocked": "apples.agent.planners.planner:equal_strips",
     }
 )
 """What ``--planner`` may name; SciPy and PuLP are loaded with the planner that needs them."""

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.linalg
 
 from apples.agent.information import InformationPool
-from apples.agent.model import Rows, Seconds
-from apples.agent.planner import schedule
+from apples.agent.models.model import Rows, Seconds
+from apples.agent.planners.planner import schedule
 from apples.resources import Host, ResourceSet
 from apples.schedule import Schedule
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pulp
 
 from apples.agent.information import InformationPool
-from apples.agent.planner import schedule
+from apples.agent.planners.planner import schedule
 from apples.errors import DeadlineError
 from apples.resources import ResourceSet
 from apples.schedule import Schedule

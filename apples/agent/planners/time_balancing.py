@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.agent.information import InformationPool
-from apples.agent.model import ModelTemplate, Rows, Seconds
-from apples.agent.planner import schedule
+from apples.agent.models.model import ModelTemplate, Rows, Seconds
+from apples.agent.planners.planner import schedule
 from apples.errors import ModelError
 from apples.resources import Host, ResourceSet
 from apples.schedule import Schedule

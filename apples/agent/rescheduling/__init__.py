@@ -5,7 +5,7 @@ measured rate that is held against it), `evaluation` (what a move would bring an
 the decisions, and the execution that carries both).
 """
 
-from apples.agent.rescheduling.evaluation import Move, evaluate_move
+from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
 from apples.agent.rescheduling.monitor import (
     IterationRate,
     PerformanceContract,
@@ -27,5 +27,6 @@ __all__ = [
     "Rescheduler",
     "ReschedulingDecision",
     "ReschedulingPolicy",
+    "as_measured",
     "evaluate_move",
 ]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apples.agent.coordinator import Coordinator, DecisionLog
-from apples.agent.information import InformationPool, as_measured
-from apples.agent.rescheduling.evaluation import Move, evaluate_move
+from apples.agent.information import InformationPool
+from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
 from apples.agent.rescheduling.monitor import PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized

@@ -1,10 +1,11 @@
 """The Resource Selector (Berman et al. 1996, section 4.4): viable sets of hosts, and why others are not.
 
-Read `distances` (what near means), `chains` (Figure 3), `prefixes` (every prefix of a chain at once),
-`search` (moves that improve a set), `filters` (what refuses hosts and schedules), `selector`.
+Read `chains` (logical distance, and Figure 3), `search` (every prefix of a chain at once, and moves that
+improve a set), `filters` (what refuses hosts and schedules), `selector`; `placement` makes a filter of a
+topology broker.
 """
 
-from apples.agent.selector.distances import DISTANCES, Distance
+from apples.agent.selector.chains import DISTANCES, Distance
 from apples.agent.selector.filters import (
     FILTERS,
     HOST_FILTERS,

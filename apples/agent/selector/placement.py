@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apples.agent.information import InformationPool
-from apples.agent.selector.distances import Distance, Distances, communication
+from apples.agent.selector.chains import Distance, Distances, communication
 from apples.resources import Host
 from apples.schedule import Rejection
 from apples.topology.broker import BrokerRequest, RequirementBroker

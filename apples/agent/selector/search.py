@@ -1,7 +1,11 @@
-"""Local search over ordered subsets: drop, insert, replace, move and reverse until nothing helps.
+"""The search for resource sets: prefixes of a chain by cumulative sums, then local search over ordered subsets.
 
-Chains from every locus already come within 0.1-1.2 % of the optimum on average; the worst cases (up to
-14 %) need a host in the middle dropped or two sites swapped, which these moves do.
+The balanced time of the first k hosts of a chain is T_k = (W + sum C_i / p_i) / sum 1 / p_i, the last host
+without its right border; all prefixes of 10,000 hosts take a millisecond. The local search drops, inserts,
+replaces, moves and reverses hosts until nothing helps.
+
+Chains from every locus already come within 0.1-1.2 % of the optimum on average; the worst cases (up to 14 %)
+need a host in the middle dropped or two sites swapped, which these moves do.
 """
 
 from __future__ import annotations
@@ -198,3 +202,32 @@ def _reversed(order: Order) -> Iterator[Order]:
     for k in range(len(order) - 1):
         for j in range(k + 2, len(order) + 1):
             yield order[:k] + order[k:j][::-1] + order[j:]
+
+
+Array = npt.NDArray[np.float64]
+
+
+def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Return T of every prefix, and whether all its strips hold at least nothing (no negative area).
+
+    Parameters
+    ----------
+    p
+        Seconds per row of each host, in chain order, shape (hosts,).
+    border
+        Seconds at the border between each host and the next, the last one 0, shape (hosts,).
+    total
+        Rows of the grid.
+
+    Examples
+    --------
+    >>> seconds, feasible = prefix_seconds(np.array([1.0, 1.0]), np.array([2.0, 0.0]), 10.0)
+    >>> seconds, feasible
+    (array([10.,  7.]), array([ True,  True]))
+    """
+    before = np.concatenate([[0.0], border[:-1]])
+    both = before + border
+    speed = np.cumsum(1.0 / p)
+    seconds = (total + np.cumsum(both / p) - border / p) / speed
+    dearest = np.maximum(before, np.concatenate([[0.0], np.maximum.accumulate(both)[:-1]]))
+    return seconds, dearest <= seconds

@@ -13,11 +13,23 @@ from itertools import islice, pairwise
 import numpy as np
 
 from apples.agent.information import InformationPool
-from apples.agent.selector.chains import FEW_HOSTS, Floats, Indices, chain, site_chains
-from apples.agent.selector.distances import Distance, communication
+from apples.agent.selector.chains import (
+    FEW_HOSTS,
+    Distance,
+    Floats,
+    Indices,
+    chain,
+    communication,
+    site_chains,
+)
 from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter
-from apples.agent.selector.prefixes import prefix_seconds
-from apples.agent.selector.search import MISSING_ROWS, Order, Search, balanced_seconds
+from apples.agent.selector.search import (
+    MISSING_ROWS,
+    Order,
+    Search,
+    balanced_seconds,
+    prefix_seconds,
+)
 from apples.errors import UsageError
 from apples.resources import Host, ResourceSet
 from apples.schedule import Rejection, Schedule

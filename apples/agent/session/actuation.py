@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apples.agent.conditions import listed
-from apples.agent.information import InformationPool, elsewhere
+from apples.agent.information import InformationPool
 from apples.agent.models import recall
+from apples.agent.weather.conditions import listed
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.malleable import MalleableActuator
+from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 
 
@@ -29,7 +30,7 @@ def actuator_name(asked: str | None, hosts: str | Path) -> str:
     if asked is not None:
         actuator_class(asked)
         return asked
-    others = elsewhere(read_host_list(hosts))
+    others = remote_hosts(read_host_list(hosts))
     if others:
         names = listed(host.name for host in others)
         raise UsageError(

@@ -10,25 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from apples.agent.coordinator import Blueprint, Coordinator, decide_over_horizon
 from apples.agent.explanation import remedy, thresholds
-from apples.agent.information import InformationPool, elsewhere, load_information
+from apples.agent.information import InformationPool, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
 from apples.agent.session.results import Explanation, PlanResult
 from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
+from apples.launch.events import Talk, unheard
+from apples.launch.remote.addresses import remote_hosts
 from apples.plugins import resolve
 from apples.resources import Host, HostList
 from apples.schedule import Estimate, NoFeasiblePlanError
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 
-Talk = Callable[[str], None]
 Others = Callable[[HostList], Sequence[Host]]
-
-
-def unheard(_: str) -> None:
-    """Take a line of talk that nobody wants to hear."""
 
 
 def plan(
@@ -61,7 +58,7 @@ def plan(
 
 
 def load(
-    spec: PlanSpec, weather: str = "", others: Others = elsewhere, talk: Talk = unheard
+    spec: PlanSpec, weather: str = "", others: Others = remote_hosts, talk: Talk = unheard
 ) -> InformationPool:
     """Return the information pool of a specification's files, under its weather or the one given."""
     return load_information(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from apples.agent.conditions import error_of
 from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.rescheduling import ReschedulingDecision
+from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 

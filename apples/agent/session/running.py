@@ -22,7 +22,7 @@ from apples.agent.session.actuation import (
     malleable_of,
     with_learned,
 )
-from apples.agent.session.planning import Talk, blueprint_of, coordinator_of, decide, load, unheard
+from apples.agent.session.planning import blueprint_of, coordinator_of, decide, load
 from apples.agent.session.results import PlanResult, RunResult
 from apples.agent.session.spec import JobFiles, RunSpec
 from apples.agent.verification import Reference, sequential
@@ -31,6 +31,7 @@ from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, 
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.actuators.recording import RecordingActuator
+from apples.launch.events import Talk, unheard
 
 Follow = Callable[[Execution, Iterable[Progress]], None]
 """Is handed what runs and its progress, and must take the progress in to its end."""

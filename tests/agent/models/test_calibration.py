@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples import SpeedFunction
-from apples.agent.forgetting import LARGEST_FACTOR
 from apples.agent.models import Learned, learn, recall, store_speeds
 from apples.agent.models.calibration import KEPT_SCORES, document_name
+from apples.agent.models.corrections import LARGEST_FACTOR
 from apples.storage import state
 
 APP = ("heat", "1")

@@ -1,7 +1,9 @@
-"""When the answer changes: the CPU share, speed, latency or memory at which another set wins.
+"""Why a decision is what it is: hosts left out, when the answer changes, what would help where there is no plan.
 
-The blueprint itself is asked again under a varied pool, by bisection; so what is printed is what a new
-plan would say there (tested within 1 % either side).
+`left_out` gives the price of adding a host where it hurts least. `thresholds` finds the CPU share, speed,
+latency or memory at which another set wins: the blueprint itself is asked again under a varied pool, by
+bisection, so that what is printed is what a new plan would say there (tested within 1 % either side).
+`remedy` names the nearest relaxation where no plan is feasible.
 """
 
 from __future__ import annotations
@@ -9,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from apples.agent.conditions import error_of
+import numpy as np
+
+import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
 from apples.agent.information import InformationPool
+from apples.agent.planners.time_balancing import balance
+from apples.agent.weather.conditions import error_of
 from apples.errors import ApplesError
-from apples.resources import Host
+from apples.resources import Host, ResourceSet
+from apples.schedule import Estimate
+from apples.units import amount, duration
 
 PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""
@@ -173,3 +181,114 @@ class _Asker:
 def _answer(record: DecisionLog) -> Answer:
     chosen = record.chosen
     return tuple(sorted(host.name for host in chosen.schedule.resources)) if chosen else ()
+
+
+EXPLAINED = 12
+"""Left-out hosts that are explained one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A usable host that was not chosen: a sentence, and the two times in it (seconds)."""
+
+    host: str
+    reason: str
+    figures: tuple[float, float]
+
+
+def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
+    """Yield the reason for each usable host that was not chosen, the first twelve."""
+    chosen, information = decision_log.chosen, decision_log.information
+    if chosen is None or information is None:
+        return
+    used = {host.name for host in chosen.schedule.resources}
+    others = [host for host in decision_log.usable if host.name not in used]
+    for host in others[:EXPLAINED]:
+        yield _reason(host, chosen, information)
+
+
+def _reason(host: Host, chosen: Estimate, information: InformationPool) -> LeftOut:
+    now = chosen.iteration_seconds
+    seconds, border = min(_with(host, chosen.schedule.resources, information))
+    if border >= now:
+        reason = f"its border costs {duration(border)}, the whole iteration takes {duration(now)}"
+        return LeftOut(host.name, reason, (border, now))
+    if seconds <= now:
+        reason = (
+            f"with it an iteration would take {duration(seconds)}, without it {duration(now)}: "
+            "the user's objective, limits or blueprint leave it out"
+        )
+    else:
+        reason = (
+            f"with it an iteration would take {duration(seconds)}, without it {duration(now)} "
+            f"(its border costs {duration(border)})"
+        )
+    return LeftOut(host.name, reason, (seconds, now))
+
+
+def _with(
+    host: Host, chain: ResourceSet, information: InformationPool
+) -> Iterator[tuple[float, float]]:
+    """Yield the iteration and the host's border in seconds for each place it could take."""
+    model, total = information.model, information.application.rows
+    places = range(len(chain) + 1) if len(chain) <= EXPLAINED else (0, len(chain))
+    for k in places:
+        hosts = (*chain[:k], host, *chain[k:])
+        rows = balance(model, hosts, total).astype(float)
+        border = model.communication(hosts)
+        longest = float(np.max(model.computation(hosts, rows) + border))
+        yield longest, float(border[k])
+
+
+def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
+    """Return the nearest relaxation in one sentence, empty when memory is not what is missing."""
+    allowed = _allowed(information, decision_log)
+    total = information.application.rows
+    held = int(information.model.caps(allowed, total).sum()) if allowed else 0
+    if held >= total or not any(r.filter == "memory" for r in decision_log.rejections):
+        return ""
+    more = information.model.memory(total - held)
+    parts = [f"fits with one more host of {amount(more)} free"]
+    largest = _largest_grid(information, allowed)
+    if largest:
+        parts.insert(0, f"fits if {largest}")
+    return ", or ".join(parts)
+
+
+def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[Host, ...]:
+    """Return the hosts that nothing but memory speaks against."""
+    refused = {
+        r.hosts[0] for r in decision_log.rejections if len(r.hosts) == 1 and r.filter != "memory"
+    }
+    return tuple(host for host in information.hosts if host.name not in refused)
+
+
+def _largest_grid(information: InformationPool, allowed: tuple[Host, ...]) -> str:
+    """Return ``grid is at most N``, where one parameter alone sets the rows."""
+    names = information.template.rows.names
+    if len(names) != 1 or not allowed:
+        return ""
+    (name,) = names
+    now = information.application.parameters.get(name)
+    if not isinstance(now, int):
+        return ""
+    low, high = 0, now
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _holds(information, allowed, {name: middle}):
+            low = middle
+        else:
+            high = middle
+    return f"{name} is at most {low}" if low else ""
+
+
+def _holds(
+    information: InformationPool, allowed: tuple[Host, ...], change: dict[str, int]
+) -> bool:
+    try:
+        application = information.template.bind({**information.application.parameters, **change})
+    except hat.DocumentError:
+        return False
+    smaller = information.with_application(application)
+    total = application.rows
+    return int(smaller.model.caps(allowed, total).sum()) >= total

@@ -7,10 +7,10 @@ import pytest
 from commands import planned
 from worlds import pool
 
-from apples.agent.conditions import Conditions, excess_of, shortfall_of
 from apples.agent.coordinator import Coordinator, decide_over_horizon
-from apples.agent.information.service import service_settings
-from apples.agent.information.sky import Skies
+from apples.agent.weather.conditions import Conditions, excess_of, shortfall_of
+from apples.agent.weather.service import service_settings
+from apples.agent.weather.source import WeatherSource
 from apples.resources import Host, HostList, Network
 from blueprints import minimum_execution_time
 from nws import Forecast, Interval, Measurement, SeriesName, Weather
@@ -135,7 +135,7 @@ def test_an_empty_setting_means_no_service(monkeypatch, tmp_path):
 
 def test_a_host_that_is_here_and_not_at_the_service_is_measured_here(configured):
     here = HostList((Host("localhost"), Host("ada")), Network())
-    conditions = Skies(here, configured).conditions()
+    conditions = WeatherSource(here, configured).conditions()
     assert set(conditions.weather.cpu) == {"localhost", "ada"}
     assert conditions.notes == (f"weather of localhost: not at {configured.url}, measured here",)
 

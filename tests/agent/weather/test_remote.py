@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, LaunchError, Network, read_host_list
-from apples.agent.information import elsewhere, history, is_here
-from apples.agent.information.abroad import Abroad
-from apples.agent.information.spreading import shared, spread
+from apples.agent.weather import history
+from apples.agent.weather.remote import RemoteSensing, interpolate_links, share_memory
+from apples.launch.remote.addresses import is_here, remote_hosts
 from apples.launch.remote.fitness import Needs
 from apples.launch.remote.preflight import preflight
 from apples.launch.remote.session import SensorSession
@@ -89,7 +89,9 @@ def test_a_pair_nobody_probed_is_like_the_one_between_its_sites_and_no_wider_tha
     sites = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
     known = {("a1", "a2"): 100.0, ("a2", "a1"): 100.0, ("b1", "b2"): 5.0, ("b2", "b1"): 5.0}
     known |= {("a1", "b1"): 10.0, ("b1", "a1"): 8.0}
-    sky = spread(Weather(1.0, bandwidth={pair: forecast(v) for pair, v in known.items()}), sites)
+    sky = interpolate_links(
+        Weather(1.0, bandwidth={pair: forecast(v) for pair, v in known.items()}), sites
+    )
     told = {pair: one.value for pair, one in sky.bandwidth.items()}
     assert told["a2", "b2"] == 5.0
     assert told["b2", "a2"] == 5.0
@@ -99,7 +101,7 @@ def test_a_pair_nobody_probed_is_like_the_one_between_its_sites_and_no_wider_tha
 
 def test_parts_of_one_machine_share_its_memory_and_limits_below_that_hold():
     memory = {"a": forecast(8e9), "b": forecast(8e9), "c": forecast(1e9), "d": forecast(8e9)}
-    told = shared(memory, {"one": ["a", "b", "c"], "two": ["d"]}, {})
+    told = share_memory(memory, {"one": ["a", "b", "c"], "two": ["d"]}, {})
     assert {k: v.value for k, v in told.items()} == {
         "a": pytest.approx(8e9 / 3),
         "b": pytest.approx(8e9 / 3),
@@ -110,7 +112,7 @@ def test_parts_of_one_machine_share_its_memory_and_limits_below_that_hold():
 
 def test_limits_of_parts_are_not_divided_where_the_machine_has_more():
     memory = {"a": forecast(5e8), "b": forecast(4e8), "c": forecast(9e9)}
-    told = shared(memory, {"one": ["a", "b", "c"]}, {"one": 24e9})
+    told = share_memory(memory, {"one": ["a", "b", "c"]}, {"one": 24e9})
     assert {k: v.value for k, v in told.items()} == {"a": 5e8, "b": 4e8, "c": pytest.approx(8e9)}
 
 
@@ -120,8 +122,8 @@ def test_a_bare_name_is_played_here_and_an_address_is_another_machine():
         Host("cpus", cpus=(0,), address="10.1.1.1"),
         Host("far", address="10.1.1.2"),
     )
-    assert [h.name for h in elsewhere(HostList(hosts, Network()))] == ["far"]
-    assert [h.name for h in elsewhere(HostList(hosts, Network(), "config"))] == ["bare", "far"]
+    assert [h.name for h in remote_hosts(HostList(hosts, Network()))] == ["far"]
+    assert [h.name for h in remote_hosts(HostList(hosts, Network(), "config"))] == ["bare", "far"]
     assert is_here(Host("me", address="127.0.0.1"))
     assert not is_here(Host("other", address="127.0.0.2"))
 
@@ -139,7 +141,7 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     old = {name: measured(*[value] * 9, series=name, start=1.0) for name, value in past.items()}
     history.remember(listed, {n: [_recent(m) for m in ms] for n, ms in old.items()})
     seen = preflight(listed.hosts, listed, Needs())
-    sky = Abroad(listed, listed.hosts, seen, talk.append).weather()
+    sky = RemoteSensing(listed, listed.hosts, seen, talk.append).weather()
     assert talk == []
     assert set(sky.cpu) == set(sky.free_memory) == {"h1", "h2"}
     assert set(sky.bandwidth) == {("h1", "h2"), ("h2", "h1")}
@@ -170,7 +172,7 @@ def test_a_sensor_process_that_is_none_is_said_and_the_others_are_measured(sshd,
     )
     seen = preflight(well.hosts, well, Needs())
     talk = []
-    sky = Abroad(listed, listed.hosts, seen, talk.append).weather()
+    sky = RemoteSensing(listed, listed.hosts, seen, talk.append).weather()
     assert set(sky.cpu) == {"h2"}
     (line,) = talk
     assert line.startswith("warning: not measured: h1: ")

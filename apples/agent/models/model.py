@@ -1,19 +1,22 @@
 """`ModelTemplate`: how long one iteration takes on each host, as Computation + Communication.
 
 The contract of the Model pool (Berman et al. 1996, section 4.3.4). Planners, the Selector and the
-Estimator know a model only through it, so a user's own (``--model module:name``) works everywhere.
+Estimator know a model only through it, so a user's own (``--model module:name``) works everywhere. The contract
+is executable: `check_model` holds an implementation to it, ours in the tests and a user's own when it is loaded.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from apples.errors import ModelError
 from apples.resources import Host
 from apples.schedule import Schedule
 
@@ -222,3 +225,69 @@ def dragged(compute: Seconds, drag: float) -> float:
     (1.2, 1.0125)
     """
     return 1.0 + (drag - 1.0) * rivals(compute) if drag > 1.0 else drag
+
+
+MOST_HOSTS = 3
+"""A check looks at so many hosts: it costs a model a few dozen calls."""
+
+
+def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None:
+    """Check a model on the first few of some hosts and a grid of `total` rows.
+
+    Raises
+    ------
+    ModelError
+        What the model did, and what its contract asks for.
+
+    Examples
+    --------
+    >>> class Ideal(ModelTemplate):
+    ...     def computation(self, resources, rows):
+    ...         return 1e-3 * rows
+    ...     def communication(self, resources):
+    ...         return np.zeros(len(resources))
+    >>> check_model(Ideal(), [Host("ada"), Host("bob")], total=100)
+    """
+    for resources in _sets(hosts):
+        sizes = sorted({1.0, total / 2, float(total)})
+        times = [_computation(model, resources, size) for size in sizes]
+        for less, more in pairwise(times):
+            if np.any(more < less):
+                raise _broken(model, f"computation falls as rows grow: {less} to {more} s")
+        if not np.array_equal(times[-1], _computation(model, resources, sizes[-1])):
+            raise _broken(model, "computation says another time when it is asked again")
+        _seconds(model, "communication", model.communication(resources), len(resources))
+        _caps(model, resources, total)
+
+
+def _sets(hosts: Sequence[Host]) -> Iterator[Sequence[Host]]:
+    few = tuple(hosts[:MOST_HOSTS])
+    return (few[:k] for k in range(1, len(few) + 1))
+
+
+def _computation(model: ModelTemplate, resources: Sequence[Host], rows: float) -> Seconds:
+    count = len(resources)
+    return _seconds(
+        model, "computation", model.computation(resources, np.full(count, rows)), count
+    )
+
+
+def _seconds(model: ModelTemplate, what: str, found: object, count: int) -> Seconds:
+    times = np.asarray(found, dtype=float)
+    if times.shape != (count,):
+        raise _broken(model, f"{what} gives the shape {times.shape} for {count} hosts")
+    if not np.all(np.isfinite(times)) or np.any(times < 0):
+        raise _broken(model, f"{what} gives {times}: must be finite seconds, at least 0")
+    return times
+
+
+def _caps(model: ModelTemplate, resources: Sequence[Host], total: int) -> None:
+    caps = np.asarray(model.caps(resources, total))
+    if caps.shape != (len(resources),) or np.any((caps < 0) | (caps > total)):
+        raise _broken(
+            model, f"caps gives {caps} for {len(resources)} hosts: must be 0 to {total} rows"
+        )
+
+
+def _broken(model: ModelTemplate, how: str) -> ModelError:
+    return ModelError(f"{type(model).__name__}: {how}")

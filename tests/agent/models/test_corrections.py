@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.agent.overlap import Overlap
+from apples.agent.models.corrections import Overlap
 
 LENGTHS = st.floats(1e-7, 1e3)
 FACTORS = st.floats(0.01, 5.0)

@@ -111,7 +111,7 @@ def test_eight_of_ten_runs_end_inside_the_interval():
 
 def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
     from apples.agent.models import Learned
-    from apples.agent.overlap import Overlap
+    from apples.agent.models.corrections import Overlap
 
     def width(**more):
         hosts = HOSTS[:2]

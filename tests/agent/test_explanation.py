@@ -7,8 +7,8 @@ import pytest
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link
-from apples.agent.conditions import Conditions
 from apples.agent.explanation import left_out, remedy, thresholds
+from apples.agent.weather.conditions import Conditions
 from apples.resources import HostList
 from apples.units import duration
 from blueprints import blocked, compile_time, minimum_execution_time

@@ -8,8 +8,8 @@ from worlds import TEMPLATE, pool
 
 from apples import Coordinator, Host, Link
 from apples.agent.learning import check, remember, without_risk
-from apples.agent.model import SpeedFunction
 from apples.agent.models import learn, recall, store_speeds
+from apples.agent.models.model import SpeedFunction
 from apples.agent.verification import Reference
 from apples.launch.actuator import HostTimes, Outcome
 from apples.schedule import Allocation, Schedule

@@ -3,7 +3,7 @@
 A planner is a plain callable. Its contract: the schedule uses hosts of the set in the set's order, the
 rows add up to the grid where that is possible, and what is infeasible is returned as it came out,
 for a filter to refuse with numbers. It never looks at anything but its two arguments.
-A user's own is ``--planner module:name`` or ``file.py:name``.
+A user's own is ``--planner module:name`` or ``file.py:name``. `equal_strips` is the simplest.
 """
 
 from __future__ import annotations
@@ -30,3 +30,14 @@ def schedule(
         for host, strip in zip(hosts, rows, strict=True)
     )
     return Schedule(allocations, planner, tuple(dropped))
+
+
+def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedule:
+    """Return the schedule that gives every host the same rows, the first ones one more where needed.
+
+    It is what a compile-time block distribution does, whatever the hosts give. The paper's method 1 cuts square
+    blocks (HPF); here it is equal strips, and the tables say so.
+    """
+    whole, more = divmod(information.application.rows, len(resources))
+    rows = [whole + (i < more) for i in range(len(resources))]
+    return schedule(information, resources, rows, "blocked")

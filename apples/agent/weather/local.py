@@ -1,0 +1,135 @@
+"""`LocalSensing`: this machine's weather, measured now by sensors of this process."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from apples.errors import LaunchError
+from apples.launch.remote.addresses import is_here
+from apples.resources import HostList
+from nws import (
+    BandwidthSensor,
+    CpuSensor,
+    Endpoint,
+    Forecast,
+    FreeMemorySensor,
+    LatencySensor,
+    NetworkWeatherService,
+    RingMemory,
+    Sensor,
+    SensorError,
+    Weather,
+)
+
+ROUNDS = 5
+"""Measurements before the first forecast: enough for an error, short enough to wait for."""
+READINGS, SPACING = 5, 0.01
+PROBE_EVERY = 0.0
+"""Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
+MOST_LINKED = 64
+"""Hosts on one machine whose links are told one by one."""
+
+Cpus = tuple[int, ...]
+
+
+class LocalSensing:
+    """This machine's weather, told for each host of a list that is a part of it.
+
+    One sensor measures each distinct set of CPUs, one the memory, one pair of sensors the loopback
+    that local hosts talk through; never two probes at once. Hosts elsewhere are not in the weather:
+    the host list's values stand for them.
+
+    Raises
+    ------
+    LaunchError
+        This machine cannot be measured (no /proc, CPUs of the list that it does not have).
+    """
+
+    def __init__(self, hosts: HostList, rounds: int = ROUNDS) -> None:
+        self.local = [host for host in hosts if is_here(host)]
+        self.rounds = rounds
+        self._sensors: dict[str, Sensor] = {}
+        try:
+            for cpus in sorted({host.cpus for host in self.local}):
+                name = _cpu_name(cpus)
+                self._sensors[name] = CpuSensor(
+                    name,
+                    cpus or None,
+                    readings=READINGS,
+                    spacing=SPACING,
+                    probe_every=PROBE_EVERY,
+                )
+            if self.local:
+                self._sensors["memory"] = FreeMemorySensor("memory")
+        except SensorError as error:
+            users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
+            raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
+        self.service = NetworkWeatherService(RingMemory(), self._sensors.values())
+        self._between_local: Weather | None = None
+
+    def weather(self, over: float | None = None) -> Weather:
+        """Return the forecasts over so many seconds, by the hosts of the list.
+
+        The first call senses a few rounds; later ones ask the same measurements for another frame.
+        """
+        if not self.local:
+            return Weather()
+        if self._between_local is None:
+            for _ in range(self.rounds):
+                self.service.sense()
+            linked = 1 < len(self.local) <= MOST_LINKED
+            self._between_local = self._links() if linked else Weather()
+        sky, links = self.service.weather(over), self._between_local
+        return Weather(
+            sky.time,
+            cpu=self._by_host(sky.cpu),
+            current_cpu=self._by_host(sky.current_cpu),
+            competitors=self._by_host(sky.competitors),
+            free_memory=self._memory(sky.free_memory),
+            latency=self._between(links.latency),
+            bandwidth=self._between(links.bandwidth),
+        )
+
+    def _by_host(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
+        return {
+            host.name: table[_cpu_name(host.cpus)]
+            for host in self.local
+            if _cpu_name(host.cpus) in table
+        }
+
+    def _memory(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
+        """Return an equal share of the machine's memory for each host on it."""
+        whole = table.get("memory")
+        if whole is None:
+            return {}
+        share = whole.scaled(1.0 / len(self.local))
+        return {host.name: share for host in self.local}
+
+    def _links(self) -> Weather:
+        """Return the weather of the loopback, measured now."""
+        secret = secrets.token_hex()
+        with ExitStack() as stack:
+            endpoint = stack.enter_context(Endpoint(secret))
+            sensors: tuple[Callable[..., Sensor], ...] = (LatencySensor, BandwidthSensor)
+            service = NetworkWeatherService(
+                RingMemory(),
+                [make("here", "there", endpoint.address, secret) for make in sensors],
+            )
+            for _ in range(2):
+                service.sense()
+            return service.weather()
+
+    def _between(
+        self, table: Mapping[tuple[str, str], Forecast]
+    ) -> dict[tuple[str, str], Forecast]:
+        loopback = table.get(("here", "there"))
+        if loopback is None:
+            return {}
+        return {(a.name, b.name): loopback for a in self.local for b in self.local if a is not b}
+
+
+def _cpu_name(cpus: Cpus) -> str:
+    return "cpus-" + ("-".join(map(str, sorted(cpus))) if cpus else "all")

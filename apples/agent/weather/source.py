@@ -1,0 +1,149 @@
+"""`WeatherSource`: the live weather of a host list, from a weather service, sensors here, and sensors over ssh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from apples.agent.weather.conditions import Conditions, listed
+from apples.agent.weather.local import ROUNDS, LocalSensing
+from apples.agent.weather.remote import RemoteSensing
+from apples.agent.weather.service import ServiceSettings, ask, by_names_of, joined
+from apples.errors import UsageError
+from apples.launch.events import Talk, unheard
+from apples.launch.remote.addresses import is_here
+from apples.launch.remote.fitness import Fitness
+from apples.resources import Host, HostList
+from nws import ServiceError, Weather
+
+Look = Callable[[Sequence[Host]], Mapping[str, Fitness]]
+
+
+def unseen(hosts: Sequence[Host]) -> Mapping[str, Fitness]:
+    """Look at no host."""
+    del hosts
+    return {}
+
+
+def read_weather(path: str | Path) -> Weather:
+    """Return a recorded weather.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read or is no weather; names the field. Permanent.
+    """
+    try:
+        return Weather.from_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: {reason}") from None
+
+
+class WeatherSource:
+    """The live weather of a host list: from the service that is configured, else measured now.
+
+    Hosts that the service knows nothing current of are measured: in this process where they are this
+    machine, over ssh where they are other machines that can be asked. Those that cannot are taken from
+    the host list. `notes` says so, and why. When the service does not answer, that holds for all.
+
+    Parameters
+    ----------
+    hosts
+        Whose weather it is.
+    settings
+        The service; None: there is none.
+    others
+        Hosts that can be measured over ssh.
+    look
+        Looks at hosts before they are asked.
+    talk
+        Is told, a line each, what could not be measured.
+    rounds
+        How often each part of this machine is measured.
+
+    Attributes
+    ----------
+    seen
+        By host: what was found on those that were looked at.
+
+    Raises
+    ------
+    UsageError
+        The service refuses us. Permanent.
+    LaunchError
+        This machine cannot be measured.
+    """
+
+    def __init__(
+        self,
+        hosts: HostList,
+        settings: ServiceSettings | None,
+        others: Sequence[Host] = (),
+        look: Look = unseen,
+        talk: Talk = unheard,
+        rounds: int = ROUNDS,
+    ) -> None:
+        self._hosts, self._rounds = hosts, rounds
+        self._settings = settings
+        self._others = others
+        self._look = look
+        self._talk = talk
+        self.seen: Mapping[str, Fitness] = {}
+        self._own: LocalSensing | None = None
+        self._remote: RemoteSensing | None = None
+        self._down = ""
+
+    def conditions(self, over: float | None = None) -> Conditions:
+        """Return the conditions over so many seconds; None: the next measurement."""
+        told = self._told(over)
+        source = self._settings.url if self._settings and told.cpu else "this process"
+        unknown = [host for host in self._hosts if host.name not in told.cpu]
+        far = [host for host in self._others if host in unknown]
+        here = [host for host in unknown if host not in far and is_here(host)]
+        notes = tuple(self._notes(unknown, far, here))
+        if far:
+            told = joined(told, self._asked(far, over))
+        if here:
+            told = joined(told, self._measured(over))
+        return Conditions(self._hosts, told, source, notes, over)
+
+    def _told(self, over: float | None) -> Weather:
+        """Return what the service knows."""
+        if self._settings is None or self._down:
+            return Weather()
+        try:
+            return by_names_of(self._hosts.hosts, ask(self._settings, over))
+        except ServiceError as error:
+            self._down = str(error)
+            return Weather()
+
+    def _notes(
+        self, unknown: Sequence[Host], far: Sequence[Host], here: Sequence[Host]
+    ) -> Iterator[str]:
+        """Yield what is to be said of hosts that the service does not tell of."""
+        if self._settings is None:
+            return
+        if self._down:
+            yield f"weather service: {self._down}; not used"
+            return
+        away = [host for host in unknown if host not in far and host not in here]
+        for hosts, instead in (
+            (here, ", measured here"),
+            (far, ", measured over ssh"),
+            (away, ""),
+        ):
+            if hosts:
+                names = listed(host.name for host in hosts)
+                yield f"weather of {names}: not at {self._settings.url}{instead}"
+
+    def _measured(self, over: float | None) -> Weather:
+        if self._own is None:
+            self._own = LocalSensing(self._hosts, self._rounds)
+        return self._own.weather(over)
+
+    def _asked(self, far: Sequence[Host], over: float | None) -> Weather:
+        if self._remote is None:
+            self.seen = self._look(far)
+            self._remote = RemoteSensing(self._hosts, far, self.seen, self._talk)
+        return self._remote.weather(over)
