@@ -1,4 +1,4 @@
-"""The levels of the list of levels: one contract, run on each; the kernel's where this machine lets us."""
+"""Isolation backends: one contract, run on each; the kernel's own where this machine lets us."""
 
 import os
 import stat
@@ -12,6 +12,7 @@ from bad_jobs import BAD_JOBS
 from daemons import CPUSETS, needs_cpusets
 
 from apples.storage.folder import Folder
+from apples.testing.isolation_checks import ISOLATION_CHECKS
 from apples.topology import CpuSet
 from apples.topology.isolation.affinity import MARK, Affinity
 from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationError
@@ -48,7 +49,7 @@ def until(true, seconds=20.0):
         os.sched_yield()
 
 
-def kernel_fence(freezer):
+def kernel_backend(freezer):
     def make():
         needs_cpusets()
         tree = Folder.open(CPUSETS)
@@ -64,12 +65,14 @@ def kernel_fence(freezer):
 
 UNIFIED, FREEZER = Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/freezer")
 REAL = [
-    pytest.param(kernel_fence(None), id="cpuset and signals", marks=pytest.mark.cgroup),
+    pytest.param(kernel_backend(None), id="cpuset and signals", marks=pytest.mark.cgroup),
     pytest.param(
-        kernel_fence((UNIFIED, CgroupV2Freezer)), id="cpuset and kill", marks=pytest.mark.cgroup
+        kernel_backend((UNIFIED, CgroupV2Freezer)), id="cpuset and kill", marks=pytest.mark.cgroup
     ),
     pytest.param(
-        kernel_fence((FREEZER, CgroupV1Freezer)), id="cpuset and freezer", marks=pytest.mark.cgroup
+        kernel_backend((FREEZER, CgroupV1Freezer)),
+        id="cpuset and freezer",
+        marks=pytest.mark.cgroup,
     ),
     pytest.param(Affinity, id="affinity"),
 ]
@@ -90,10 +93,49 @@ def started():
             process.kill()
 
 
+@pytest.mark.parametrize("check", ISOLATION_CHECKS)
 @pytest.mark.parametrize(
     "make", [*REAL, pytest.param(lambda: DryRun(CpuSet.parse("0-1")), id="dry")]
 )
-def test_a_pen_is_made_changed_and_removed_and_all_may_be_repeated(make):
+def test_every_backend_keeps_the_public_contract(make, check):
+    made = make()
+    check(lambda: made)
+
+
+class Forgetful(DryRun):
+    """A backend of a user's with a mistake: whoever is removed is gone, whoever is inside."""
+
+    def remove(self, name):
+        self.inside.pop(name, None)
+        return super().remove(name)
+
+
+class Lenient(DryRun):
+    """Another: every CPU is given, and every process may enter."""
+
+    def fit(self, container):
+        self.containers[container.name] = container
+        return Guarantee.NONE
+
+    def admit(self, name, process):
+        self.inside.setdefault(name, set()).add(process)
+
+
+@pytest.mark.parametrize("wrong", [Forgetful, Lenient])
+def test_the_public_checks_find_a_backend_that_breaks_a_promise(wrong):
+    broken = []
+    for check in ISOLATION_CHECKS:
+        try:
+            check(lambda: wrong(CpuSet.parse("0-1")))
+        except AssertionError as error:
+            broken.append(str(error))
+    assert broken
+
+
+@pytest.mark.parametrize(
+    "make", [*REAL, pytest.param(lambda: DryRun(CpuSet.parse("0-1")), id="dry")]
+)
+def test_a_container_is_made_changed_and_removed_and_all_may_be_repeated(make):
     isolation = make()
     for cpus in ("0", "0-1", "1", "1"):
         if CpuSet.parse(cpus) <= isolation.universe()[0]:
@@ -198,7 +240,7 @@ def test_the_kernels_refusal_is_said_in_words():
     isolation.remove(name())
 
 
-def test_a_rung_that_does_not_hold_says_why_and_the_next_is_taken(tmp_path):
+def test_a_backend_that_does_not_hold_says_why_and_the_next_is_taken(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     isolation, levels = find_backend(root=tmp_path)
     assert isolation.title == "affinity"
@@ -383,7 +425,7 @@ def test_masks_go_to_systemd_as_bytes_lowest_first():
     assert change(wide, user=False)[-2:] == ["AllowedCPUs=0,9", "AllowedMemoryNodes=0"]
 
 
-def test_every_rung_of_this_machine_is_tried_or_says_why_not():
+def test_every_backend_of_this_machine_is_tried_or_says_why_not():
     levels = {title: probe(title) for title in BACKENDS}
     assert levels["affinity"].guarantee is Guarantee.ADVISORY
     assert levels["dry-run"].guarantee is Guarantee.NONE
