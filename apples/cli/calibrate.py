@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from apples.agent.calibration import calibrate_hosts, calibration_rows, looked_at
 from apples.agent.information import InformationPool
-from apples.agent.models.model import SpeedFunction
 from apples.agent.session.planning import load
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer
 from apples.errors import UsageError
-from apples.units import digits
+from apples.views.hosts import calibration_document, calibration_text
 
 
 def calibrate(
@@ -35,36 +34,10 @@ def calibrate(
     information = looked_at(load(spec, talk=say))
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
     found = calibrate_hosts(information, rows, say)
-    if json:
-        show_json(
-            {
-                "schema": "apples.calibration/1",
-                "application": information.template.name,
-                "version": information.template.version,
-                "hosts": {
-                    host: {name: _curve(f) for name, f in speeds.items()}
-                    for host, speeds in found.items()
-                },
-            }
-        )
-        return 0
-    for host, speeds in found.items():
-        for name, f in speeds.items():
-            points = ", ".join(
-                f"{digits(s * 1e9)} at {r:.0f} rows"
-                for r, s in zip(f.rows, f.seconds_per_point, strict=True)
-            )
-            show(f"{host}  {name}  ns a point: {points}")
+    application = information.template
+    document = calibration_document(application.name, application.version, found)
+    show_answer(document, calibration_text(found), json)
     return 0
-
-
-def _curve(speed: SpeedFunction) -> dict[str, Any]:
-    return {
-        "rows": list(speed.rows),
-        "seconds_per_point": list(speed.seconds_per_point),
-        "error": speed.error,
-        "columns": speed.columns,
-    }
 
 
 def _sizes(text: str, information: InformationPool) -> list[int]:

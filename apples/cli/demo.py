@@ -11,7 +11,7 @@ import typer
 
 from apples.agent.session.results import RunResult
 from apples.cli.options import Json
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer
 from apples.cli.run import make_folder, write_page
 from apples.errors import VerificationError
 from apples.testing.demonstration import compare
@@ -39,10 +39,7 @@ def demo(
     ]
     document = demo_document(documents, shlex.join(["apples", *sys.argv[1:]]))
     write_page(report, demo_page(document))
-    if json:
-        show_json(document)
-    else:
-        show(demo_text(document))
+    show_answer(document, lambda: demo_text(document), json)
     if document["verified"] is False:
         raise VerificationError("a result differs from the sequential run's")
     return 0

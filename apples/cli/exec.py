@@ -26,6 +26,7 @@ from apples.topology.isolation.detection import find_backend
 from apples.topology.language import parse, requirement_of
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
+from apples.views.topology import bindings_lines
 
 
 def exec_command(
@@ -123,7 +124,4 @@ def _show(cpus: CpuSet) -> None:
     show(f"CPUs {cpus}")
     topology = live_topology()
     if cpus <= topology.cpus:
-        said = bindings(topology, cpus)
-        for line in (said.taskset, said.hwloc_bind, said.srun):
-            show(f"  {line}")
-        show(f"  OMP_PLACES='{said.omp_places}'")
+        show("\n".join(bindings_lines(bindings(topology, cpus))))

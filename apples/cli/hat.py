@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import hat
-from apples.cli.checking import check_files
+from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, show, show_json
 from apples.errors import UsageError
@@ -17,7 +17,7 @@ from apples.errors import UsageError
 COMMANDS: Mapping[str, Entry] = {
     "new": Entry("apples.cli.hat:new", "Start an agent of your own in a new folder."),
     "check": Entry("apples.cli.hat:check", "Check templates, user files and host lists."),
-    "schema": Entry("apples.cli.schema:schema", "Print a JSON Schema."),
+    "schema": Entry("apples.cli.files:schema", "Print a JSON Schema."),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.checking import check_files
+from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError

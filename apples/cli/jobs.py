@@ -9,10 +9,9 @@ import typer
 
 from apples import jobs as service
 from apples.cli.options import Json
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer, show_json
 from apples.errors import UsageError
-from apples.views.job import job_line, job_text, program_text, resize_text
-from apples.views.run_text import run_text
+from apples.views.job import job_line, job_text, resize_text, run_record_text
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
@@ -28,19 +27,13 @@ def jobs(
     """
     if job is not None:
         status = service.status(job)
-        if json:
-            show_json(status.document())
-        else:
-            show(job_text(status))
+        show_answer(status.document(), job_text(status), json)
         return 0
     found = service.list_jobs()
-    if json:
-        documents = [one.document() for one in found]
-        show_json({"schema": "apples.jobs/1", "jobs": documents})
-        return 0
-    for one in found:
-        show(job_line(one))
-    if not found:
+    documents = [one.document() for one in found]
+    text = "\n".join(job_line(one) for one in found)
+    show_answer({"schema": "apples.jobs/1", "jobs": documents}, text, json)
+    if not (found or json):
         say("no jobs; start one: apples run --detach ..")
     return 0
 
@@ -54,7 +47,9 @@ def resize(
 
     Example: apples resize 1f2e3d4c --hosts ada,bob=0.5
     """
-    return _show(service.resize(job, weights_of(hosts)), json)
+    done = service.resize(job, weights_of(hosts))
+    show_answer(done.status.document(), resize_text(done), json)
+    return 0
 
 
 def migrate(
@@ -67,7 +62,9 @@ def migrate(
 
     Example: apples migrate 1f2e3d4c --from ada --to bob
     """
-    return _show(service.migrate(job, source, target), json)
+    done = service.migrate(job, source, target)
+    show_answer(done.status.document(), resize_text(done), json)
+    return 0
 
 
 def rebalance(job: JobName, json: Json = False) -> int:
@@ -75,7 +72,9 @@ def rebalance(job: JobName, json: Json = False) -> int:
 
     Example: apples rebalance 1f2e3d4c
     """
-    return _show(service.rebalance(job), json)
+    done = service.rebalance(job)
+    show_answer(done.status.document(), resize_text(done), json)
+    return 0
 
 
 def wait(job: JobName, timeout: Seconds = None, json: Json = False) -> int:
@@ -89,12 +88,10 @@ def wait(job: JobName, timeout: Seconds = None, json: Json = False) -> int:
     elif record.reason:
         say(f"apples: {record.reason}")
     document = record.document
-    if json:
-        show_json(document or service.status(job).document())
-    elif document is not None and document.get("program"):
-        show(program_text(document))
-    elif document is not None:
-        show(run_text(document, f"apples jobs {record.id}"))
+    if document is not None:
+        show_answer(document, lambda: run_record_text(document, f"apples jobs {record.id}"), json)
+    elif json:
+        show_json(service.status(job).document())
     return record.exit_code
 
 
@@ -104,18 +101,7 @@ def cancel(job: JobName, json: Json = False) -> int:
     Example: apples cancel 1f2e3d4c
     """
     status = service.cancel(job)
-    if json:
-        show_json(status.document())
-    else:
-        show(f"{status.id} is {status.state}")
-    return 0
-
-
-def _show(done: service.ResizeResult, json: bool) -> int:
-    if json:
-        show_json(done.status.document())
-    else:
-        show(resize_text(done))
+    show_answer(status.document(), f"{status.id} is {status.state}", json)
     return 0
 
 

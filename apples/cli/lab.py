@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from apples import lab as emulation
-from apples.cli.program import say, show, show_json
+from apples.cli.options import Json
+from apples.cli.program import say, show_answer, show_json
 from apples.errors import LaunchError, UsageError
-from apples.units import amount, digits
+from apples.views.lab import SCHEMA, lab_document, lab_hosts_document, lab_hosts_text, lab_text
 
-SCHEMA = "apples.lab/1"
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 LabName = Annotated[str | None, typer.Option("--lab", help="Which, where several are up.")]
 
 
@@ -37,12 +36,7 @@ def up(
     """
     speeds = _none if no_calibration else None
     lab = emulation.up(file, speeds=speeds, talk=_warning)
-    if json:
-        show_json(_document(lab))
-    else:
-        show(f"lab '{lab.name}' is up: {len(lab.machines)} hosts")
-        show(f"host list: {lab.hosts}")
-        show(f"look at it: apples lab hosts; end it: apples lab down {lab.name}")
+    show_answer(lab_document(lab), lab_text(lab), json)
     return 0
 
 
@@ -64,10 +58,9 @@ def down(
             failures.append(str(error))
     if failures:
         raise LaunchError("; ".join(failures))
-    if json:
-        show_json({"schema": SCHEMA, "down": [folder.name for folder in folders]})
-    for folder in () if json else folders:
-        show(f"lab '{folder.name}' is down")
+    names = [folder.name for folder in folders]
+    text = "\n".join(f"lab '{name}' is down" for name in names)
+    show_answer({"schema": SCHEMA, "down": names}, text, json)
     return 0
 
 
@@ -80,15 +73,7 @@ def hosts(
     Example: apples lab hosts
     """
     lab = emulation.find(name)
-    if json:
-        show_json(_document(lab) | {"machines": [_machine(one) for one in lab.machines]})
-        return 0
-    width = max(len(one.name) for one in lab.machines)
-    for one in lab.machines:
-        cpu = "all" if one.cpu is None else digits(one.cpu)
-        limits = f"cpu {cpu:5} memory {amount(one.memory) if one.memory else 'all':8}"
-        state = "up" if one.alive else "gone"
-        show(f"{one.name:{width}}  {one.address:15}  {one.site:12}  {limits}  {state}")
+    show_answer(lab_hosts_document(lab), lambda: lab_hosts_text(lab), json)
     return 0
 
 
@@ -144,30 +129,6 @@ def _chosen(name: str | None, everything: bool) -> list[Path]:
         known = ", ".join(begun) or "none"
         raise UsageError(f"no lab '{name}' is up (up: {known})")
     return [begun[name]]
-
-
-def _document(lab: emulation.Lab) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "name": lab.name,
-        "hosts": str(lab.hosts),
-        "ssh_config": lab.ssh_config or None,
-        "interface": lab.interface,
-        "address": lab.agent,
-    }
-
-
-def _machine(one: emulation.Machine) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "address": one.address,
-        "site": one.site,
-        "cpu": one.cpu,
-        "cpus": list(one.cpus),
-        "memory": one.memory,
-        "pid": one.pid,
-        "up": one.alive,
-    }
 
 
 def _none(*_: object) -> dict[str, float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from apples.jobs import store
+from apples import jobs as service
+from apples.cli.program import pass_through, say, show_answer, show_json
 from apples.simulation.sources import ARCHIVE, LOGS, fetch_log, log_folder
 
 
@@ -36,13 +36,12 @@ def of_job(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Print what a detached job and its supervisor said."""
-    found = store.job(job)
-    text = found.log.read_text("utf-8", errors="replace")
+    text = service.log(job)
     if as_json:
-        lines = text.splitlines()
-        typer.echo(json.dumps({"schema": "apples.joblog/1", "id": found.id, "lines": lines}))
+        found = service.status(job).id
+        show_json({"schema": "apples.joblog/1", "id": found, "lines": text.splitlines()})
     else:
-        typer.echo(text, nl=False)
+        pass_through(text)
 
 
 @app.command()
@@ -56,12 +55,9 @@ def fetch(
     path, found = fetch_log(name, folder or log_folder(), base)
     checked = bool(LOGS[name].sha256)
     if not checked:
-        typer.echo(f"apples: {name}: no sum is known to check against; sha256 {found}", err=True)
-    if as_json:
-        typer.echo(json.dumps({"schema": "apples.log/1", "name": name, "path": str(path),
-                               "sha256": found, "checked": checked}))  # fmt: skip
-    else:
-        typer.echo(str(path))
+        say(f"apples: {name}: no sum is known to check against; sha256 {found}")
+    document = {"schema": "apples.log/1", "name": name, "path": str(path), "sha256": found}
+    show_answer({**document, "checked": checked}, str(path), as_json)
 
 
 @app.command("list")
@@ -69,9 +65,6 @@ def list_logs(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """List the logs whose addresses are known."""
-    if as_json:
-        known = [{"name": name, "processors": log.processors} for name, log in LOGS.items()]
-        typer.echo(json.dumps({"schema": "apples.logs/1", "logs": known}))
-        return
-    for name, log in LOGS.items():
-        typer.echo(f"{name}  {log.processors} processors")
+    known = [{"name": name, "processors": log.processors} for name, log in LOGS.items()]
+    text = "\n".join(f"{log['name']}  {log['processors']} processors" for log in known)
+    show_answer({"schema": "apples.logs/1", "logs": known}, text, as_json)

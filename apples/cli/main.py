@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Entry] = {
     "hosts": Entry("apples.cli.hosts:commands", "Check host lists."),
     "lab": Entry("apples.cli.lab:commands", "Emulate a cluster on this machine."),
     "doctor": Entry("apples.cli.doctor:doctor", "Check this machine, or a program."),
-    "schema": Entry("apples.cli.schema:schema", "Print a JSON Schema."),
+    "schema": Entry("apples.cli.files:schema", "Print a JSON Schema."),
 }
 
 EPILOG = (

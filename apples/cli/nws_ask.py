@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show, show_json
+from apples.cli.options import Json
+from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
+from apples.views.weather import forecasts_text, measurements_csv, series_text, service_text
 from nws import Client, ServiceError
 
 Service = Annotated[
@@ -25,7 +27,6 @@ TokenPath = Annotated[
 Certificate = Annotated[
     Path | None, typer.Option("--certificate", help="Authorities to trust besides the system's.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 def forecast(
@@ -50,14 +51,11 @@ def forecast(
     """
     with _asking(service, token_file, certificate) as client:
         found = client.forecasts(series, over=over, level=level, criterion=criterion)
-    if json:
-        show_json({"schema": "nws.forecast/1", "forecasts": found})
-        return 0
-    for each in found:
-        show(_forecast_line(each))
-    unknown = [each["series"] for each in found if each["state"] == "unknown"]
-    if unknown:
-        say(f"{len(unknown)} unknown; see: nws query")
+    document = {"schema": "nws.forecast/1", "forecasts": found}
+    show_answer(document, lambda: forecasts_text(found), json)
+    unknown = sum(each["state"] == "unknown" for each in found)
+    if unknown and not json:
+        say(f"{unknown} unknown; see: nws query")
     return 0
 
 
@@ -77,15 +75,10 @@ def query(
     """
     with _asking(service, token_file, certificate) as client:
         found = client.series(match, limit)
-    if json:
-        show_json({"schema": "nws.query/1", **found})
-        return 0
-    for each in found["series"]:
-        show(
-            f"{each['series']}  {each['latest']:.6g}  {each['state']}, {each['age']:.0f} s old; "
-            f"{each['count']} kept since {_when(each['oldest'])}"
-        )
-    say(f"{len(found['series'])} of {found['total']} series")
+    document = {"schema": "nws.query/1", **found}
+    show_answer(document, lambda: series_text(found["series"]), json)
+    if not json:
+        say(f"{len(found['series'])} of {found['total']} series")
     return 0
 
 
@@ -108,14 +101,9 @@ def extract(
     start = None if since is None else datetime.now(UTC).timestamp() - since
     with _asking(service, token_file, certificate) as client:
         found = client.range(series, start=start, count=count, step=step)
-    if json:
-        show_json({"schema": "nws.extract/1", **found})
-        return 0
-    lines = ["timestamp,value"]
-    for time, value in zip(found["times"], found["values"], strict=True):
-        lines.append(f"{time!r},{'' if value is None else repr(value)}")
-    show("\n".join(lines))
-    if not found["times"]:
+    document = {"schema": "nws.extract/1", **found}
+    show_answer(document, lambda: measurements_csv(found), json)
+    if not json and not found["times"]:
         say(f"nothing is kept of {series}; see: nws query")
     return 0
 
@@ -133,17 +121,8 @@ def status(
     with _asking(service, token_file, certificate) as client:
         found = client.status()
         there = client.sensors()
-    if json:
-        show_json({"schema": "nws.status/1", **found, "registrations": there})
-        return 0
-    show(
-        f"{found['status']}: {found['series']} series, {found['measurements']} measurements, "
-        f"{len(there)} sensors, {found['backlog']} wait to be forecast from"
-    )
-    for each in there:
-        show(f"  {each['name']} in {each['site']}, lease for {each['expires_in']:.0f} s")
-    for problem in found["problems"]:
-        show(f"  problem: {problem}")
+    document = {"schema": "nws.status/1", **found, "registrations": there}
+    show_answer(document, lambda: service_text(found, there), json)
     return 0
 
 
@@ -170,27 +149,3 @@ def _text(path: Path, otherwise: str) -> str:
         return path.read_text().strip()
     except OSError:
         raise UsageError(f"{path}: {otherwise}") from None
-
-
-def _forecast_line(each: dict[str, Any]) -> str:
-    if each["value"] is None:
-        return f"{each['series']}  unknown"
-    error = "" if each["error"] is None else f" +- {each['error']:.3g}"
-    interval = ""
-    if each["lower"] is not None and each["upper"] is not None:
-        interval = f" [{each['lower']:.6g}, {each['upper']:.6g}]"
-    return (
-        f"{each['series']}  {each['value']:.6g}{error}{interval}  {each['state']}, "
-        f"{each['age']:.0f} s old; {each['method']} from {each['samples']}{_frame(each)}"
-    )
-
-
-def _frame(each: dict[str, Any]) -> str:
-    if (each["horizon"] or 1) == 1:
-        return ""
-    seconds = "" if each["over"] is None else f" ({each['over']:.6g} s)"
-    return f", mean of the next {each['horizon']}{seconds}"
-
-
-def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

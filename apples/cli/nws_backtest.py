@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,13 +10,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 import nws
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.views.weather import backtest_text
 
 Engine = Literal["numpy", "numba"]
 MANY = 20_000
 """From so many samples on numba, when it is installed, earns the seconds that it takes to load."""
-SHOWN = 5
 
 
 def backtest(
@@ -47,61 +46,9 @@ def backtest(
         reports.append(nws.report(name, run))
         if plot is not None:
             _draw(plot, name, run)
-    if json:
-        show_json(nws.document(reports))
-    else:
-        show("\n".join(line for report in reports for line in table(report)))
+    text = "\n".join(backtest_text(report) for report in reports)
+    show_answer(nws.document(reports), text, json)
     return 0
-
-
-def table(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a report on one series."""
-    classic, last, interval = report["classic"], report["last_value"], report["interval"]
-    width = _number(interval["width_ratio"])
-    lines = [
-        f"{report['name']}: {_against(report['mae'], classic['mae'])} ({report['n']} samples)",
-        f"  {'predictor':<24} {'MAE':>12} {'RMSE':>12}",
-        _row("default profile", report),
-        _row("classic profile (NWS 2.x)", classic),
-        _row("last value", last),
-    ]
-    ranked = sorted(
-        (item for item in report["predictors"].items() if item[1]["mae"] is not None),
-        key=lambda item: item[1]["mae"],
-    )
-    lines += [
-        _row(f"{place}. {name}", errors) for place, (name, errors) in enumerate(ranked[:SHOWN], 1)
-    ]
-    lines.append(
-        f"  interval of {interval['level']:.0%}: held {_percent(interval['coverage'])}, "
-        f"{width} as wide as +-1.645 RMSE of the classic forecast"
-    )
-    lines += [
-        f"  mean of the next {rung}: MAE {_number(errors['mae'])}, of the classic one-step forecast "
-        f"{_number(errors['classic_one_step_mae'])}"
-        for rung, errors in report["horizons"].items()
-    ]
-    return [*lines, ""]
-
-
-def _against(ours: float | None, classic: float | None) -> str:
-    if ours is None or classic is None:
-        return "too short to be scored"
-    if not classic:
-        return f"mean absolute error {ours:.4g}, classic 0"
-    return f"mean absolute error {ours:.4g}, {ours / classic:.2f} of the classic {classic:.4g}"
-
-
-def _row(name: str, errors: Mapping[str, Any]) -> str:
-    return f"  {name:<25} {_number(errors['mae']):>11} {_number(errors['rmse']):>12}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _draw(folder: Path, name: str, run: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.views.plan_text import explained_text, plan_text
@@ -40,11 +40,8 @@ def plan(
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, talk=say)
     document = result.document()
-    if json:
-        show_json(document)
-    else:
-        text = explained_text if explain else plan_text
-        show(text(document, run_command(spec)))
+    text = explained_text if explain else plan_text
+    show_answer(document, lambda: text(document, run_command(spec)), json)
     if result.refusal is not None:
         raise result.refusal
     return 0

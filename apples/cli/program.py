@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,16 +128,37 @@ def _refused(name: str, error: Exception) -> int:
     return 1
 
 
+# ---------------------------------------------------------------------------- printing
+# What a terminal could take for a command: C0 but tab and newline, DEL, C1, and marks that turn the direction
+# of writing. A file's name or a vendor's XML may hold any of them.
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS if chr(code) not in "\t\n"}
+
+
 def say(line: str) -> None:
-    """Print one line of talk on stderr."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
+    """Print talk on stderr; what would steer a terminal is escaped."""
+    print(line.translate(_ESCAPES), file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
 
 
 def show(text: str) -> None:
-    """Print data on stdout."""
-    print(text, flush=True)  # noqa: T201 - the one place that prints data
+    """Print data on stdout; what would steer a terminal is escaped."""
+    print(text.translate(_ESCAPES), flush=True)  # noqa: T201 - the one place that prints data
 
 
 def show_json(document: Mapping[str, Any]) -> None:
     """Print a JSON document on stdout; NaN and infinity are refused."""
     show(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_json: bool) -> None:
+    """Print the answer of a command: its JSON document, or the text (made only then)."""
+    if as_json:
+        show_json(document)
+    elif answer := text if isinstance(text, str) else text():
+        show(answer)
+
+
+def pass_through(text: str) -> None:
+    """Print what another program wrote, as it wrote it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

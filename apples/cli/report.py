@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from importlib.metadata import version
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.simulate import say_what_was_done
+from apples.cli.program import say, show_answer
 from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import named, prepare
@@ -20,6 +19,7 @@ from apples.views.sim_facts import Run
 from apples.views.sim_page import charts, comparison_page
 from apples.views.sim_pictures import write_pictures
 from apples.views.sim_sweep_page import sweep_charts, sweep_page
+from apples.views.simulation import preparation_notes
 
 
 def report(
@@ -67,12 +67,10 @@ def report(
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror or error}") from error
     files = write_pictures(pictures, drawn, png) if pictures is not None else []
-    if as_json:
-        answer = {"schema": "apples.report/1", "page": str(out), "bytes": len(text.encode()),
-                  "runs": count, "pictures": [str(path) for path in files]}  # fmt: skip
-        typer.echo(json.dumps(answer))
-    else:
-        typer.echo(f"{out}: {len(text.encode())} bytes, {count} runs, {len(files)} pictures")
+    size, drawn_to = len(text.encode()), [str(path) for path in files]
+    answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
+    words = f"{out}: {size} bytes, {count} runs, {len(files)} pictures"
+    show_answer({**answer, "runs": count, "pictures": drawn_to}, words, as_json)
 
 
 def _runs(
@@ -86,7 +84,8 @@ def _runs(
             malleable=malleable, seed=seed,
         )  # fmt: skip
         if not runs:
-            say_what_was_done(source, made)
+            for line in preparation_notes(source, made):
+                say(line)
         config, read = made.config, made.source
         runs.append(Run(name, made.workload, made.run(record=True), config))
         method.update(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +15,7 @@ from apples.agent.session.results import dry_document
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
 from apples.cli import options, progress
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_answer
 from apples.errors import UsageError, VerificationError
 from apples.jobs.programs import program_spec
 from apples.malleable.control.job_file import ENGINES
@@ -101,7 +100,7 @@ def run(
         make_folder(report)
     if dry_run:
         document = dry_document(prepared.plan.document(), prepared.command())
-        _print(document, dry_text(document["command"]), json)
+        show_answer(document, dry_text(document["command"]), json)
         return 0
     name = prepared.coordinator.information.template.name
     result = prepared.execute(talk=say, follow=progress.on_stderr(name))
@@ -109,7 +108,7 @@ def run(
     document = {**result.document(), "made_by": made_by(command)}
     if report is not None:
         write_page(report, run_page(document))
-    _print(document, run_text(document, command), json)
+    show_answer(document, run_text(document, command), json)
     if result.verified is False:
         raise VerificationError("the result differs from the sequential run's")
     return 0
@@ -121,7 +120,7 @@ def _detach(spec: jobs.JobSpec | jobs.ProgramSpec, json: bool) -> int:
     words = f"wait {job.id}"
     if isinstance(spec, jobs.ProgramSpec):
         words = f"migrate {job.id} --from {spec.on} --to HOST"
-    _print(job.document(), submitted_text(job, words), json)
+    show_answer(job.document(), submitted_text(job, words), json)
     return 0
 
 
@@ -129,15 +128,8 @@ def _run_program(spec: jobs.ProgramSpec, json: bool) -> int:
     """Run a program to its end; it is a job with an id that can be migrated all the same."""
     record = jobs.run_program(spec, talk=say)
     if record.document is not None:
-        _print(record.document, program_text(record.document), json)
+        show_answer(record.document, program_text(record.document), json)
     return record.exit_code
-
-
-def _print(document: Mapping[str, Any], text: str, json: bool) -> None:
-    if json:
-        show_json(document)
-    else:
-        show(text)
 
 
 def _demand(

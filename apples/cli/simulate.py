@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
 
 import typer
 
-from apples.simulation.metrics import summary, write_csv
-from apples.simulation.prepare import PreparedSimulation, prepare
-from apples.simulation.run import first_compilation
-
-SCHEMA = "apples.simulation/1"
+from apples.cli.program import say, show_answer
+from apples.simulation.metrics import write_csv
+from apples.simulation.prepare import prepare
+from apples.views.simulation import preparation_notes, simulation_document, simulation_text
 
 
 def simulate(
@@ -50,62 +48,10 @@ def simulate(
         malleable=malleable, seed=seed, strict=strict,
     )  # fmt: skip
     read_seconds = perf_counter() - began
-    say_what_was_done(log, made)
-    source, workload = made.source, made.workload
+    for line in preparation_notes(log, made):
+        say(line)
     result = made.run()
-    figures = {
-        "schema": SCHEMA,
-        "log": {"name": log, "sha256": source.sha256},
-        "records": source.records,
-        "dropped": dict(source.cleaning.dropped),
-        "reordered": source.cleaning.reordered,
-        "requests_raised": source.cleaning.raised,
-        "policy": policy,
-        "malleable": made.malleable,
-        **summary(workload, result, made.config),
-        "engine": result.engine,
-        "simulation_seconds": result.seconds,
-        "read_seconds": read_seconds,
-    }
     if csv is not None:
-        write_csv(csv, workload, result)
-    if as_json:
-        typer.echo(json.dumps(figures, allow_nan=False))
-    else:
-        typer.echo(_text(figures, log))
-
-
-def say_what_was_done(log: str, made: PreparedSimulation) -> None:
-    """Say on stderr what the log's numbers do not: size from the header, cleaning, compilation."""
-    source = made.source
-    if source.from_header:
-        typer.echo(f"apples: {log}: {source.processors} processors, by MaxProcs of its header",
-                   err=True)  # fmt: skip
-    if str(source.cleaning):
-        typer.echo(
-            f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
-            f"{source.cleaning}", err=True,
-        )  # fmt: skip
-    core = first_compilation(made.policy, made.config, made.options.engine)
-    if core:
-        typer.echo(f"apples: compiling the {core} core, once per machine", err=True)
-
-
-def _text(figures: dict[str, object], log: str) -> str:
-    """Return the figures as lines: first the answer, last what to do next."""
-    f = figures
-    energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
-    return (
-        f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
-        f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
-        f"  jobs {f['jobs']} ({f['completed']} completed)\n"
-        f"  mean response {f['mean_response']:.6g} s\n"
-        f"  mean slowdown {f['mean_slowdown']:.6g}\n"
-        f"  makespan {f['makespan']:.10g} s\n"
-        f"  utilisation {f['utilisation']:.4f}\n{energy}"
-        f"  malleable starts {f['malleable_starts']}, mates {f['mates']}, "
-        f"resizes {f['resizes']}\n"
-        f"  simulated in {f['simulation_seconds']:.3g} s ({f['engine']}), "
-        f"read in {f['read_seconds']:.3g} s\n"
-        "all figures: --json; one row a job: --csv FILE"
-    )
+        write_csv(csv, made.workload, result)
+    document = simulation_document(log, policy, made, result, read_seconds)
+    show_answer(document, lambda: simulation_text(document), as_json)

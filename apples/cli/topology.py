@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show, show_json
+from apples.cli.options import Json
+from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
-from apples.topology import CpuSet, Fit, Topology, Unsatisfied, fit, load_topology
+from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
 from apples.topology.bindings import bindings
-from apples.topology.broker import BrokerAnswer, BrokerRequest, CpusetBroker, HostCpus, broker_of
+from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus, broker_of
 from apples.topology.cpus import MOST_CPUS
 from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
-from apples.views.topology import draw
+from apples.views.topology import (
+    draw,
+    fit_document,
+    fit_text,
+    topology_document,
+    why_document,
+    why_text,
+)
 
 LIVE = "this machine"
 
@@ -30,7 +37,6 @@ Live = Annotated[bool, typer.Option("--live", help="This machine, as far as it i
 Source = Annotated[
     str, typer.Option("--source", help="With --live: lstopo, pyhwloc or sys; default: the first.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Count = Annotated[int, typer.Option("--count", "-n", help="CPUs the job needs.")]
 Free = Annotated[
     str | None, typer.Option("--free", help="Free CPUs, as 0-3,8 (OS numbers); default: all.")
@@ -49,12 +55,10 @@ def show_topology(
     Example: apples topology show 'package:2 core:4 pu:2'
     """
     topology = topology_of(file, live, source)
-    if json:
-        show_json(_document(topology))
-        return 0
-    show(draw(topology))
-    named = "--live" if live else f"'{file}'"
-    say(f"next: apples topology fit {named} --count {min(4, len(topology.cpus))}")
+    show_answer(topology_document(topology), lambda: draw(topology), json)
+    if not json:
+        named = "--live" if live else f"'{file}'"
+        say(f"next: apples topology fit {named} --count {min(4, len(topology.cpus))}")
     return 0
 
 
@@ -84,20 +88,8 @@ def fit_job(
     found = fit(topology, free_of(topology, free), requirement)
     if isinstance(found, Unsatisfied):
         raise InfeasibleError(f"{file or LIVE}: {found.verdict}: {found.reason}")
-    said = asdict(bindings(topology, found.cpus, ranks))
-    if json:
-        show_json({**_fit_document(found), "bindings": said})
-        return 0
-    show(f"CPUs {found.cpus}")
-    show(
-        f"radius {found.radius:.4g} hops from CPU {found.centre}, {found.total:.4g} over all pairs"
-    )
-    if found.memory:
-        show(f"memory nodes {found.memory}")
-    for line in (said["taskset"], said["hwloc_bind"], said["srun"]):
-        show(f"  {line}")
-    show(f"  OMP_PLACES='{said['omp_places']}'")
-    show(f"  GOMP_CPU_AFFINITY='{said['gomp_cpu_affinity']}'")
+    bound = bindings(topology, found.cpus, ranks)
+    show_answer(fit_document(found, bound), fit_text(found, bound), json)
     return 0
 
 
@@ -127,16 +119,7 @@ def why(
     request = BrokerRequest(expression, count)
     answers = {name: broker.satisfies(name, request) for name in known}
     ranking = broker.rank(list(known), request)
-    if json:
-        show_json(
-            {
-                "schema": "apples.why/1",
-                "hosts": [_answer_document(name, answer) for name, answer in answers.items()],
-                "ranking": ranking,
-            }
-        )
-    else:
-        _show_answers(answers, ranking)
+    show_answer(why_document(answers, ranking), why_text(answers, ranking), json)
     return 0 if ranking else InfeasibleError.exit_code
 
 
@@ -167,57 +150,3 @@ def _host(word: str) -> tuple[str, HostCpus]:
         name, free = word, ""
     topology = load_topology(name)
     return word, HostCpus(topology, free_of(topology, free or None))
-
-
-def _document(topology: Topology) -> dict[str, Any]:
-    return {
-        "schema": "apples.topology/1",
-        "pus": len(topology.cpus),
-        "cores": len(topology.cores),
-        "packages": len(topology.packages),
-        "numa_nodes": len(topology.nodes),
-        "latencies": list(topology.latencies.distinct),
-        "cpus": list(topology.cpus),
-        "disallowed": list(topology.disallowed),
-        "offline": list(topology.offline),
-        "nodes": [
-            {"node": n.number, "cpus": list(CpuSet(n.cpus)), "memory": n.memory, "kind": n.kind}
-            for n in topology.nodes
-        ],
-        "matrix": {
-            "nodes": list(topology.latencies.nodes),
-            "values": [list(row) for row in topology.latencies.values],
-        },
-    }
-
-
-def _fit_document(found: Fit) -> dict[str, Any]:
-    return {
-        "schema": "apples.fit/1",
-        "cpus": list(found.cpus),
-        "radius": found.radius,
-        "centre": found.centre,
-        "total": found.total,
-        "memory": list(found.memory),
-    }
-
-
-def _answer_document(name: str, answer: BrokerAnswer) -> dict[str, Any]:
-    return {
-        "host": name,
-        "verdict": answer.verdict.value,
-        "reason": answer.reason,
-        "found": answer.found,
-        "needed": answer.needed,
-        "key": answer.key,
-        "radius": answer.quality[0] if answer else None,
-    }
-
-
-def _show_answers(answers: dict[str, BrokerAnswer], ranking: list[str]) -> None:
-    yes, all_of_them = len(ranking), len(answers)
-    show(f"{yes} of {all_of_them} can" + (f"; best: {ranking[0]}" if ranking else ""))
-    width = max(map(len, answers))
-    for name, answer in answers.items():
-        reason = f"radius {answer.quality[0]:.4g}" if answer else answer.reason
-        show(f"{name:<{width}}  {answer.verdict:<7}  {reason}")

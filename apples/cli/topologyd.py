@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.cli.program import say, show, show_json
+from apples.cli.options import Json
+from apples.cli.program import say, show, show_answer
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
 from apples.storage.folder import Folder
@@ -20,6 +21,7 @@ from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.server import SOCKET, Server, Tls
 from apples.topology.isolation.detection import BACKENDS, find_backend, probe
 from apples.topology.sources.this_machine import live_topology
+from apples.views.topology import daemon_text, fences_document, fences_text
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
 
@@ -60,7 +62,7 @@ def topologyd(
     release: Annotated[
         str, typer.Option("--release", help="End this job of the running daemon.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    json: Json = False,
 ) -> int:
     """Run the topology daemon of this host until stopped, or ask the one that runs.
 
@@ -132,21 +134,8 @@ def _serve(
 
 def _probe(json: bool) -> int:
     levels = [probe(title) for title in BACKENDS]
-    entries = [
-        {
-            "fence": level.title,
-            "holds": level.isolation is not None,
-            "guarantee": level.guarantee.value if level.guarantee else None,
-            "why_not": level.why_not or None,
-        }
-        for level in levels
-    ]
-    if json:
-        show_json({"schema": "apples.fences/1", "fences": entries})
-        return 0
-    for entry in entries:
-        said = entry["guarantee"] if entry["holds"] else f"no: {entry['why_not']}"
-        show(f"{entry['fence']:<14} {said}")
+    document = fences_document(levels)
+    show_answer(document, fences_text(document), json)
     return 0
 
 
@@ -154,18 +143,8 @@ def _status(place: Path, json: bool) -> int:
     with TopologyClient(place) as client:
         found, jobs = client.ask("status"), client.ask("jobs")["jobs"]
     found.pop("ok")
-    if json:
-        show_json({**found, "jobs": jobs})
-        return 0
-    show(f"{found['fence']}: CPUs {found['universe']}, free {found['free'] or 'none'}")
-    for job in jobs:
-        lent = "" if job["owns"] == job["cpus"] else f" (owns {job['owns'] or 'none'})"
-        cpus = job["cpus"] or "none"
-        show(f"{job['job']:<24} {job['state']:<11} CPUs {cpus}{lent}  {job['principal']}")
-    for path, cpus in found["foreign"].items():
-        show(f"{path}: CPUs {cpus} are reserved by others")
-    for problem in found["problems"]:
-        show(f"note: {problem}")
+    document = {**found, "jobs": jobs}
+    show_answer(document, daemon_text(document), json)
     return 0
 
 

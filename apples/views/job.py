@@ -8,6 +8,7 @@ from typing import Any
 
 from apples.jobs import JobStatus, ResizeResult
 from apples.units import duration
+from apples.views.run_text import run_text
 
 
 def job_line(job: JobStatus) -> str:
@@ -51,6 +52,11 @@ def program_text(document: Mapping[str, Any]) -> str:
     return (
         f"{name} ended with exit code 0 after {ran['measured_seconds']:.2f} s, at last on {where}"
     )
+
+
+def run_record_text(document: dict[str, Any], command: str) -> str:
+    """Return what a job's run did; `command` shows the job again."""
+    return program_text(document) if document.get("program") else run_text(document, command)
 
 
 def _phases(phases: Mapping[str, float]) -> str:

@@ -1,14 +1,22 @@
-"""A machine as text: what lies in what, its cores, and who has which CPU."""
+"""A machine, the CPUs of a job on it, why a host cannot, and the topology daemon: documents and text."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
+from apples.topology.bindings import Bindings
+from apples.topology.broker import BrokerAnswer
 from apples.topology.cpus import CpuSet
+from apples.topology.isolation.detection import IsolationLevel
 from apples.topology.machine import Topology
 from apples.topology.parts import MemoryNode, Part
+from apples.topology.requirement import Fit
 from apples.units import amount
+
+Document = dict[str, Any]
 
 WIDTH = 80
 FEW_CORES = 4
@@ -169,3 +177,121 @@ def _matrix(topology: Topology) -> Iterator[str]:
     yield "latency  " + " ".join(str(node).rjust(width) for node in latencies.nodes)
     for node, row in zip(latencies.nodes, latencies.values, strict=True):
         yield f"{node:>7}  " + " ".join(str(value).rjust(width) for value in row)
+
+
+# ---------------------------------------------------------------- CPUs of a job and of a daemon
+def topology_document(topology: Topology) -> Document:
+    """Return a machine as ``apples.topology/1``."""
+    return {
+        "schema": "apples.topology/1",
+        "pus": len(topology.cpus),
+        "cores": len(topology.cores),
+        "packages": len(topology.packages),
+        "numa_nodes": len(topology.nodes),
+        "latencies": list(topology.latencies.distinct),
+        "cpus": list(topology.cpus),
+        "disallowed": list(topology.disallowed),
+        "offline": list(topology.offline),
+        "nodes": [
+            {"node": n.number, "cpus": list(CpuSet(n.cpus)), "memory": n.memory, "kind": n.kind}
+            for n in topology.nodes
+        ],
+        "matrix": {
+            "nodes": list(topology.latencies.nodes),
+            "values": [list(row) for row in topology.latencies.values],
+        },
+    }
+
+
+def fit_document(found: Fit, bound: Bindings) -> Document:
+    """Return the CPUs of a job as ``apples.fit/1``."""
+    return {
+        "schema": "apples.fit/1",
+        "cpus": list(found.cpus),
+        "radius": found.radius,
+        "centre": found.centre,
+        "total": found.total,
+        "memory": list(found.memory),
+        "bindings": asdict(bound),
+    }
+
+
+def fit_text(found: Fit, bound: Bindings) -> str:
+    """Return the CPUs of a job, and how to bind it to them."""
+    lines = [
+        f"CPUs {found.cpus}",
+        f"radius {found.radius:.4g} hops from CPU {found.centre}, {found.total:.4g} over all pairs",
+    ]
+    if found.memory:
+        lines.append(f"memory nodes {found.memory}")
+    affinity = f"  GOMP_CPU_AFFINITY='{bound.gomp_cpu_affinity}'"
+    return "\n".join([*lines, *bindings_lines(bound), affinity])
+
+
+def bindings_lines(bound: Bindings) -> list[str]:
+    """Return the commands that bind a program to its CPUs."""
+    commands = (bound.taskset, bound.hwloc_bind, bound.srun, f"OMP_PLACES='{bound.omp_places}'")
+    return [f"  {line}" for line in commands]
+
+
+def why_document(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> Document:
+    """Return which hosts can hold a job, and why the others cannot, as ``apples.why/1``."""
+    hosts = [
+        {
+            "host": name,
+            "verdict": answer.verdict.value,
+            "reason": answer.reason,
+            "found": answer.found,
+            "needed": answer.needed,
+            "key": answer.key,
+            "radius": answer.quality[0] if answer else None,
+        }
+        for name, answer in answers.items()
+    ]
+    return {"schema": "apples.why/1", "hosts": hosts, "ranking": list(ranking)}
+
+
+def why_text(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> str:
+    """Return the same in words: a line a host."""
+    best = f"; best: {ranking[0]}" if ranking else ""
+    lines = [f"{len(ranking)} of {len(answers)} can{best}"]
+    width = max(map(len, answers))
+    for name, answer in answers.items():
+        reason = f"radius {answer.quality[0]:.4g}" if answer else answer.reason
+        lines.append(f"{name:<{width}}  {answer.verdict:<7}  {reason}")
+    return "\n".join(lines)
+
+
+def fences_document(levels: Sequence[IsolationLevel]) -> Document:
+    """Return which levels of isolation hold here as ``apples.fences/1``."""
+    entries = [
+        {
+            "fence": level.title,
+            "holds": level.isolation is not None,
+            "guarantee": level.guarantee.value if level.guarantee else None,
+            "why_not": level.why_not or None,
+        }
+        for level in levels
+    ]
+    return {"schema": "apples.fences/1", "fences": entries}
+
+
+def fences_text(document: Document) -> str:
+    """Return the same in words: a line a level."""
+    lines = []
+    for entry in document["fences"]:
+        verdict = entry["guarantee"] if entry["holds"] else f"no: {entry['why_not']}"
+        lines.append(f"{entry['fence']:<14} {verdict}")
+    return "\n".join(lines)
+
+
+def daemon_text(status: Document) -> str:
+    """Return the state of the topology daemon: its CPUs, its jobs, what is not as it should be."""
+    lines = [f"{status['fence']}: CPUs {status['universe']}, free {status['free'] or 'none'}"]
+    for job in status["jobs"]:
+        lent = "" if job["owns"] == job["cpus"] else f" (owns {job['owns'] or 'none'})"
+        cpus = job["cpus"] or "none"
+        lines.append(f"{job['job']:<24} {job['state']:<11} CPUs {cpus}{lent}  {job['principal']}")
+    foreign = status["foreign"].items()
+    lines += [f"{path}: CPUs {cpus} are reserved by others" for path, cpus in foreign]
+    return "\n".join([*lines, *(f"note: {problem}" for problem in status["problems"])])

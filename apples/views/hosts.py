@@ -1,0 +1,144 @@
+"""What was found on machines: this one, the hosts of a list, a program on them, and their measured speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from apples.agent.models.model import SpeedFunction
+from apples.launch.conformance import Check
+from apples.launch.remote.fitness import Finding, Fitness, names
+from apples.units import digits
+
+SCHEMA = "apples.doctor/1"
+
+
+def checks_document(checks: Sequence[Finding]) -> dict[str, Any]:
+    """Return the document of ``apples doctor``: how fit this machine is."""
+    entries = [
+        {"name": one.name, "status": one.status, "detail": one.detail, "cure": one.cure}
+        for one in checks
+    ]
+    return {"schema": SCHEMA, "checks": entries}
+
+
+def checks_text(checks: Sequence[Finding]) -> str:
+    """Return the same, a line a check and one for what cures it."""
+    lines = []
+    for one in checks:
+        lines.append(f"{one.status:5} {one.name:8} {one.detail}")
+        if one.cure and one.status != "ok":
+            lines.append(f"{'':14} {one.cure}")
+    return "\n".join(lines)
+
+
+def program_checks_document(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return the document of ``apples doctor --program``: whether a program keeps the protocol."""
+    entries = [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in checks]
+    return {"schema": SCHEMA, "checks": entries}
+
+
+def program_checks_text(checks: Sequence[Check]) -> str:
+    """Return the same, a line a check."""
+    return "\n".join(
+        f"{'ok' if one.ok else 'FAIL':5} {one.name}{': ' if one.detail else ''}{one.detail}"
+        for one in checks
+    )
+
+
+def calibration_document(
+    name: str, version: str, found: Mapping[str, Mapping[str, SpeedFunction]]
+) -> dict[str, Any]:
+    """Return the measured speeds of an application as ``apples.calibration/1``."""
+    hosts = {
+        host: {implementation: _curve(speed) for implementation, speed in speeds.items()}
+        for host, speeds in found.items()
+    }
+    return {
+        "schema": "apples.calibration/1",
+        "application": name,
+        "version": version,
+        "hosts": hosts,
+    }
+
+
+def _curve(speed: SpeedFunction) -> dict[str, Any]:
+    return {
+        "rows": list(speed.rows),
+        "seconds_per_point": list(speed.seconds_per_point),
+        "error": speed.error,
+        "columns": speed.columns,
+    }
+
+
+def calibration_text(found: Mapping[str, Mapping[str, SpeedFunction]]) -> str:
+    """Return the measured speeds, a line a host and implementation."""
+    lines = []
+    for host, speeds in found.items():
+        for name, speed in speeds.items():
+            points = ", ".join(
+                f"{digits(seconds * 1e9)} at {rows:.0f} rows"
+                for rows, seconds in zip(speed.rows, speed.seconds_per_point, strict=True)
+            )
+            lines.append(f"{host}  {name}  ns a point: {points}")
+    return "\n".join(lines)
+
+
+def hosts_document(found: Mapping[str, Fitness], here: Sequence[str]) -> dict[str, Any]:
+    """Return the document of ``apples doctor --hosts``."""
+    return {
+        "schema": SCHEMA,
+        "hosts": [
+            {
+                "host": name,
+                "fit": not one.refusal,
+                "checks": [
+                    {"name": f.name, "status": f.status, "detail": f.detail, "cure": f.cure}
+                    for f in one.findings
+                ],
+            }
+            for name, one in found.items()
+        ],
+        "here": list(here),
+    }
+
+
+def hosts_text(found: Mapping[str, Fitness], here: Sequence[str]) -> str:
+    """Return the table of ``apples doctor --hosts``; its last lines are what helps."""
+    unfit = [name for name, one in found.items() if one.refusal]
+    head = f"{len(found) - len(unfit)} of {len(found)} hosts can be used over ssh"
+    lines = [head + (f"; not {', '.join(unfit)}" if unfit else ""), ""]
+    if here:
+        lines.insert(1, f"this machine itself: {', '.join(here)} (apples doctor checks it)")
+    if found:
+        lines += [*_table(found), ""]
+    for name, one in found.items():
+        for finding in one.findings:
+            if finding.status != "ok":
+                lines.append(f"{finding.status:5} {name} {finding.name}: {finding.detail}")
+                lines += [f"      {finding.cure}"] if finding.cure else []
+    lines.append(
+        "while a run goes on, hydra and MPI listen on these hosts without asking who is there "
+        "(docs/reference/guarantees.md)"
+    )
+    return "\n".join(lines)
+
+
+def _table(found: Mapping[str, Fitness]) -> Iterator[str]:
+    columns = list(names())
+    rows = [["host", *columns]]
+    for name, one in found.items():
+        cells = {finding.name: _cell(finding.status, finding.detail) for finding in one.findings}
+        rows.append([name, *(cells.get(column, "-") for column in columns)])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+
+
+def _cell(status: str, detail: str) -> str:
+    """Return a short cell: the figure where all is well, the verdict where it is not."""
+    figure = detail.removeprefix("answers in ").removeprefix("reaches this machine in ")
+    short = figure.removeprefix("mpich ").removesuffix(" free")
+    return short if status == "ok" and len(short) <= 9 else status

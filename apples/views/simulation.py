@@ -1,0 +1,125 @@
+"""Simulations and sweeps in words, and what a log's figures do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from apples.simulation.config import SimulationResult
+from apples.simulation.metrics import summary
+from apples.simulation.prepare import PreparedSimulation
+from apples.simulation.run import first_compilation
+from apples.simulation.sweep import METRICS, Cell, Results, compare, interval
+
+SCHEMA = "apples.simulation/1"
+
+
+def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
+    """Yield what the log's numbers do not say: size from the header, cleaning, compilation."""
+    source = made.source
+    if source.from_header:
+        yield f"apples: {log}: {source.processors} processors, by MaxProcs of its header"
+    if str(source.cleaning):
+        yield (
+            f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
+            f"{source.cleaning}"
+        )
+    core = first_compilation(made.policy, made.config, made.options.engine)
+    if core:
+        yield f"apples: compiling the {core} core, once per machine"
+
+
+def simulation_document(
+    log: str, policy: str, made: PreparedSimulation, result: SimulationResult, read_seconds: float
+) -> dict[str, Any]:
+    """Return a simulation as ``apples.simulation/1``."""
+    source = made.source
+    return {
+        "schema": SCHEMA,
+        "log": {"name": log, "sha256": source.sha256},
+        "records": source.records,
+        "dropped": dict(source.cleaning.dropped),
+        "reordered": source.cleaning.reordered,
+        "requests_raised": source.cleaning.raised,
+        "policy": policy,
+        "malleable": made.malleable,
+        **summary(made.workload, result, made.config),
+        "engine": result.engine,
+        "simulation_seconds": result.seconds,
+        "read_seconds": read_seconds,
+    }
+
+
+def simulation_text(figures: dict[str, Any]) -> str:
+    """Return the figures as lines: first the answer, last what to do next."""
+    f, log = figures, figures["log"]["name"]
+    energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
+    return (
+        f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
+        f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
+        f"  jobs {f['jobs']} ({f['completed']} completed)\n"
+        f"  mean response {f['mean_response']:.6g} s\n"
+        f"  mean slowdown {f['mean_slowdown']:.6g}\n"
+        f"  makespan {f['makespan']:.10g} s\n"
+        f"  utilisation {f['utilisation']:.4f}\n{energy}"
+        f"  malleable starts {f['malleable_starts']}, mates {f['mates']}, "
+        f"resizes {f['resizes']}\n"
+        f"  simulated in {f['simulation_seconds']:.3g} s ({f['engine']}), "
+        f"read in {f['read_seconds']:.3g} s\n"
+        "all figures: --json; one row a job: --csv FILE"
+    )
+
+
+def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
+    """Return means by log and policy, and changes against the first policy, with intervals."""
+    rows = [results.rows[cell.key] for cell in cells]
+    baseline = cells[0].label
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell, row in zip(cells, rows, strict=True):
+        groups.setdefault((cell.log, cell.label), []).append(row)
+    changes = {metric: compare(rows, baseline, metric) for metric in METRICS}
+    table = []
+    for (log, label), mine in groups.items():
+        entry: dict[str, Any] = {"log": log, "policy": label, "runs": len(mine)}
+        for metric in METRICS:
+            values = [row[metric] for row in mine if row[metric] is not None]
+            if not values:
+                continue
+            mean = interval(values)
+            change = changes[metric].get(log, {}).get(label)
+            entry[metric] = {
+                "mean": mean.mean,
+                "half": mean.half,
+                "change": None if change is None else change.mean,
+                "change_half": None if change is None else change.half,
+            }
+        table.append(entry)
+    return {"baseline": baseline, "table": table}
+
+
+def sweep_text(figures: dict[str, Any]) -> str:
+    """Return the table as text: the changes of four metrics against the baseline."""
+    text = [f"change against {figures['baseline']}, paired, 95 % intervals"]
+    for entry in figures["table"]:
+        parts = [
+            f"{metric.removeprefix('mean_')} {_change(entry[metric])}"
+            for metric in ("mean_wait", "mean_response", "mean_slowdown", "makespan")
+        ]
+        text.append(
+            f"{Path(entry['log']).name}  {entry['policy']} ({entry['runs']} runs): "
+            + ", ".join(parts)
+        )
+    return "\n".join(text)
+
+
+def _change(figure: dict[str, Any]) -> str:
+    """Return a mean and its change in words."""
+    mean, change, half = figure["mean"], figure["change"], figure["change_half"]
+    if change is None or (change == 0 and not half):
+        return f"{mean:.6g}"
+    if half is None:
+        return f"{mean:.6g} ({change:+.1%}, one run)"
+    if abs(change) <= half:
+        return f"{mean:.6g} (no difference at 95 %: {change - half:+.1%} .. {change + half:+.1%})"
+    return f"{mean:.6g} ({change:+.1%}, {change - half:+.1%} .. {change + half:+.1%})"
