@@ -39,7 +39,7 @@ FIFOS = {"output": "output", "errors": "error"}
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Supervisor:
+class RunSupervisor:
     """What both have in common: a launcher, the ranks that registered themselves, and clearing up."""
 
     def __init__(self, directory: str) -> None:
@@ -141,7 +141,7 @@ class Supervisor:
         self.report("clear")
 
 
-class LocalSupervisor(Supervisor):
+class LocalSupervisor(RunSupervisor):
     """The supervisor on the agent's machine: its launcher is mpiexec.
 
     The agent's first line is JSON and says what to start; later lines are words (``go``, ``ready``, ``end``).
@@ -229,7 +229,7 @@ class LocalSupervisor(Supervisor):
             self.on_launcher_exit()
 
 
-class RemoteSupervisor(Supervisor):
+class RemoteSupervisor(RunSupervisor):
     """The supervisor at the end of an ssh connection: its launcher is hydra's proxy.
 
     Its standard output is frames, ``KIND LENGTH`` and so many bytes: what ranks wrote (``output``, ``error``)

@@ -1,0 +1,291 @@
+"""What every `Actuator` must do, as checks that run: on ours in the tests, on a user's own from the command line.
+
+``python -m apples.testing.actuator_checks file.py:name [HOSTS]`` prints each check that held, or the first that
+did not. The checks start a small program without MPI on all hosts of the list, some times over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from apples.agent.information import load_information
+from apples.agent.launching import host_survey, launch_plan
+from apples.errors import ApplesError, ApplicationError, LaunchError
+from apples.launch.actuator import Actuator, Execution, LaunchCommand
+from apples.launch.actuators import actuator_class
+from apples.launch.plan import LaunchPlan, run_task
+from apples.schedule import Allocation, Schedule
+from apples.testing import checked_program
+
+HOSTS = """
+[[host]]
+name = "first"
+slots = 2
+[[host]]
+name = "second"
+"""
+"""Two hosts and three ranks, all of this machine: where the user names no host list."""
+TEMPLATE = """
+name = "checked"
+program = ["{{python}}", "{program}"]
+[parameters]
+grid = {{default = {rows}}}
+iterations = {{default = 2}}
+record = {{default = "{record}"}}
+how = {{default = "{how}"}}
+"""
+LEFT_SECONDS = 20.0
+"""From the end of an agent that was killed to the end of all ranks."""
+
+
+def check_actuator(
+    reference: str, hosts: Path | None = None, folder: Path | None = None
+) -> list[str]:
+    """Check an actuator by running it; return the claims that held, in order.
+
+    Parameters
+    ----------
+    reference
+        What ``--actuator`` would name: one of ours, ``module:name`` or ``file.py:name``.
+    hosts
+        A host list all hosts of which are used; two hosts played by this machine when None.
+    folder
+        A folder that all hosts see, for what the ranks write down; a temporary one when None.
+
+    Raises
+    ------
+    LaunchError
+        What the actuator did, and what its contract asks for.
+    UsageError
+        There is no such actuator, or no such host list.
+
+    Examples
+    --------
+    >>> check_actuator("recording")[0]
+    'builds a command and starts nothing'
+    """
+    with tempfile.TemporaryDirectory(prefix="apples-checks-", dir=folder) as place:
+        return list(ActuatorChecks(reference, hosts, Path(place)).held())
+
+
+class ActuatorChecks:
+    """The checks of one actuator, in a folder of their own."""
+
+    def __init__(self, reference: str, hosts: Path | None, folder: Path) -> None:
+        self.reference, self.folder = reference, folder
+        self.kind = actuator_class(reference)
+        self.name = self.kind.name or self.kind.__name__
+        self.hosts = folder / "hosts.toml" if hosts is None else hosts
+        if hosts is None:
+            self.hosts.write_text(HOSTS, encoding="utf-8")
+
+    def held(self) -> Iterator[str]:
+        """Run one check after another; yield what held.
+
+        Raises
+        ------
+        LaunchError
+            One did not.
+        """
+        yield self._check("builds a command and starts nothing", self._command)
+        yield self._check("looks at no host twice", self._look)
+        yield self._check("expects a wait of finite seconds, of none without a queue", self._wait)
+        plan = self._plan("finishes")
+        with self._started(plan) as run:
+            outcome = run.outcome()
+            if outcome is None:
+                self._none_left(expected=0)
+                yield "starts nothing, and says so by no outcome"
+                return
+        yield self._check("is ready when every rank runs with the plan's task", self._ready)
+        yield self._check("reports progress and one outcome, and leaves no process", self._finish)
+        yield self._check("cancels, and again, and leaves no process", self._cancel)
+        yield self._check("passes the refusal of the program on", lambda: self._fails("refuses"))
+        yield self._check(
+            "fails where a rank dies before it is ready", lambda: self._fails("dies")
+        )
+        yield self._check("leaves no process behind an agent that is killed", self._killed)
+
+    def hold(self) -> None:
+        """Start a program that waits, say so, and wait: the agent that is going to be killed."""
+        run = self._actuator().actuate(self._plan("waits"))
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        run.outcome()
+
+    # ------------------------------------------------------------------ the checks
+    def _command(self) -> None:
+        plan = self._plan("finishes")
+        before = sorted(self.folder.rglob("*"))
+        order = self._actuator().command(plan)
+        if not isinstance(order, LaunchCommand):
+            raise self._broken(f"command returned {type(order).__name__}, not LaunchCommand")
+        self._expect(
+            "words that command returned", {type(word) for word in order.argv} - {str}, set()
+        )
+        self._expect("files that command wrote", sorted(self.folder.rglob("*")), before)
+
+    def _look(self) -> None:
+        actuator, survey = self._actuator(), host_survey(self._information("finishes"))
+        found = actuator.look(survey)
+        self._expect(
+            "hosts it found that are not listed",
+            set(found) - {h.name for h in survey.hosts},
+            set(),
+        )
+        again = actuator.look(replace(survey, findings={**survey.findings, **found}))
+        self._expect("hosts that look found again", dict(again), {})
+
+    def _wait(self) -> None:
+        actuator = self._actuator()
+        seconds = actuator.wait_seconds(self._plan("finishes"))
+        if not (math.isfinite(seconds) and seconds >= 0 and (actuator.queues or seconds == 0)):
+            raise self._broken(f"wait_seconds is {seconds}, queues {actuator.queues}")
+
+    def _ready(self) -> None:
+        plan = self._plan("waits")
+        with self._started(plan):
+            records = self._records()
+            ranks = sum(strip.ranks for strip in plan.strips)
+            self._expect("ranks that run", sorted(r["rank"] for r in records), list(range(ranks)))
+            wanted = run_task(plan)["partition"]
+            for record in records:
+                self._expect("the partition a rank was told", record["task"]["partition"], wanted)
+
+    def _finish(self) -> None:
+        plan = self._plan("finishes")
+        with self._started(plan) as run:
+            steps = [progress.iteration for progress in run.monitor()]
+            self._expect("iterations that were reported", steps, [1, 2])
+            outcome = run.outcome()
+            if outcome is None or run.outcome() != outcome:
+                raise self._broken("outcome is not the same when it is asked again")
+            names = [strip.host.name for strip in plan.strips]
+            self._expect("hosts of the outcome", [one.host for one in outcome.hosts], names)
+            self._none_left()
+
+    def _cancel(self) -> None:
+        with self._started(self._plan("waits")) as run:
+            run.cancel()
+            self._none_left()
+            run.cancel()
+
+    def _fails(self, how: str) -> None:
+        kinds = ApplicationError if how == "refuses" else (ApplicationError, LaunchError)
+        try:
+            run = self._actuator().actuate(self._plan(how))
+        except kinds:
+            self._none_left()
+            return
+        run.cancel()
+        raise self._broken("actuate returned, though the program was never ready")
+
+    def _killed(self) -> None:
+        self._plan("waits")  # an empty folder of records
+        words = [sys.executable, "-m", "apples.testing.actuator_checks", "--hold", self.reference]
+        with subprocess.Popen([*words, self.hosts, self.folder], stdout=subprocess.PIPE) as agent:
+            assert agent.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+            said = agent.stdout.readline()
+            agent.send_signal(signal.SIGKILL)
+        self._expect("what the agent to be killed said", said, b"ready\n")
+        self._none_left(seconds=LEFT_SECONDS)
+
+    # ------------------------------------------------------------------ what they need
+    def _check(self, claim: str, check: Callable[[], None]) -> str:
+        try:
+            check()
+        except ApplesError as error:
+            raise LaunchError(f"{self.name}: {claim}: {error}") from error
+        return claim
+
+    def _actuator(self) -> Actuator:
+        return self.kind.create(None, save=False)
+
+    def _information(self, how: str) -> Any:
+        record = self.folder / "records"
+        record.mkdir(exist_ok=True)
+        for old in record.iterdir():
+            old.unlink()
+        template, user = self.folder / "template.toml", self.folder / "user.toml"
+        text = TEMPLATE.format(program=checked_program.__file__, rows=100, record=record, how=how)
+        template.write_text(text, encoding="utf-8")
+        user.write_text("", encoding="utf-8")
+        return load_information(self.hosts, template, user, weather="static")
+
+    def _plan(self, how: str) -> LaunchPlan:
+        """Return the plan that uses all hosts, the last of them first, with as unlike strips as can be."""
+        information = self._information(how)
+        hosts = tuple(reversed(list(information.hosts)))
+        rows = [host.slots + place for place, host in enumerate(hosts)]
+        rows[-1] += 100 - sum(rows)
+        strips = (Allocation(h, r, "default") for h, r in zip(hosts, rows, strict=True))
+        found = self._actuator().look(host_survey(information))
+        return launch_plan(Schedule(tuple(strips)), information.with_findings(found))
+
+    @contextmanager
+    def _started(self, plan: LaunchPlan) -> Iterator[Execution]:
+        run = self._actuator().actuate(plan)
+        try:
+            yield run
+        finally:
+            run.cancel()
+
+    def _records(self) -> list[Mapping[str, Any]]:
+        files = (self.folder / "records").glob("rank-*.json")
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+    def _none_left(self, expected: int | None = None, seconds: float = 0.0) -> None:
+        """Refuse where a rank of this machine still runs `seconds` from now."""
+        records = self._records()
+        if expected is not None:
+            self._expect("ranks that ran", len(records), expected)
+        deadline = time.monotonic() + seconds
+        while left := [r for r in records if _runs(r)]:
+            if time.monotonic() > deadline:
+                raise self._broken(f"rank {left[0]['rank']} still runs, process {left[0]['pid']}")
+            time.sleep(0.05)
+
+    def _expect(self, what: str, found: object, wanted: object) -> None:
+        if found != wanted:
+            raise self._broken(f"{what}: {found}, not {wanted}")
+
+    def _broken(self, how: str) -> LaunchError:
+        return LaunchError(how)
+
+
+def _runs(record: Mapping[str, Any]) -> bool:
+    """Whether the process that wrote a record runs; not known of other machines."""
+    if record["machine"] != checked_program.machine():
+        return False
+    return bool(checked_program.began(record["pid"]) == record["began"])
+
+
+def main() -> int:
+    """Check the actuator of the first argument, on the host list of the second."""
+    if sys.argv[1:2] == ["--hold"]:
+        reference, hosts, folder = sys.argv[2:]
+        ActuatorChecks(reference, Path(hosts), Path(folder)).hold()
+        return 0
+    reference, *listed = sys.argv[1:]
+    try:
+        for claim in check_actuator(reference, Path(listed[0]) if listed else None):
+            sys.stdout.write(f"ok: {claim}\n")
+    except ApplesError as error:
+        sys.stderr.write(f"apples: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
