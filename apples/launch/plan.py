@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apples.apportion import equal_parts
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
@@ -76,8 +77,7 @@ class Strip:
     @property
     def rank_rows(self) -> tuple[int, ...]:
         """The rows of each rank: as equal as whole rows allow, the larger pieces first, as the protocol says."""
-        each, over = divmod(self.rows, self.ranks)
-        return (each + 1,) * over + (each,) * (self.ranks - over)
+        return tuple(equal_parts(self.rows, self.ranks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from apples.apportion import equal_parts
 from apples.topology.cpus import CpuSet
 from apples.topology.machine import Topology
 
@@ -94,10 +95,8 @@ def per_rank(topology: Topology, cpus: CpuSet, ranks: int) -> Sequence[CpuSet]:
         return [cpus] * max(0, ranks)
     if len(order) < ranks:
         return [CpuSet.of([order[rank * len(order) // ranks]]) for rank in range(ranks)]
-    each, over = divmod(len(order), ranks)
     shares, at = [], 0
-    for rank in range(ranks):
-        size = each + (rank < over)
+    for size in equal_parts(len(order), ranks):
         shares.append(CpuSet.of(order[at : at + size]))
         at += size
     return shares

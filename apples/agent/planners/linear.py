@@ -14,6 +14,7 @@ import scipy.linalg
 from apples.agent.information import InformationPool
 from apples.agent.models.model import Rows, Seconds
 from apples.agent.planners.planner import schedule
+from apples.apportion import largest_remainder
 from apples.resources import Host, ResourceSet
 from apples.schedule import Schedule
 
@@ -59,11 +60,8 @@ def closed_form(p: Seconds, border: Seconds, total: float) -> float:
     return float((total + (border / p).sum()) / (1.0 / p).sum())
 
 
-def _rounded(rows: Rows, total: int) -> list[float]:
+def _rounded(rows: Rows, total: int) -> Sequence[float]:
     """Return whole rows by largest remainder where every strip is positive, else the rows unchanged."""
     if np.any(rows <= 0):
         return [float(r) for r in rows]
-    whole = np.floor(rows)
-    order = np.argsort(-(rows - whole), kind="stable")
-    whole[order[: total - int(whole.sum())]] += 1
-    return [int(r) for r in whole]
+    return largest_remainder(rows.tolist(), total)

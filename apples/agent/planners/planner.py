@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from apples.agent.information import InformationPool
+from apples.apportion import equal_parts
 from apples.resources import Host, ResourceSet
 from apples.schedule import Allocation, Schedule
 
@@ -38,6 +39,5 @@ def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedu
     It is what a compile-time block distribution does, whatever the hosts give. The paper's method 1 cuts square
     blocks (HPF); here it is equal strips, and the tables say so.
     """
-    whole, more = divmod(information.application.rows, len(resources))
-    rows = [whole + (i < more) for i in range(len(resources))]
+    rows = equal_parts(information.application.rows, len(resources))
     return schedule(information, resources, rows, "blocked")

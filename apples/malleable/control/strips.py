@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from apples.apportion import apportion, equal_parts
 from apples.malleable.control.command import HostRows, HostWeight
 
 EXHAUSTIVE_HOSTS = 6
@@ -37,35 +38,6 @@ class RowRange:
         """Return the rows both have."""
         first = max(self.first, other.first)
         return RowRange(first, max(first, min(self.stop, other.stop)))
-
-
-def apportion(rows: int, weights: Sequence[float], least: Sequence[int]) -> list[int]:
-    """Return whole rows for each weight, by largest remainder, at least `least` each.
-
-    Raises
-    ------
-    ValueError
-        There are fewer rows than the sum of `least`.
-
-    Examples
-    --------
-    >>> apportion(10, [1, 1, 2], [1, 1, 1]), apportion(7, [1, 1000], [2, 1])
-    ([3, 2, 5], [2, 5])
-    """
-    if rows < sum(least):
-        raise ValueError(f"{rows} rows for {sum(least)} ranks")
-    total = sum(weights)
-    exact = [rows * weight / total for weight in weights]
-    found = [max(low, int(value)) for low, value in zip(least, exact, strict=True)]
-    while (missing := rows - sum(found)) != 0:
-        step = 1 if missing > 0 else -1
-        ahead = [
-            (step * (value - have), -index)
-            for index, (value, have) in enumerate(zip(exact, found, strict=True))
-            if step > 0 or have > least[index]
-        ]
-        found[-max(ahead)[1]] += step
-    return found
 
 
 def strips_by_weight(
@@ -148,10 +120,7 @@ def rank_ranges(
     """
     found, first = [], 0
     for member in strips:
-        ranks = slots[member.host]
-        less, more = divmod(member.rows, ranks)
-        for index in range(ranks):
-            rows = less + (index < more)
+        for rows in equal_parts(member.rows, slots[member.host]):
             found.append((member.host, RowRange(first, first + rows)))
             first += rows
     return found
