@@ -77,7 +77,7 @@ class FurtherHorizons(HorizonFields):
             getattr(self._series.means, name)[..., 0] = getattr(self, name)
 
     def advance_horizons(
-        self, tick: int, age: int, latest: Array, f: Array, facts: "SeriesMoments"
+        self, tick: int, age: int, latest: Array, f: Array, moments: "SeriesMoments"
     ) -> None:
         """Score what is known by now, and answer anew.
 
@@ -87,7 +87,7 @@ class FurtherHorizons(HorizonFields):
             The last values, the newest first, as many as the highest horizon is long.
         f
             What the experts forecast.
-        facts
+        moments
             Mean, deviation, its inverse, variance, low and high of the series; and the final
             answers of the first horizon.
         """
@@ -100,16 +100,16 @@ class FurtherHorizons(HorizonFields):
         )
         if ripe:
             totals = np.add.accumulate(latest)[self._further[:ripe] - 1]
-            self._score(ripe, tick, places[:ripe], totals / self._further[:ripe], facts)
-        self._answer(due, places, f, facts)
+            self._score(ripe, tick, places[:ripe], totals / self._further[:ripe], moments)
+        self._answer(due, places, f, moments)
         if self._young:
             young = self.scored * self._every < at.TRUSTED
-            self.final[young] = facts.final
+            self.final[young] = moments.final
             self._young = bool(young.any())
         self._past[tick % at.LONGEST] = f[HORIZON_EXPERTS]
 
     def _score(
-        self, m: int, tick: int, places: Array, actual: Array, facts: "SeriesMoments"
+        self, m: int, tick: int, places: Array, actual: Array, moments: "SeriesMoments"
     ) -> None:
         """Score the experts and the answers of the first `m` horizons."""
         slot = self._rings[places].astype(np.float64)
@@ -136,7 +136,7 @@ class FurtherHorizons(HorizonFields):
         away = self._score_answers(m, slot, column, share)
         held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
         self._track(m, away, share, held)
-        self._learn(m, issued, actual, facts)
+        self._learn(m, issued, actual, moments)
 
     def _score_answers(self, m: int, slot: Array, column: Array, share: Array) -> Array:
         cost, row = self._cost[:m], self._row[:m]
@@ -174,11 +174,11 @@ class FurtherHorizons(HorizonFields):
         np.maximum(0.0, high, out=quantile[:, :, 1], casting="same_kind")
         scale += np.maximum(self._scale_gain[:m], share) * (np.abs(away) - scale)
 
-    def _learn(self, m: int, issued: Array, actual: Array, facts: "SeriesMoments") -> None:
+    def _learn(self, m: int, issued: Array, actual: Array, moments: "SeriesMoments") -> None:
         """Move the direct regressions (`nws.bank.vectorised.regress`)."""
         p, w, x = self._p[:m], self.direct_w[:m], self._x[:m]
-        x[:, :-1] = facts.standard(issued[:, DIRECT_PAST])
-        z = facts.standard(actual)
+        x[:, :-1] = moments.standard(issued[:, DIRECT_PAST])
+        z = moments.standard(actual)
         px = np.add.accumulate(p * x[:, :, None], axis=1)[:, -1]
         power = np.add.accumulate(x * px, axis=1)[:, -1:] + at.FORGETTING
         error = z[:, None] - np.add.accumulate(w * x, axis=1)[:, -1:]
@@ -191,19 +191,19 @@ class FurtherHorizons(HorizonFields):
             moved *= np.where(trace > at.TRACE, at.TRACE / trace, 1.0)[:, None, None]
         p[...] = moved
 
-    def _answer(self, due: int, places: Array, f: Array, facts: "SeriesMoments") -> None:
+    def _answer(self, due: int, places: Array, f: Array, moments: "SeriesMoments") -> None:
         """Answer the first `due` horizons, and keep the answers until they can be scored."""
         now, row, candidate = self._now[:due], self._row[:due], self.candidate[:due]
-        self._x_now[:-1] = facts.standard(f[DIRECT])
+        self._x_now[:-1] = moments.standard(f[DIRECT])
         fits = np.add.accumulate(self.direct_w[:due] * self._x_now, axis=1)[:, -1]
         now[:, : at.K] = f[HORIZON_EXPERTS]
-        direct = facts.mean + facts.deviation * np.minimum(np.maximum(fits, -at.CLIP), at.CLIP)
-        np.minimum(np.maximum(direct, facts.low), facts.high, out=now[:, at.K])
+        direct = moments.mean + moments.deviation * np.minimum(np.maximum(fits, -at.CLIP), at.CLIP)
+        np.minimum(np.maximum(direct, moments.low), moments.high, out=now[:, at.K])
         best = self.expert_error[:due].argmin(axis=2)
         lowest = now[row, best[:, 0]]
         products = self._products[:, :due]
         np.maximum(0.0, self.regret[:due], out=products[0])
-        products[0] /= self.power[:due] + facts.floor
+        products[0] /= self.power[:due] + moments.floor
         np.multiply(products[0], now[:, None], out=products[1])
         total, mix = np.add.accumulate(products, axis=3)[:, :, :, -1]
         candidate[:, 0], candidate[:, 3] = lowest, now[row, best[:, 1]]
@@ -373,9 +373,9 @@ class SingleSeriesEngine:
 
     def __init__(self, series: SeriesFields) -> None:
         self._series = series
-        self._battery = WindowExperts()
+        self._experts = WindowExperts()
         self._first = OneStepHorizon(series.step)
-        self._pair = Autoregressions(series)
+        self._autoregressions = Autoregressions(series)
         self._f = np.zeros(at.E)
         self._age = 0
         self._whole = 0
@@ -384,42 +384,46 @@ class SingleSeriesEngine:
 
     def step(self, tick: int, value: float) -> None:
         """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
-        battery, first, f = self._battery, self._first, self._f
+        experts, first, f = self._experts, self._first, self._f
         known = value == value  # noqa: PLR0124 - NaN is what differs from itself
         if not known:
             value = first.final[0]
             self._age += 1
-        elif battery.samples:
+        elif experts.samples:
             self._age += 1
             first.score(f, value)
-            self._pair.learn(clipped((value - battery.mean) * inverse(battery.variance)))
-            f[:21] = battery.take(value)
+            self._autoregressions.learn(
+                clipped((value - experts.mean) * inverse(experts.variance))
+            )
+            f[:21] = experts.take(value)
         else:
-            f[:21] = battery.begin(value)
-        mean, deviation, by = battery.mean, math.sqrt(battery.variance), inverse(battery.variance)
-        fits = self._pair.look_back(tick, value, self._age, mean, by)
-        low, high = battery.low, battery.high
+            f[:21] = experts.begin(value)
+        mean, deviation, by = experts.mean, math.sqrt(experts.variance), inverse(experts.variance)
+        fits = self._autoregressions.look_back(tick, value, self._age, mean, by)
+        low, high = experts.low, experts.high
         f[21] = min(max(mean + deviation * clipped(fits[0]), low), high)
         f[22] = min(max(mean + deviation * clipped(fits[1]), low), high)
-        first.answer(f, battery.variance)
+        first.answer(f, experts.variance)
         self._series.valid[tick % at.LONGEST, 0] = known
         self._whole = self._whole + 1 if known else 0
         if self._further is not None:
             self._advance_horizons(tick, mean, deviation, by)
 
     def _advance_horizons(self, tick: int, mean: float, deviation: float, by: float) -> None:
-        further, battery, s = self._further, self._battery, self._series
+        further, experts, s = self._further, self._experts, self._series
         assert further is not None  # noqa: S101 - for the type checker
         if self._whole > min(self._age, at.LONGEST):
-            facts = SeriesMoments(mean, battery.variance, deviation, by, battery.low, battery.high)
-            facts.final = self._first.final
+            moments = SeriesMoments(
+                mean, experts.variance, deviation, by, experts.low, experts.high
+            )
+            moments.final = self._first.final
             further.advance_horizons(
-                tick, self._age, self._pair.latest(at.LONGEST), self._f, facts
+                tick, self._age, self._autoregressions.latest(at.LONGEST), self._f, moments
             )
             return
         further.save()
-        s.mean[0], s.variance[0] = battery.mean, battery.variance
-        s.low[0], s.high[0], s.age[0] = battery.low, battery.high, self._age
+        s.mean[0], s.variance[0] = experts.mean, experts.variance
+        s.low[0], s.high[0], s.age[0] = experts.low, experts.high, self._age
         s.expert[:, 0] = self._f
         s.step.final[0, :, 0] = self._first.final
         vectorised.advance_horizons(s, tick)
@@ -431,18 +435,18 @@ class SingleSeriesEngine:
 
     def refresh_dominant_lags(self, tick: int) -> None:
         """Give the auto-lag regression new lags."""
-        s, battery = self._series, self._battery
-        s.mean[0], s.variance[0], s.age[0] = battery.mean, battery.variance, self._age
-        s.low[0], s.high[0] = battery.low, battery.high
-        self._pair.save()
+        s, experts = self._series, self._experts
+        s.mean[0], s.variance[0], s.age[0] = experts.mean, experts.variance, self._age
+        s.low[0], s.high[0] = experts.low, experts.high
+        self._autoregressions.save()
         refresh_dominant_lags(s, 0, tick)
-        self._pair.resume(tick + 1)
+        self._autoregressions.resume(tick + 1)
 
     def settle(self) -> None:
         """Write what is kept here into the fields of the series."""
-        self._battery.save(self._series)
+        self._experts.save(self._series)
         self._first.save()
-        self._pair.save()
+        self._autoregressions.save()
         if self._further is not None:
             self._further.save()
         self._series.age[0] = self._age
@@ -450,9 +454,9 @@ class SingleSeriesEngine:
 
     def resume(self, tick: int) -> None:
         """Take over the fields of the series, `tick` being the next."""
-        self._battery.load(self._series)
+        self._experts.load(self._series)
         self._first.resume()
-        self._pair.resume(tick)
+        self._autoregressions.resume(tick)
         if self._further is not None:
             self._further.resume()
         self._age = int(self._series.age[0])

@@ -1,13 +1,23 @@
+from base64 import b64decode
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
-from nws import Bank, MultiHorizonForecaster, classic_primaries
+from nws import (
+    Bank,
+    EwAr1,
+    MultiHorizonForecaster,
+    RobustAr,
+    SelfTuningSmoothing,
+    classic_primaries,
+)
 from nws.bank import layout as at
 from nws.bank.vectorised import SeriesFields, in_order
 
 pytestmark = pytest.mark.xdist_group("what loads numba")
 KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.HORIZONS, 0.0), (at.HORIZONS, 0.1)]
-"""Ladder, and the share of values that are missing."""
+"""Horizons, and the share of values that are missing."""
 
 
 def walks(size=300, count=5, gaps=0.0, seed=3):
@@ -22,9 +32,66 @@ def walks(size=300, count=5, gaps=0.0, seed=3):
     return values
 
 
+def forms_of_one_series(horizons):
+    """The default profile of one series in every form that computes it here."""
+    engines = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
+    banks = [Bank(1, horizons, engine) for engine in engines]
+    return banks + [MultiHorizonForecaster("absolute", horizons, engine) for engine in engines]
+
+
+def feed(form, value):
+    """Give one value to any form; NaN: it is missing."""
+    if isinstance(form, Bank):
+        form.update([value])
+    elif np.isnan(value):
+        form.miss()
+    else:
+        form.update(float(value))
+
+
+def blocks_of(form):
+    """The two blocks of numbers that are the state of one series."""
+    state = form.state()
+    if isinstance(form, Bank):
+        return state["wide"][0], state["narrow"][0]
+    return tuple(
+        np.frombuffer(b64decode(state[name]), kind)
+        for name, kind in (("wide", "<f8"), ("narrow", "<f4"))
+    )
+
+
+@pytest.mark.parametrize("column", [0, 2, 3])
+@pytest.mark.parametrize(("horizons", "gaps"), KINDS)
+def test_every_form_of_one_series_agrees_in_every_bit(horizons, gaps, column):
+    first, *others = forms_of_one_series(horizons)
+    for tick, value in enumerate(walks(gaps=gaps)[:, column]):
+        for form in (first, *others):
+            feed(form, value)
+        if tick % 60 == 59:
+            for form in others:
+                assert all(map(np.array_equal, blocks_of(form), blocks_of(first)))
+
+
+@pytest.mark.parametrize("column", range(5))
+def test_the_experts_of_a_bank_are_the_reference_forecasters(column):
+    """All but the auto-lag regression, which a bank gives new lags at other ticks."""
+    bank = Bank(1, (1,), "numpy")
+    more = [EwAr1(0.02), EwAr1(0.10), SelfTuningSmoothing(), RobustAr(at.ORDER)]
+    reference = [*classic_primaries().values(), *more]
+    values = walks(200)[:, column]
+    for value in values:
+        bank.update([value])
+        for forecaster in reference:
+            forecaster.update(float(value))
+        s = bank.series
+        experts = s.base[0] + (s.unit[0] or 1.0) * s.expert[: len(reference), 0]
+        expected = [forecaster.forecast() for forecaster in reference]
+        assert experts == pytest.approx(expected, abs=1e-6 * np.abs(values).max())
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(("horizons", "gaps"), KINDS)
-def test_numba_gives_the_same_bits_as_numpy(horizons, gaps):
+def test_many_series_compiled_have_the_same_bits_as_vectorised(horizons, gaps):
     pytest.importorskip("numba")
     one, other = Bank(5, horizons, "numpy"), Bank(5, horizons, "numba")
     for values in walks(gaps=gaps):
@@ -36,16 +103,11 @@ def test_numba_gives_the_same_bits_as_numpy(horizons, gaps):
 
 @pytest.mark.parametrize(("horizons", "gaps"), KINDS)
 def test_one_series_alone_is_forecast_as_in_a_bank(horizons, gaps):
-    bank, alone = (
-        Bank(1, horizons, "numpy"),
-        MultiHorizonForecaster(horizons=horizons, engine="numpy"),
-    )
+    bank = Bank(1, horizons, "numpy")
+    alone = MultiHorizonForecaster(horizons=horizons, engine="numpy")
     for tick, value in enumerate(walks(gaps=gaps)[:, 3]):
-        bank.update([value])
-        if np.isnan(value):
-            alone.miss()
-        else:
-            alone.update(float(value))
+        feed(bank, value)
+        feed(alone, value)
         if tick > 3:
             assert alone.forecast() == bank.forecast()[0]
             assert alone.outlook(horizons[-1]).value == bank.forecast(horizons[-1])[0]
