@@ -49,11 +49,11 @@ from nws.measurement import Measurement as Measurement
 from nws.measurement import SeriesName as SeriesName
 from nws.measurement import batch as batch
 from nws.measurement import read_batch as read_batch
-from nws.memory import JournalMemory as JournalMemory
-from nws.memory import RingMemory as RingMemory
 from nws.memory.contract import Memory as Memory
 from nws.memory.contract import RefusedError as RefusedError
+from nws.memory.journalled import JournalMemory as JournalMemory
 from nws.memory.journalled import Retention as Retention
+from nws.memory.ring import RingMemory as RingMemory
 from nws.sensing.wire import SensorDialogue as SensorDialogue
 from nws.sensing.wire import SensorReply as SensorReply
 from nws.sensor import Sensor as Sensor

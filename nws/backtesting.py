@@ -1,4 +1,4 @@
-"""How good the forecasts would have been: the league table of predictors over a recorded series."""
+"""Backtests: how good the forecasts of each predictor would have been on a recorded series."""
 
 import csv
 import math

@@ -1,4 +1,10 @@
-"""The contract of a forecaster: two methods, one number at a time; and what it may add."""
+"""The contract of a forecaster: `update` and `forecast`, one number at a time.
+
+A forecaster may add `miss` and `state`/`restore`; one that looks further than the next value and
+says how sure it is keeps the contract of a `FrameForecaster`. `packed` and `unpacked` turn states
+into JSON and back, guided by what a fresh forecaster holds, so that a state never says which class
+to build.
+"""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,11 @@
-"""What is measured: the name of a series, and one value of it at one time."""
+"""What is measured: the name of a series, and one value of it at one time; several as a message.
+
+    {"schema": "nws.measurements/1", "measurements": [
+        {"series": "availableCpu/ada", "time": 1763600000.0, "value": 0.5}]}
+
+Times are seconds since the epoch on the clock of the sender. A sensor process writes one message a
+line, and the service takes one as the body of its ingest; an error in one says nothing of the next.
+"""
 
 import json
 import math

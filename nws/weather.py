@@ -1,4 +1,13 @@
-"""All forecasts at one moment."""
+"""All forecasts at one moment, frozen; and their JSON text, schema ``nws.weather/1``.
+
+    {"schema": "nws.weather/1", "time": 1763600000.0,
+     "cpu": {"ada": {"value": 0.5, "error": 0.1, "method": "last_value",
+                     "samples": 12, "time": 1763599990.0}},
+     "latency": {"ada/bob": {"value": 0.0001}}}
+
+Keys are hosts, or for links the ordered pair ``host/peer``. A table may be left out: nothing is
+known. Of a forecast only the value is needed, so that weather can be written by hand.
+"""
 
 import json
 import math

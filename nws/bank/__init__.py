@@ -1,6 +1,12 @@
-"""The default profile of the NWS for many series at once.
+"""The default forecasting profile, computed for one series or for many at once.
 
-In reading order: `nws.bank.layout` (what is known of a series, and the constants),
-`nws.bank.vectorised` (a step of all, with NumPy) with `nws.bank.vectorised` and `nws.bank.vectorised`,
-`nws.bank.compiled` and `nws.bank.compiled` (the same as loops, for numba), `nws.bank.bank` (`Bank`).
+1. `layout`: where each number of a series' state lies, and the constants.
+2. `vectorised`: one tick of many series with NumPy; the definition of the order of operations.
+3. `compiled`: the same tick as plain loops, compiled with numba.
+4. `single_experts`, `single_series`: the same tick for a single series with NumPy installed only.
+5. `bank`: `Bank`, many series side by side. `multi_horizon`: `MultiHorizonForecaster`, one series.
+
+The profile exists in four forms on purpose. `nws.forecasters` defines each predictor readably, one
+number at a time; the other three give the same bits as one another at the speed that a service, a
+library without numba, and a single series need. ``tests/nws/test_bank.py`` holds all of them equal.
 """

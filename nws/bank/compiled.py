@@ -1,4 +1,14 @@
-"""One step of one series, for numba, in the order of `nws.bank.vectorised`; and many steps of many."""
+"""One tick of one series as plain loops, compiled with numba, and a tick of many series.
+
+The stages and formulas are those of `nws.bank.vectorised`, which names the sources. Both do the same
+operations on the same numbers in the same order (no fused or reordered arithmetic), hence agree bit
+for bit: one of several forms on purpose, see `nws.bank`.
+
+A series is two rows, `wide` of float64 and `narrow` of float32; `nws.bank.layout` says at which
+offset each field begins. The functions of scoring take the block `b`, the offset `o` of a horizon
+in it and the table `s` of its fields' offsets, so that they serve the one-step horizon (in `wide`)
+and the further ones (in `narrow`).
+"""
 
 import zlib
 from collections.abc import Callable
@@ -67,6 +77,7 @@ def regress(p: Wide, w: Block, x: Wide, z: float) -> None:
         for j in range(order):
             p[i, j] = (p[i, j] - gain * px[j]) * RENEWAL
         trace += p[i, i]
+    # What does not vary must not wind up: P grows by 1 / FORGETTING a step where x is constant.
     if trace > TRACE:
         shrink = TRACE / trace
         for i in range(order):
@@ -208,7 +219,7 @@ AR_GAINS = np.array([0.02, 0.10])
 @compiled
 def order_latest(recent: Wide, count: int, ordered: Wide, ages: NDArray[np.int64]) -> None:
     """Write the latest `count` values, in the order of their size, and their ages."""
-    for i in range(count):
+    for i in range(count):  # insertion sort: at most 51 values, nearly always few moves
         value = recent[i]
         j = i
         while j > 0 and ordered[j - 1] > value:
@@ -416,6 +427,7 @@ def advance_horizons(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], ti
         every = max(1, horizon // SLOTS)
         places = horizon // every
         o = FURTHER + j * FURTHER_SIZE
+        # The sum over the latest `horizon` ticks extends that of the shorter horizon before it.
         while upto < horizon:
             if narrow[VALID + (tick - upto) % LONGEST] > 0:
                 total += narrow[(tick - upto) % HISTORY]
@@ -424,11 +436,14 @@ def advance_horizons(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], ti
         if tick % every == 0:
             m = MATRICES + j * D * D
             p = wide[m : m + D * D].reshape(D, D)
+            # The slot holds the answer of `horizon` ticks ago, which the mean just now completes;
+            # it is scored first and then overwritten by the new answer.
             slot = ring + SLOT * ((tick // every) % places)
             if wide[AGE] >= horizon and 2.0 * count >= horizon:
                 past = PAST + K * ((tick - horizon) % LONGEST)
                 score_horizon(wide, narrow, o, slot, past, p, horizon, total / count)
             answer_horizon(wide, narrow, o, slot)
+        # A horizon that was hardly ever scored repeats the one-step answer.
         if narrow[o] * every < TRUSTED:
             narrow[o + MEAN_AT[FINAL]] = wide[STEP_AT[FINAL]]
             narrow[o + MEAN_AT[FINAL] + 1] = wide[STEP_AT[FINAL] + 1]
@@ -495,6 +510,7 @@ def answer_horizon(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
 def step(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int, value: float) -> None:
     """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
     known = value == value  # noqa: PLR0124 - NaN is what differs from itself
+    # Stages 1 and 2: score the last forecasts and learn from them, then give the experts the value.
     if known:
         if wide[SAMPLES] > 0:
             learn(wide, value)
@@ -506,14 +522,17 @@ def step(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int, val
         value = wide[STEP_AT[FINAL]]
     else:
         value = 0.0
+    # Stage 3: the history, where a missing value is the forecast that was made of it.
     narrow[tick % HISTORY] = value
     narrow[VALID + tick % LONGEST] = 1.0 if known else 0.0
+    # Stage 4: both autoregressions, experts 21 and 22, then the one-step answer.
     f = wide[EXPERT : EXPERT + E]
     x, w = wide[AR_X : AR_X + ORDER], wide[AR_W : AR_W + ORDER]
     f[21] = look_back(wide, narrow, tick, x, w, FIRST_LAGS)
     x, w = wide[LAG_X : LAG_X + LAGS], wide[LAG_W : LAG_W + LAGS]
     f[22] = look_back(wide, narrow, tick, x, w, wide[LAG : LAG + LAGS])
     answer(wide, 0, STEP_AT, f, wide[VARIANCE])
+    # Stage 5: the further horizons.
     if len(horizons) > 1:
         advance_horizons(wide, narrow, horizons, tick)
 

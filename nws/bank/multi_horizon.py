@@ -1,4 +1,4 @@
-"""The default profile for a single series."""
+"""The default profile for a single series, whichever engine computes its ticks."""
 
 import base64
 import math

@@ -1,6 +1,7 @@
-"""The experts that need no regression, for a single series, in plain Python.
+"""The experts of a single series: windows and smoothing in plain numbers, autoregressions in small arrays.
 
-The same arithmetic in the same order as `nws.bank.vectorised.take`; sorted lists stand in for sorting.
+The same arithmetic in the same order as `nws.bank.vectorised.take` and `look_back`; sorted lists
+stand in for sorting. One of several forms on purpose: see `nws.bank`.
 """
 
 import math

@@ -1,9 +1,18 @@
-"""One step of many series at once, with NumPy: what the default profile computes, in its order.
+"""One tick of many series at once, with NumPy: what the default profile computes, in its order.
 
-A tick: what was forecast of the values meets them (`learn`), the experts take them (`take`), the
-history takes them or, where one is missing, the bank's own forecast (`remember`), the two
-autoregressions look back (`look_back`), the first horizon answers, and the further horizons are scored
-on the means that are known by now and answer (`advance_horizons`).
+A tick has five stages:
+
+1. `learn`: the forecasts that were made of the values are scored, and the regressions learn.
+2. `take`: the experts take the values in. Where a value is missing, stages 1 and 2 are left out.
+3. The history takes the value or, where it is missing, the bank's own forecast (`finish`).
+4. `look_back`: both autoregressions forecast from the history; then the one-step answer is chosen.
+5. `advance_horizons`: means that are known by now are scored, and further horizons answer.
+
+Arrays have the series last and the horizons first: J horizons, E experts, C candidates, N series.
+Sums over experts and lags run from the first to the last (`np.add.accumulate`, since `np.sum` adds
+in pairs), so that the loops of `nws.bank.compiled` and the small arrays of
+`nws.bank.single_series` give the same bits. No step uses exp, log or pow, whose last digit differs
+between libraries. This is one of several forms on purpose: see `nws.bank`.
 """
 
 from typing import Any
@@ -465,6 +474,7 @@ def advance_horizons(s: SeriesFields, tick: int) -> None:
     deviation = np.sqrt(s.variance)
     by = inverse(deviation)
     actual, ok = known_means(s, tick, horizons)
+    # Score the answers that the means known by now complete; `whole` None spares the masks.
     if ok.any():
         whole = None if ok.all() else ok
         slot = s.rings[places].astype(np.float64)
@@ -475,12 +485,14 @@ def advance_horizons(s: SeriesFields, tick: int) -> None:
         x[:, :-1] = clipped((issued[:, DIRECT_PAST] - s.mean) * by)
         z = clipped((actual - s.mean) * by)
         regress(s.direct_p[:due], means.direct_w, x, z, whole)
+    # Answer anew: the direct regression on the mean is one more expert beside the one-step ones.
     x = clipped((s.expert[DIRECT] - s.mean) * by)
     z = np.add.accumulate(means.direct_w[:, :-1] * x, axis=1)[:, -1] + means.direct_w[:, -1]
     direct = np.minimum(np.maximum(s.mean + deviation * clipped(z), s.low), s.high)
     experts = np.broadcast_to(s.expert[HORIZON_EXPERTS], (due, at.K, len(s.mean)))
     answer(means, np.concatenate([experts, direct[:, None]], axis=1), s.variance)
     keep(s, means, places, direct)
+    # A horizon that was hardly ever scored repeats the one-step answer.
     young = s.means.scored * s.every[:, None] < at.TRUSTED
     np.copyto(s.means.final, s.step.final, where=young[:, None], casting="same_kind")
     s.past[tick % at.LONGEST] = s.expert[HORIZON_EXPERTS]

@@ -1,11 +1,10 @@
-"""Cliques: who may probe the network now, so that probes never measure each other.
+"""Cliques: which host may probe the network when, so that probes never measure each other.
 
-1. `sites`: which hosts form a clique.
-2. `messages`: what members say; `timing`: how long they wait.
-3. `grants`: the right to probe, from a majority, for a bounded time.
+1. `sites`: which hosts form a clique, and turns where one asker plans all probes.
+2. `messages`: what members send each other.
+3. `grants`: the right to probe, from a majority, for a bounded time; the times of a clique.
 4. `member`: a member as a pure state machine: token, leader, turns.
-5. `turns`: whose turn it is where one asker knows of all probes.
-6. `simulation`: a clique on a network where everything goes wrong.
+5. `simulation`: a clique on a simulated network with loss, partitions, crashes and skewed clocks.
 
 Only `nws.sensing` gives it sockets and clocks.
 """

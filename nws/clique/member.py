@@ -1,4 +1,16 @@
-"""A member of a clique: a pure state machine. Events go in with the time, effects come out."""
+"""A member of a clique: a pure state machine. Events go in with the time, effects come out.
+
+Phases of the token while it is here:
+
+    (none) -- token --> ASKING -- majority of grants --> PROBING -- done or time up --> PASSING
+                          |                                                               |
+                          +-- TRIES without a majority --> PASSING -- `Received` --> (none)
+
+Invariants, whatever the network does: a member probes only while it holds grants of more than half
+of the members, and no longer than until ``_asker.until``; it answers a token of an older epoch with
+`Stale` and follows one of a newer epoch at once; a turn that is overtaken by a newer token keeps its
+grants until its probes have ended, for only then is the network quiet again.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -173,16 +185,16 @@ class CliqueMember:
         effects = self._adopt(token.epoch, now) if token.epoch > self.epoch else []
         effects.append(SendMessage(token.sender, Received(self.name, token.epoch, token.cycle)))
         if token.cycle < self.cycle:
-            return effects
+            return effects  # a late copy of an earlier cycle: answered, so that its sender stops
         self._note_token(token, now)
         if token.home and self.leads:
-            return effects
+            return effects  # all have been visited; the next cycle begins by the clock
         if self._turn is not None and self._turn.token.cycle == token.cycle:
             return effects  # it was doubled on the way; the one that is here goes on
         if self._turn is not None:
             effects += self._give_back()
             self._turn = None
-        if self._done == (token.epoch, token.cycle):
+        if self._done == (token.epoch, token.cycle):  # this cycle's turn was had already
             return effects + self._pass_on(token, now)
         return effects + self._have_turn(token, now)
 

@@ -1,4 +1,9 @@
-"""Which hosts probe each other: cliques by site, so that probing does not grow with N squared."""
+"""Which pairs of hosts probe each other, and when: cliques by site, and turns where one asker plans all.
+
+Probing within sites, and between one host of each, does not grow with the square of the hosts. A
+service leaves the order of the probes to the members of each clique (`nws.clique.member`); an agent
+that starts all probes itself hands them out with `ProbeTurns`, so that none share a link.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""An autoregression on the lags at which the series resembles itself. Needs NumPy."""
+"""An autoregression on the lags at which the autocorrelation of the series peaks. Needs NumPy."""
 
 from typing import Any, ClassVar, Final
 

@@ -1,4 +1,4 @@
-"""Recursive least squares for one series, one equation at a time, without NumPy."""
+"""Autoregressions: by moments of order one, and by recursive least squares. Without NumPy."""
 
 import math
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""The mean of all values."""
+"""Forecasters that answer with a value of the past, or with a mean or median over a window of it."""
 
 from bisect import bisect_left, insort
 from collections import deque

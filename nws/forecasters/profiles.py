@@ -1,4 +1,4 @@
-"""Which forecasters run together: the profiles, by name."""
+"""Profiles: which forecasters run together, by name."""
 
 from collections.abc import Callable
 from importlib import import_module

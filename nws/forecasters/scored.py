@@ -1,4 +1,4 @@
-"""A forecaster held to account: every forecast meets the value it was made for."""
+"""A forecaster whose forecasts are scored: each is compared with the value it was made for."""
 
 import math
 from collections import deque

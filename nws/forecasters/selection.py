@@ -1,4 +1,4 @@
-"""The choice of NWS 2.x: the best predictor over the stretch of the past that judges best."""
+"""Dynamic selection: run several forecasters and answer with the one that has been wrong least."""
 
 import math
 from collections import deque

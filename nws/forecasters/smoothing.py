@@ -1,4 +1,4 @@
-"""Exponential smoothing."""
+"""Exponential smoothing, with a fixed gain and with one that tunes itself."""
 
 from typing import ClassVar
 

@@ -1,21 +1,11 @@
 """Where measurements are kept.
 
-`RingMemory`: in this process, the latest so many of each series.
-`JournalMemory`: the same, and on the disk, so that they survive (imports NumPy; a `StorageListener` hears
-of what it stores).
+1. `contract`: what every memory promises.
+2. `ring`: `RingMemory`, in this process, the latest of each series.
+3. `journalled`: `JournalMemory`, the same and on the disk, so that they survive. `column`: one series
+   in flat arrays; `series_shard`: the series of one shard of the log.
+4. `journal`: the log itself; `journal_format`: the bytes of its records; `journal_files`: the file
+   operations it is made of, and a layer that makes each of them fail.
+
+Only `contract` and `ring` are light; the others load NumPy.
 """
-
-from importlib import import_module
-
-from nws.memory.ring import RingMemory
-
-_JOURNALLED = ("BusyError", "JournalMemory", "LogError", "Retention", "Submission")
-
-__all__ = ["JournalMemory", "RingMemory"]
-
-
-def __getattr__(name: str) -> object:
-    """Return what only those need who keep a log, loading it."""
-    if name not in _JOURNALLED:
-        raise AttributeError(f"module 'nws.memory' has no attribute {name!r}")
-    return getattr(import_module("nws.memory.journalled"), name)

@@ -1,4 +1,10 @@
-"""One shard of the log: segments in a directory, appended to, synced, repaired, reopened."""
+"""The append-only log of measurements, by shards: a normal return means that they are on the disk.
+
+A shard is a directory of segments, appended to, synced, repaired and reopened (`JournalShard`); one
+thread a shard writes what waits under one sync (`GroupCommitWriter`). The log is a store of its own
+and not `apples.storage`'s line journal, for it holds a million fixed records a shard; the figures
+are in docs/design/nws.md.
+"""
 
 import contextlib
 import errno
@@ -137,12 +143,16 @@ class JournalShard:
         try:
             if self._new_segment or self._length >= self._segment_bytes:
                 self._begin_segment()
+            # Each segment names a key, twice, before its first measurement: so that a segment can
+            # be read by itself, and one bad byte in a name orphans no series.
             fresh = {row[0] for row in rows} - self._named
             naming = b"".join(2 * encode_name(names[key]) for key in sorted(fresh))
             data = naming + encode_measurements(rows)
             write_all(self._files, self._opened, data)
             self._files.datasync(self._opened)
         except OSError as error:
+            # After a failed fdatasync the kernel may have dropped the dirty pages and report success
+            # the next time: the descriptor is never trusted again (see `_open_again`).
             self._fail(error)
             raise self._refusal() from error
         first = position_of(self._segment, self._length + len(naming))

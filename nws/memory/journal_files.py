@@ -1,4 +1,4 @@
-"""The few things that a durable store does with files, and a layer that makes each of them fail.
+"""The file operations of a durable store, and a layer that makes each of them fail.
 
 A store that goes through `Files` can be shown every fault there is: `FaultyFiles` fails its K-th
 operation, once or from then on, with an error, a short write, or as if the power went.

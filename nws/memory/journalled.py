@@ -1,4 +1,4 @@
-"""A memory whose measurements survive: a log on the disk, rings in memory."""
+"""A memory whose measurements survive: a log on the disk, the latest of each series in memory."""
 
 import math
 import time

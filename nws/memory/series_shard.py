@@ -1,4 +1,4 @@
-"""A shard of the log together with the series that live in it."""
+"""One shard of the log together with the series in memory whose measurements it holds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

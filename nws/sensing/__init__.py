@@ -1,12 +1,10 @@
 """The sensor process: one a host, light, on its own; ``python -m nws.sensing`` or ``nws sense``.
 
-1. `options`: what it is told.
-2. `courier`: brings measurements to the service, keeps them while it does not answer.
-3. `schedule`: what is due when.
-4. `roster`: which list of clique members may be gone by.
-5. `party`: gives the members of `nws.clique` sockets, clocks and probes.
-6. `process`: all of it, one loop.
-7. `wire`, `stdio`, `dialogue`: the same sensors asked over standard streams, as over ssh.
+1. `process`: options, periodic tasks and the one loop that measures, reports and renews the lease.
+2. `delivery`: the bounded queue of measurements to the service, or standard output in its place.
+3. `clique_runtime`: sockets, clocks and probes for the members of `nws.clique`; `budget`: what
+   probing may cost.
+4. `wire`, `stdio`: the same sensors asked over standard streams, as over ssh.
 
-It imports no NumPy, typer or FastAPI.
+It imports no NumPy, typer or FastAPI; `stdio` and all that it imports only the standard library.
 """

@@ -1,4 +1,11 @@
-"""Gives a member of a clique sockets, clocks and probes."""
+"""A host's part in a clique: the pure state machine of `nws.clique`, with sockets, clocks and probes.
+
+`MembershipView` decides which list of members may be used. A majority of one list and a majority of
+another may have no member in common, so the grants of `nws.clique.grants` exclude nothing while
+members use different lists. The lists come from the service, which has one at a time. Hence a list
+is used only while the service has confirmed it lately, and a new one only after every member that
+still uses the old one must have stopped.
+"""
 
 import contextlib
 import queue

@@ -1,4 +1,4 @@
-"""Brings measurements to the service, and keeps them while it does not answer."""
+"""Where a sensor process takes its measurements: to the service, or to standard output."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence

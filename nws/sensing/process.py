@@ -1,4 +1,4 @@
-"""The sensor process: measures, reports, keeps its lease, takes part in cliques. One loop."""
+"""The sensor process: one loop that measures, reports, renews its lease and takes part in cliques."""
 
 import argparse
 import contextlib

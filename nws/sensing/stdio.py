@@ -1,7 +1,8 @@
 """``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.wire`).
 
-It ends with its standard input. It listens for the probes of others only when asked to, with a secret, and
-probes only whom it is asked: whoever asks is the one who sees to it that probes do not meet.
+It ends with its standard input. It listens for the probes of others only when asked to, with a
+secret, and probes only the hosts that it is asked to probe: the asker sees to it that no two probes
+share a link. Standard library only, so that a host needs nothing but this package's files.
 """
 
 import contextlib

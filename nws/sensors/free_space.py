@@ -1,4 +1,4 @@
-"""What a new process can have of the memory."""
+"""How much memory a new process can have, and how many bytes a file system still takes."""
 
 import os
 import time

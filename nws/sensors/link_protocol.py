@@ -1,4 +1,18 @@
-"""A connection on which all waiting together has one deadline."""
+"""The protocol between a prober and the endpoint at the far end of a link, both sides.
+
+    endpoint: nws.endpoint/1 CHALLENGE
+    prober:   PROOF CHALLENGE VERB
+    endpoint: ok PROOF | busy | no
+
+Both sides prove by challenge and response that they know the same secret, without sending it. A
+challenge is 32 random hexadecimal digits; a proof is HMAC-SHA256, keyed with the secret, over the
+prover's side, the verb and both challenges, so that it serves once and for one side only. The
+greeting says who is there; the bytes that follow mean nothing and are neither signed nor hidden.
+
+An endpoint must not be an open traffic generator: it listens on loopback unless told otherwise,
+does nothing before the greeting, never sends more than it received, and every connection has a
+limit of bytes and of seconds.
+"""
 
 import contextlib
 import hmac

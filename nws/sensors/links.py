@@ -1,4 +1,4 @@
-"""How long it takes to be connected."""
+"""What a link does: time to connect, one-way latency, and the rate of a long transfer."""
 
 import os
 import socket

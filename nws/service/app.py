@@ -1,4 +1,4 @@
-"""The service as an ASGI application: the gate, the routes, and what goes on beside them."""
+"""The service as an ASGI application: authorisation, routes, and the periodic work beside them."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""What every request passes before anything of it is read: host, token, scope, size, time."""
+"""What every request passes before its body is read: Host, bearer token, scope, size, time.
+
+`ACCESS` is the one table of routes and scopes; a route that is not in it is closed.
+"""
 
 import asyncio
 import json

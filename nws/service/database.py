@@ -1,4 +1,4 @@
-"""Memory, forecasters and their saved states as one thing that can be stopped at any instant."""
+"""The database of ``nws serve``: log, series and forecasters, consistent after any end of its process."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Push: what is stored, told to whoever listens, each through a bounded queue."""
+"""Server-sent events: stored measurements go to each subscriber through a bounded queue."""
 
 import asyncio
 import json

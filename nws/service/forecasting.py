@@ -1,4 +1,13 @@
-"""Forecasts of many series that follow a log, at leisure or when asked, always to the same bits."""
+"""Forecasters of many series that follow a log: the same forecasts whenever they are asked.
+
+Their states are saved in one file, each line with its own checksum:
+
+    crc32 position series state
+
+The position says how much of the log the state has taken in, so each line is right by itself and
+the lines may be of different moments. A bad line costs its series the state, which then begins
+with what the log still holds, and `SnapshotFile.problems` names it.
+"""
 
 import inspect
 import time

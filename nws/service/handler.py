@@ -1,4 +1,4 @@
-"""What the routes share: the database, who is there, who listens, and the answers made of them."""
+"""The request handler: what all routes share, and the answers made of it."""
 
 import asyncio
 import time

@@ -54,7 +54,7 @@ class NetworkWeatherService:
 
     Examples
     --------
-    >>> from nws.memory import RingMemory
+    >>> from nws import RingMemory
     >>> from nws.sensors import ReplaySensor
     >>> ada = SeriesName("availableCpu", "ada")
     >>> sensor = ReplaySensor(ada, [(0.0, 0.5), (10.0, 0.5), (20.0, 0.5)])

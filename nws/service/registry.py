@@ -1,4 +1,4 @@
-"""The name service: who is there, as long as they keep saying so. A pure state machine."""
+"""The name service: registrations that expire unless renewed. A pure state machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

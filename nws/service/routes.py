@@ -1,4 +1,4 @@
-"""The routes of measurements and forecasts."""
+"""The HTTP routes: measurements and forecasts; the name service with its leases and cliques."""
 
 import math
 from collections.abc import AsyncIterator, Sequence

@@ -1,8 +1,8 @@
 """The state of a forecaster as plain JSON values, and back: bit for bit, nothing executable.
 
-A forecaster that has ``state()`` and ``restore(state)`` is asked. For any that cannot say it the
-attributes are read, and written back into a fresh object of the same making: the file says
-numbers, never which class to build.
+A forecaster that has ``state()`` and ``restore(state)`` is asked. Of any other the attributes are
+read, and written back into a fresh object of the same making: the file holds numbers, never the name
+of a class to build.
 """
 
 import json
