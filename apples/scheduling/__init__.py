@@ -1,6 +1,7 @@
-"""Scheduling policies for rigid, moldable, malleable and evolving jobs.
+"""Scheduling policies for rigid, moldable, malleable and evolving jobs, and what runs them.
 
-Read in this order: `policy` (what a policy sees and what it may decide), `policies` (one file
-each), `profile` (free nodes over time), `mates` (SD-Policy's search for jobs to shrink), `cluster`
-(carries decisions out, or says why not).
+Read in this order: `jobs` (jobs, and what may be decided about them), `policy` (what a policy sees, and its
+contract), `policies` (one file each), `profile` (free nodes over time), `mates` (SD-Policy's search for
+nodes and mates), `ledger` (accepts a decision or says why not), `driver` (runs policy and ledger on any
+clock, simulated or real). A policy proposes, the ledger disposes, a back end carries out.
 """

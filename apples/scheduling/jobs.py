@@ -7,10 +7,11 @@ from enum import StrEnum
 
 
 class JobKind(StrEnum):
-    """Who may change a job's processors, and when (Feitelson and Rudolph 1996).
+    """Flexibility of a job's processors (Feitelson and Rudolph 1996).
 
-    Rigid: nobody. Moldable: the scheduler, at the start. Malleable: the scheduler, at any time.
-    Evolving: the job asks, the scheduler grants.
+    A rigid job runs on what it asked for. A moldable job's processors are chosen by the scheduler at the
+    start, a malleable job's at any time. An evolving job asks for others while it runs, and the scheduler
+    grants them or not.
     """
 
     RIGID = "rigid"
@@ -30,13 +31,13 @@ class Job:
     submit
         Time of submission, seconds.
     processors
-        Asked for.
+        The processors asked for.
     requested
         The user's estimate of the run time on `processors`, seconds.
     minimum, maximum
         Processors it can run on; both `processors` for a rigid job.
     kind
-        Who may change its processors.
+        Its flexibility.
     """
 
     id: int
@@ -68,8 +69,8 @@ class Start:
         `share` of the cores of every one of them until the guest ends.
     share
         Part of every shared node that the guest gets, in (0, 1).
-    places
-        Numbers of the free nodes it gets, where that matters; empty: any.
+    node_ids
+        Numbers of the free nodes it gets; empty: any.
     """
 
     job: int
@@ -97,7 +98,11 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Promise a waiting job its nodes from a time on; the cluster's state keeps the promise."""
+    """Promise a waiting job its nodes from a time on.
+
+    The state keeps the promise (`ClusterState.reservations`) and there is a pass at that time; the job has
+    to be started then by a decision of its own.
+    """
 
     job: int
     time: float
@@ -105,7 +110,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Never run a waiting job, for a reason."""
+    """Never run a waiting job: it leaves the queue, and the reason is kept with the result."""
 
     job: int
     reason: str

@@ -1,9 +1,10 @@
-"""SD-Policy's search for mates (D'Amico et al. 2019, equations 1-3), exact.
+"""SD-Policy's search for nodes: mates to share (D'Amico et al. 2019, equations 1-3), contiguous nodes.
 
-Minimise the sum of penalties over at most m mates whose nodes add up to those of the newcomer.
-For two mates it is enough to know, for every number of nodes, the two candidates least hurt: one
-look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must be
-full. Written on indexed sequences so that the simulator compiles these very functions.
+The search for mates is exact: minimise the sum of penalties over at most m mates whose nodes add up to
+those of the newcomer. For two mates it is enough to know, for every number of nodes, the two candidates
+least hurt: one look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must
+be full. `best_pair` and `best_group` are written on indexed sequences: SD-Policy's kernel compiles these very
+functions. Contiguous allocations and node filters work on node numbers, which the kernel does not have.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def parse_node_ids(text: str) -> frozenset[int]:
 
     Examples
     --------
-    >>> sorted(parse_nodes("0-2,8"))
+    >>> sorted(parse_node_ids("0-2,8"))
     [0, 1, 2, 8]
     """
     nodes: set[int] = set()

@@ -1,6 +1,6 @@
 """What a scheduling policy sees, and the one thing it does: decide.
 
-A policy proposes; whoever runs it, the simulator or the live scheduler, disposes and says why not.
+A policy proposes; the ledger disposes, and says why not. `driver` runs both, simulated or live.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class RunningJob:
         Of its nodes, those it shares as a guest.
     wanted
         Nodes an evolving job asks for, None when it is content.
-    places
-        Numbers of its nodes; empty where the cluster does not keep places.
+    node_ids
+        Numbers of its nodes; empty where the ledger does not track them.
     """
 
     job: Job
@@ -75,8 +75,8 @@ class ClusterState:
         Waiting job -> time promised by an earlier `Reserve`.
     early_release
         Whether a job left before its estimated end since the last pass.
-    free_places
-        Numbers of the free nodes; empty where the cluster does not keep places.
+    free_node_ids
+        Numbers of the free nodes, ascending; empty where the ledger does not track them.
     """
 
     nodes: int
@@ -95,12 +95,16 @@ class ClusterState:
 
 
 class SchedulingPolicy(ABC):
-    """Decides what starts, shrinks and grows on a cluster.
+    """Decides which jobs of a cluster start, shrink and grow.
 
     A policy is a value: its fields are its options, and `decide` depends on them and on the state
     alone, so that the same state gives the same decisions in a simulation, in a live scheduler and
     after a restart of either. All decisions of a pass are taken together, in the order they are
-    made; the state does not change while the policy decides.
+    made; the state does not change while the policy decides, and a policy only reads it.
+
+    `apples.testing.policy_checks.check_policy` runs these rules on any policy. The built-in ones exist
+    in a second form on purpose, as compiled kernels (`apples.simulation.run.KERNELS`), which are held
+    equal to them by one test.
     """
 
     #: Whether the policy resizes jobs: then all jobs of a log are malleable unless one says else.
@@ -115,8 +119,8 @@ class SchedulingPolicy(ABC):
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the decisions of one pass.
 
-        A decision that breaks the machine's or a job's limits ends the run with an error that
-        names it.
+        The ledger refuses a decision that breaks a limit of the machine or of a job, with the reason
+        (`apples.scheduling.ledger.Refused`); a simulation then ends with an error that names both.
         """
 
 

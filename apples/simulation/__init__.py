@@ -1,7 +1,9 @@
-"""Runs scheduling policies over workload logs.
+"""Simulates scheduling policies over workload logs.
 
-Read in this order: `swf` (logs), `workload` (jobs as arrays, cleaning, transformations), `config`
-(machine, models, costs), `run` (the one verb), `engine` (the general event loop), `fast` with
-`backfill_core`, `conservative_core`, `equipartition_core` and `sd_core` (the same for the built-in
-policies, over arrays), `metrics` (what a schedule is judged by), `generators` (model workloads).
+Read in this order: `swf` (logs), `workload` (jobs as arrays: cleaning, transformations), `generators` (model
+workloads), `sources` (which of them a name means; Slurm's accounting; the archive), `config` (what a
+simulation assumes, and its result), `speedup`, `run` (the one verb, `simulate`), `engine` (any policy, on a
+virtual clock), `kernels` (the built-in policies, compiled), `metrics` (what a result is judged by), `gantt`,
+`placement` (jobs on the CPUs of one host), `prepare` (from a command's words to a simulation), `sweep`
+(many simulations, compared).
 """

@@ -1,4 +1,8 @@
-"""What a simulation assumes beside its workload and its policy: machine, models, costs, events."""
+"""What a simulation assumes beside its workload and its policy, and what comes out of it.
+
+`SimulationConfig` has the machine, the tie rule, the speed-up model, the costs of resizes and the events
+beside the log's; `SimulationResult` has what became of every job.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ class SimulationConfig:
         Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
         (part of the work done, processors it then asks for), in order.
     slowdown
-        How many times longer a job takes on the places it has; None: places do not matter.
+        How many times longer a job takes on the nodes it has; None: it matters only how many they are.
     idle_watts, busy_watts
         Of a node; energy is not known without them.
     """
@@ -132,6 +136,8 @@ class SimulationConfig:
 class SimulationResult:
     """What became of the jobs of a workload, in its order.
 
+    The same workload, policy and configuration give the same result bit for bit, by whatever engine.
+
     Attributes
     ----------
     start, end
@@ -145,7 +151,7 @@ class SimulationResult:
     node_seconds
         Nodes that were occupied, times seconds.
     engine
-        `numba` or `python` for the fast core, `events` for the general event loop.
+        `numba` or `python` for a compiled kernel, `events` for the event engine.
     seconds
         Simulation, wall time without reading and compiling.
     restarts

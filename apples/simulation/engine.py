@@ -321,7 +321,11 @@ class EventEngine(SchedulerBackend):
 
 
 def rate_of(running: RunningJob, state: ClusterState, config: SimulationConfig) -> float:
-    """Return seconds of work a second; 1 on the nodes the job asked for, where places do not matter."""
+    """Return a job's rate, seconds of work a second: 1 on as many nodes as it asked for.
+
+    Less where it shares nodes (D'Amico et al. 2019, equation 5, or 6 for the model `worst`), and divided by
+    the slowdown of its placement where there is one.
+    """
     rate = _rate_of(running, state, config)
     return rate if config.slowdown is None else rate / config.slowdown(running)
 

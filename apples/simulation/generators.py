@@ -1,4 +1,11 @@
-"""The workload model of Lublin and Feitelson 2003, with its published parameters."""
+"""Model workloads: Lublin and Feitelson's, Downey's, Kale's, and one like Cirne and Berman's.
+
+Lublin and Feitelson 2003 with its published parameters; Downey 1997's moldable jobs; the Poisson arrivals of
+Kale, Kumar and DeSouza 2002, section 5. Of Cirne and Berman 2001 the coefficients were not to be had: the
+structure is theirs (arrivals that follow the hour of the day, sizes uniform in the logarithm with a part of
+powers of two, requested times uniform in the logarithm, run times a random part of the request), every
+coefficient is a field of `CirneLike` and our choice, so results compare with theirs in kind, not in number.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule is judged by.
+"""What a simulation's result is judged by.
 
 Wait = start - submission. Response = end - submission. Slowdown = response / run time on the
 processors asked for. Bounded slowdown = max(1, response / max(run time, 10 s)) (Feitelson 2001).
@@ -62,7 +62,7 @@ def energy(result: SimulationResult, config: SimulationConfig, seconds: float) -
 def summary(
     workload: Workload, result: SimulationResult, config: SimulationConfig
 ) -> dict[str, object]:
-    """Return the figures of `apples.simulation/1` that the schedule gives."""
+    """Return the figures of `apples.simulation/1` that the result gives."""
     values = outcome(workload, result)
     if not len(values.wait):
         raise UsageError("no job completed")

@@ -32,7 +32,7 @@ def with_placement(
     seed: int,
     sensitivity: float,
 ) -> tuple[SchedulingPolicy, SimulationConfig]:
-    """Return policy and setting as the options `topology`, `placement` and `requirement` change them.
+    """Return policy and configuration as the options `topology`, `placement` and `requirement` change them.
 
     Raises
     ------

@@ -1,4 +1,8 @@
-"""From a command's words to what is simulated: one way for simulate, report and sweep."""
+"""From a command's words to what is simulated: one way for simulate, report and sweep.
+
+`--policy` and `--option k=v` become a policy and a `SimulationConfig`; CSV files of failures, cancellations
+and demands are read here, and the workload is cut and marked as the words say.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +227,7 @@ def make_config(
     begin: float,
     end: float,
 ) -> SimulationConfig:
-    """Return the setting the options describe.
+    """Return the configuration that the options describe.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where workloads come from: SWF logs, Slurm's accounting, models."""
+"""Where workloads come from: SWF logs, the archive of such logs, Slurm's accounting, models."""
 
 from __future__ import annotations
 

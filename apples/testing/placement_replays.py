@@ -1,8 +1,10 @@
-"""Mix A, the throughput benchmark of Smith et al. 2001 (Tables 1 and 2), replayed.
+"""Experiments with jobs on the CPUs of one machine: Mix A replayed, and fragmentation.
 
-The paper prints the run times of 49 jobs (its text says 50) alone, without and with cpusets, but not
-their CPU counts. These are drawn at random, the same for identical jobs, so that CPU time divided by
-128 is the paper's ideal of 2:21:22 within a hundredth.
+Mix A is the throughput benchmark of Smith et al. 2001 (Tables 1 and 2). The paper prints the run times of
+49 jobs (its text says 50) alone, without and with cpusets, but not their CPU counts. These are drawn at
+random, the same for identical jobs, so that CPU time divided by 128 is the paper's ideal of 2:21:22 within
+a hundredth. `mean_distance` says how far apart the CPUs of jobs lie after many have come and gone: what an
+allocator is worth after hours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The scheduling policies, by the names the command line knows them by.
 
-Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven`.
+Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven` (SD-Policy),
+`topology_aware` (another policy's starts on the CPUs of one host). These are the policies as values; each of
+`POLICIES` also has a compiled kernel in `apples.simulation.kernels`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Conservative backfilling: every waiting job holds a reservation that nobody may delay."""
+"""Conservative backfilling: every waiting job holds a reservation that no later job may delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equipartition: everybody gets a minimum, what is left is shared equally."""
+"""Equipartition: every admitted job gets its minimum, the rest of the machine is shared equally."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Equipartition(SchedulingPolicy):
             for one, share in zip(running, shares, strict=False)
             if share != one.nodes
         ]
-        # Shrink before anybody grows or starts, so that every step fits.
+        # Shrink before any job grows or starts, so that every step fits.
         yield from (r for r in resizes if r.nodes < cluster.running[r.job].nodes)
         yield from (r for r in resizes if r.nodes > cluster.running[r.job].nodes)
         for job, share in zip(admitted, shares[len(running) :], strict=True):

@@ -11,7 +11,7 @@ from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_reque
 
 @dataclass(frozen=True)
 class FirstComeFirstServed(SchedulingPolicy):
-    """Start jobs in order of submission; nobody overtakes.
+    """Start jobs in order of submission; no job overtakes another.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class FirstFit(SchedulingPolicy):
 
 @dataclass(frozen=True)
 class ShortestJobFirst(SchedulingPolicy):
-    """Start the job with the shortest requested time first; nobody overtakes the shortest.
+    """Start the job with the shortest requested time first; no job overtakes the shortest.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class ShortestJobFirst(SchedulingPolicy):
 def _start(
     cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
 ) -> Iterator[Decision]:
-    """Yield what starts in the order given, until or but for the jobs that do not fit."""
+    """Yield the starts in the order given: up to the first job that does not fit, or but for such jobs."""
     free = cluster.free
     for decision in grant_requests(cluster):
         free -= decision.nodes - cluster.running[decision.job].nodes

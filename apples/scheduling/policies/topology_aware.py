@@ -25,20 +25,20 @@ Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
 
 @dataclass(frozen=True)
 class TopologyAwarePolicy(SchedulingPolicy):
-    """Proposes what another policy would start, if its host can hold it, and where.
+    """Starts the jobs that another policy would start, on CPUs of one host that suit them.
 
     The cluster is one host whose CPUs are given out one by one (nodes of one core); node i is the i-th
-    CPU of the topology. What a broker says no to waits; what it says never to is rejected, with the
-    broker's reason.
+    CPU of the topology. A job to which the broker says no waits; one to which it says never is rejected,
+    with the broker's reason.
 
     Attributes
     ----------
     topology
         The host.
     inner
-        Who decides what starts; it must take no notice of places.
+        The policy that decides which jobs start; it must take no notice of node numbers.
     requirements
-        Job -> what it asks for; the others ask for nothing but their number of CPUs.
+        Job -> its requirement; the other jobs require nothing but their number of CPUs.
     brokers
         By the name in front of the bracket, beside ``CPUSET``.
     choose
@@ -50,10 +50,10 @@ class TopologyAwarePolicy(SchedulingPolicy):
     --------
     >>> from apples.topology import synthetic
     >>> from apples.scheduling.policies import FirstFit
-    >>> policy = Placed(synthetic("package:2 core:2 pu:1"), FirstFit())
+    >>> policy = TopologyAwarePolicy(synthetic("package:2 core:2 pu:1"), FirstFit())
     >>> job = Job(1, 0.0, 2, 9.0, 2, 2)
-    >>> state = ClusterState(4, free=3, queue=[job], free_places=[1, 2, 3])
-    >>> [sorted(start.places) for start in policy.decide(state)]
+    >>> state = ClusterState(4, free=3, queue=[job], free_node_ids=[1, 2, 3])
+    >>> [sorted(start.node_ids) for start in policy.decide(state)]
     [[2, 3]]
     """
 
@@ -66,7 +66,7 @@ class TopologyAwarePolicy(SchedulingPolicy):
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether it must know which CPUs jobs have: always."""
+        """Whether the policy must know which CPUs jobs have: always."""
         return True
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:

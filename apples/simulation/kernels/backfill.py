@@ -1,12 +1,19 @@
-"""The fast core of FCFS, SJF, first-fit and EASY: one event loop over arrays.
+"""The kernel of FCFS, SJF, first-fit and EASY (Lifka 1995): one event loop over arrays.
 
-What makes it fast, with the schedule unchanged:
+The same policies as values: `apples.scheduling.policies.rigid` and `apples.scheduling.policies.easy`.
 
-* the waiting jobs hang in a tree ordered by priority that knows, for every subtree, the fewest
-  processors and the shortest request in it, so that jobs that cannot start are skipped together;
-* if nothing ended since the last pass, only jobs submitted since can start, and they are tested
-  against the shadow and the spare processors of that pass;
+What makes the kernel fast, with the result unchanged:
+
+* the waiting jobs are the leaves of a segment tree in the order of the queue; every node holds the
+  fewest processors and the shortest request below it, so that jobs that cannot start are skipped
+  together (the two minima may belong to different jobs: a subtree may be entered in vain, none is missed);
+* if no job ended since the last pass, only jobs submitted since then can start, and they are tested
+  against the shadow time and the spare processors of that pass;
 * the estimated ends of running jobs are kept sorted, the real ends in a heap.
+
+A job's *rank* is its position in the order of the queue, its number its position in the workload; under
+FCFS the two are the same. The *shadow* is the time at which the head, the first job that does not fit, is
+estimated to start; *spare* are the processors that are left over then.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ MANY = 1 << 60
 
 @compiled
 def plant(fewest: Numbers, shortest: Numbers, leaf: int, processors: int, seconds: float) -> None:
-    """Put a waiting job on its leaf (MANY processors: take it away) and correct its ancestors."""
+    """Write a waiting job into its leaf and the minima of its ancestors; MANY processors remove the job."""
     fewest[leaf] = processors
     shortest[leaf] = seconds
     node = leaf >> 1
@@ -54,6 +61,8 @@ def next_start(
     It may if it fits into the free processors and either ends by the shadow or needs no more
     than the spare processors.
     """
+    # Descend to the left child where a job below may start; else go on to the next subtree on the
+    # right: up while the node is a right child, then over to its sibling.
     node = leaf
     while True:
         few = fewest[node]
@@ -127,19 +136,20 @@ def backfill(
     running = [(0.0, 0)]
     running.pop()
     free = capacity
-    released = 0  # sorted estimated ends in use
-    arrived = 0
-    started = 0
-    head = -1  # rank of the blocked head
+    released = 0  # entries in use of `ends` and `widths`, sorted by estimated end
+    arrived = 0  # jobs submitted so far
+    started = 0  # jobs started so far; `began` has them in that order, which breaks ties of ends
+    head = -1  # rank of the first job that did not fit in the last pass, -1: none
     shadow = FOREVER
     spare = MANY
     while arrived < jobs or len(running) > 0:
-        # The next instant, or the next event.
+        # Stage 1, the time: of the next end or the next submission; a submission comes first.
         now = FOREVER
         if len(running) > 0:
             now = running[0][0]
         if arrived < jobs and submit[arrived] <= now:
             now = submit[arrived]
+        # Stage 2, the events: all submissions and ends of this instant, or only the first of them.
         first_new = arrived
         ended = False
         if ties == INSTANT or (arrived < jobs and submit[arrived] <= now):
@@ -155,7 +165,7 @@ def backfill(
                 ended = True
                 if mode == EASY:
                     k = position_of(ends, released, start[j] + request[j])
-                    while widths[k] != need[j]:
+                    while widths[k] != need[j]:  # of equal ends, any of the same width will do
                         k += 1
                     close_gap(ends, k, released)
                     close_gap(widths, k, released)
@@ -168,7 +178,9 @@ def backfill(
             while overdue < released and ends[overdue] <= now:
                 usable += widths[overdue]
                 overdue += 1
-        # One pass.
+        # Stage 3, one pass. If no job ended, the jobs that waited still cannot start: fewer processors
+        # are free, and the shadow is the same. So only the jobs that came now are looked at; not where
+        # another order or a depth may put a new job before an old one, nor where ends are overdue.
         only_new = not ended and head >= 0 and fcfs and depth < 0 and ties != PREDICTSIM
         r = first_new if only_new else 0
         examined = 0
@@ -181,11 +193,13 @@ def backfill(
                 r = next_start(fewest, shortest, size + r, size, usable, now, FOREVER, MANY)
                 head = 0
             elif head < 0:
+                # EASY, step 1: start jobs in order until one, the head, does not fit.
                 r = next_start(fewest, shortest, size, size, MANY - 1, now, FOREVER, MANY - 1)
                 if r >= 0 and need[job_at[r]] > usable:
                     head = r
                     if mode == HEAD_ONLY:
                         break
+                    # Step 2: the shadow, with all releases of its instant counted.
                     short = need[job_at[r]] - usable
                     k = overdue
                     while short > 0:
@@ -197,11 +211,12 @@ def backfill(
                     r += 1
                     continue
             elif depth < 0:
+                # Step 3: backfill the jobs behind the head that end by the shadow or fit the spare.
                 if r >= jobs:
                     break
                 r = next_start(fewest, shortest, size + r, size, usable, now, shadow, spare)
             else:
-                # Bounded depth: every waiting job counts, also those that cannot start.
+                # Step 3 with a bounded depth: every waiting job counts, also those that cannot start.
                 found = -1
                 while examined < depth and r < jobs:
                     r = next_start(
@@ -218,6 +233,7 @@ def backfill(
                 r = found
             if r < 0:
                 break
+            # Start the job of rank r: out of the tree, into the ends.
             j = job_at[r]
             plant(fewest, shortest, size + r, MANY, FOREVER)
             start[j] = now

@@ -1,8 +1,9 @@
-"""Compile the simulator's inner loops where numba is installed; run them as they are elsewhere.
+"""Compile the kernels where numba is installed; run them as plain Python elsewhere.
 
-The loops are written in the part of Python that both understand, on indexed sequences: numpy
-arrays when compiled, lists when not (a list is the faster of the two to index from Python).
-Neither order of operations nor arithmetic differs, so the schedule is the same bit for bit.
+The kernels are written in the part of Python that both understand, on indexed sequences: numpy arrays
+when compiled, lists when not (a list is the faster of the two to index from Python). Neither the order
+of operations nor the arithmetic differs, so the result is the same bit for bit: no fastmath, no sum()
+or numpy reduction, whose order of summation is their own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ENGINE = "numba" if COMPILED else "python"
 
 
 def _sources_digest() -> str:
-    """Return what tells one state of the compiled functions' sources from another."""
+    """Return a digest of the sources of all compiled functions, those outside this package too."""
     digest = hashlib.sha256()
     for path in sorted(
         [*Path(__file__).parent.glob("*.py"), Path(mates.__file__), Path(distribute.__file__)]
@@ -47,9 +48,9 @@ def _sources_digest() -> str:
 
 
 def _compile(function: F, **how: bool) -> F:
-    """Compile with numba, the result kept on disk by the state of all sources.
+    """Compile with numba; the result is kept on disk under the digest of all sources.
 
-    numba itself keeps a function until its own file changes, and would go on with an old
+    numba itself keeps a function until the function's own file changes, and would go on with an old
     copy of a function of another file that was compiled into it.
     """
     if numba is None or not COMPILED:
@@ -83,9 +84,9 @@ def compiled(function: F) -> F:
 
 
 def inner(function: F) -> F:
-    """Do the same for a function that only compiled ones call: no door to it from Python.
+    """Compile a function that only compiled functions call, without a wrapper for Python.
 
-    That door would unpack every array of its arguments; leaving it out halves the time to compile.
+    The wrapper would unpack every array of the arguments; leaving it out halves the time to compile.
     """
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 

@@ -1,4 +1,6 @@
-"""The fast core of conservative backfilling: every waiting job holds a reservation.
+"""The kernel of conservative backfilling: every waiting job holds a reservation.
+
+The same policy as a value: `apples.scheduling.policies.conservative`.
 
 A step function of free units over time (`times`, `levels`; the last level lasts for ever) holds
 the running jobs up to their estimated ends and the waiting jobs at their reservations. When a job
@@ -102,13 +104,15 @@ def conservative(
     count = 1
     times[0] = -FOREVER
     levels[0] = capacity
-    due = FOREVER  # the next promise
+    due = FOREVER  # the earliest reservation
     while arrived < jobs or len(running) > 0 or queued > 0:
+        # Stage 1, the time: of the next reservation, end or submission.
         now = due
         if len(running) > 0 and running[0][0] < now:
             now = running[0][0]
         if arrived < jobs and submit[arrived] < now:
             now = submit[arrived]
+        # Stage 2, the events. A job that ends before its estimate leaves a hole behind it.
         first_new = queued
         submitted = False
         while arrived < jobs and submit[arrived] <= now:
@@ -128,7 +132,7 @@ def conservative(
                     early = True
                 if ties == EVENT:
                     break
-        # What is past is forgotten.
+        # Steps that are past are dropped, several at a time: moving the table costs its length.
         past = 0
         while past + 1 < count and times[past + 1] <= now:
             past += 1
@@ -139,6 +143,8 @@ def conservative(
             for k in range(count - past, count):
                 times[k] = FOREVER
             count -= past
+        # Stage 3, compression: each waiting job, in the order of the queue, gives its reservation up and
+        # takes the earliest one then open. Its old one is open, so no reservation moves back.
         if early:
             for q in range(first_new):
                 j = waiting[q]
@@ -150,6 +156,7 @@ def conservative(
                     count = occupy(
                         times, levels, count, promise[j], promise[j] + request[j], need[j]
                     )
+        # Stage 4: the new jobs reserve behind all others; stage 5: reservations that are due start.
         for q in range(first_new, queued):
             j = waiting[q]
             promise[j] = earliest(times, levels, count, now, request[j], need[j])

@@ -33,7 +33,7 @@ from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload
 
 Times = NDArray[np.float64]
-MOST_ROOM = 50_000_000  # numbers in one table of a core
+MOST_ROOM = 50_000_000  # numbers in one table of a kernel
 
 
 def run_kernel(

@@ -1,4 +1,7 @@
-"""The fast core of equipartition (Kale et al. 2002).
+"""The kernel of equipartition (Kale, Kumar and DeSouza 2002, section 4.1).
+
+The same policy as a value: `apples.scheduling.policies.equipartition`; both share the machine by the very
+same function, `apples.topology.distribute.divide`.
 
 A job's rate is the speed-up on what it has over the speed-up on what it asked for; work is kept in
 seconds on what it asked for, and is brought up to date only when the job is resized.
@@ -65,6 +68,8 @@ def equipartition(
     changes = [(0.0, 0, 0)]
     changes.pop()
     while arrived < jobs or count > 0:
+        # Stage 1, the time. There are few running jobs and every pass changes most of their ends: the
+        # next end is searched for, not kept in a heap.
         now = FOREVER
         for i in range(count):
             now = min(now, end[active[i]])
@@ -72,6 +77,7 @@ def equipartition(
             now = submit[arrived]
         held += in_use * (now - before)
         before = now
+        # Stage 2, the events: submissions, then ends.
         first_new = queued
         while arrived < jobs and submit[arrived] <= now:
             waiting[queued] = arrived
@@ -93,7 +99,8 @@ def equipartition(
                     active[left] = j
                     left += 1
             count = left
-        # Whoever's minimum fits is let in, in the order of the queue.
+        # Stage 3, admission: a job is admitted if its minimum fits beside the minimums of all admitted
+        # jobs, in the order of the queue. If no job ended, those refused before are refused again.
         left = 0 if ended else first_new
         admitted = False
         for q in range(left, queued):
@@ -112,6 +119,8 @@ def equipartition(
         queued = left
         if not (ended or admitted):
             continue
+        # Stage 4, division: everybody's minimum, the rest in equal parts under each maximum; the jobs
+        # whose share changed stall and go on at their new rate.
         for i in range(count):
             least[i] = minimum[active[i]]
             most[i] = maximum[active[i]]

@@ -1,4 +1,11 @@
-"""What the fast core of SD-Policy keeps of the machine, and the steps that change it."""
+"""The state of SD-Policy's kernel: which job shares whose nodes, and the steps that change it.
+
+The same state as values: `apples.scheduling.ledger`, `RunningJob.guest` and `RunningJob.mates`, and the
+rates of `apples.simulation.engine.rate_of`. Invariants: a job has at most one guest and a guest has no guest
+(`pool` holds the jobs that may become mates); shared nodes are entered in `release` with the
+mate, whose extended estimate is never before its guest's; an event whose time is not the job's `end` was
+overtaken.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +24,8 @@ class SharingState(NamedTuple):
     Attributes
     ----------
     tally
-        Free nodes, entries in use of `release`, of `pool`, number of jobs that run, and that
-        ever started, whether changes are recorded, how
-        often the pool was joined.
+        By the indices FREE to JOINED: free nodes; entries in use of `release` and of `pool`; jobs
+        that run, and that ever started; whether changes are recorded; how often the pool was joined.
     release, width
         Sorted estimated releases of nodes, and how many nodes each.
     pool
@@ -93,7 +99,7 @@ def sharing_state(
 
 @inner
 def add_release(m: SharingState, time: float, nodes: int) -> None:
-    """Note that so many nodes are estimated to come free at a time."""
+    """Enter that so many nodes are estimated to come free at a time."""
     k = position_of(m.release, m.tally[RELEASES], time)
     open_gap(m.release, k, m.tally[RELEASES])
     open_gap(m.width, k, m.tally[RELEASES])
@@ -104,7 +110,7 @@ def add_release(m: SharingState, time: float, nodes: int) -> None:
 
 @inner
 def drop_release(m: SharingState, time: float, nodes: int) -> None:
-    """Take such a note back."""
+    """Take such an entry back; of several alike, any one."""
     k = position_of(m.release, m.tally[RELEASES], time)
     while m.width[k] != nodes:
         k += 1
@@ -126,6 +132,8 @@ def note(
 @inner
 def join_pool(m: SharingState, j: int) -> None:
     """Let a malleable job that has its nodes to itself be chosen as a mate."""
+    # The order of the starts is that of the running jobs in a `ClusterState`: equal penalties are
+    # resolved alike in both forms of the policy.
     if m.malleable[j]:
         m.tally[JOINED] += 1
         k = m.tally[POOL]
@@ -264,7 +272,7 @@ def finish(
         log.append((now, j, 0.0))
     g = m.guest[j]
     if g >= 0:
-        # The owner went first: the guest has those nodes to itself from now on.
+        # The mate ended before its guest: the guest has those nodes to itself from now on.
         drop_release(m, m.limit[j], m.need[j])
         m.guest[j] = -1
         for k in range(m.mates[g]):

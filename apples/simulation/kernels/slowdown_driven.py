@@ -1,4 +1,7 @@
-"""The fast core of SD-Policy (D'Amico et al. 2019, Listings 1 and 2) over EASY on whole nodes.
+"""The kernel of SD-Policy (D'Amico et al. 2019, Listings 1 and 2) over EASY on whole nodes.
+
+The same policy as a value: `apples.scheduling.policies.slowdown_driven`; both search for mates by the very
+same functions, `apples.scheduling.mates`.
 
 One pass goes through the queue in order. A job starts on free nodes if EASY allows it; if not, and
 it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The
@@ -126,16 +129,18 @@ def look_for_mates(
     last: Numbers,
     chosen: Numbers,
 ) -> int:
-    """Choose the mates for a job out of the pool; return how many, 0 for none."""
+    """Choose the mates for a job out of the pool (Listing 2); return how many, 0 for none."""
     request = m.request[j]
     ends = now + request / share
     count = 0
     for k in range(m.tally[POOL]):
         i = m.pool[k]
+        # A mate must last until the newcomer's estimated end, its own extension included.
         if m.need[i] > wanted or m.limit[i] + request < ends:
             continue
         if most == 1 and m.need[i] != wanted:
             continue
+        # Equation 4: the mate's estimated slowdown, the newcomer's extension included.
         wait = m.start[i] - m.submit[i]
         penalty = (wait + (m.delay[i] + request) + m.request[i]) / m.request[i]
         if penalty < cut:
@@ -214,6 +219,7 @@ def slowdown_driven(
     while arrived < jobs or m.tally[RUNNING] > 0:
         while len(events) > 0 and is_stale(m, events[0][0], m.started[events[0][1]]):
             heapq.heappop(events)
+        # Stage 1, the time: of the next submission or the next end that was not overtaken.
         now = FOREVER
         if len(events) > 0:
             now = events[0][0]
@@ -221,6 +227,7 @@ def slowdown_driven(
             now = m.submit[arrived]
         held += (nodes_in_all - m.tally[FREE]) * (now - before)
         before = now
+        # Stage 2, the events: submissions, then ends in the order of the starts.
         first_new = arrived
         while arrived < jobs and m.submit[arrived] <= now:
             waiting[queued] = arrived
@@ -250,7 +257,7 @@ def slowdown_driven(
                     left += 1
             alive = left
             cut = average_slowdown(m, active, alive)
-        # One pass.
+        # Stage 3, one pass over the queue (Listing 1). `blocked`: the head has its reservation.
         blocked = False
         shadow = FOREVER
         spare = 0
@@ -290,6 +297,9 @@ def slowdown_driven(
                         room -= 1
                 if found == 0:
                     m.refused[j] = m.tally[JOINED]
+            # Listing 1, line of the comparison: share nodes only if the job is estimated to end sooner
+            # than by waiting. The map is drawn once a pass and again after a start has changed it; the
+            # reservations of the jobs ahead are entered when the first job behind them asks.
             if found > 0 and guard:
                 if steps == 0:
                     steps = draw_map(m, now, times, levels)
