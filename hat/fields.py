@@ -12,9 +12,12 @@ LARGEST_NUMBER = 10**18
 
 
 class StrictTable(BaseModel):
-    """A table of a document: immutable, unknown fields refused."""
+    """A table of a document: immutable, unknown fields refused.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Its validator is built when the first document is read, as a part of that of the table it stands in.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def _no_truth_value(value: object) -> object:

@@ -23,8 +23,8 @@ NAMES: Mapping[str, frozenset[str]] = {
     for kind, model in ((TEMPLATE, ApplicationTemplate), (USER, UserSpecifications))
 }
 
-Kind = tuple[Callable[[Mapping[str, Any]], bool], type[Any]]
-"""Whether a document is of a kind, and the model of that kind."""
+Kind = tuple[Callable[[Mapping[str, Any]], bool], Callable[[], type[Any]]]
+"""Whether a document is of a kind; and what returns the model of that kind, called for a document of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def kind_of(data: Mapping[str, Any], others: Mapping[str, Kind] | None = None) -
 def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> object:
     """Return a document of a known kind as its model."""
     if kind in others:
-        model = others[kind][1]
+        model = others[kind][1]()
         checked: object = document.validate(model)
         return checked
     if kind == USER:

@@ -264,7 +264,8 @@ class Implementation(StrictTable):
         (ANY,), description='Platforms it runs on, as patterns such as "x86_64*"; "any" for all.'
     )
     requires: Requirements = Field(
-        Requirements(), description="What a host must have before it can run there."
+        Requirements.model_construct(),
+        description="What a host must have before it can run there.",
     )
     program: Program | None = Field(
         None, description="Command that starts it, as a list; the template's when not given."

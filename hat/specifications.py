@@ -128,6 +128,10 @@ class UserSpecifications(StrictTable):
     'execution_time'
     """
 
-    constraints: Constraints = Field(Constraints(), description="What a schedule must keep to.")
-    objective: Objective = Field(Objective(), description="What makes a schedule better.")
-    preferences: Preferences = Field(Preferences(), description="What to attempt.")
+    constraints: Constraints = Field(
+        Constraints.model_construct(), description="What a schedule must keep to."
+    )
+    objective: Objective = Field(
+        Objective.model_construct(), description="What makes a schedule better."
+    )
+    preferences: Preferences = Field(Preferences.model_construct(), description="What to attempt.")

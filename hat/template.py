@@ -44,14 +44,20 @@ class Assumption:
         return f"{self.field}: {self.value}"
 
 
+# What is assumed is constructed without validation, which would build a validator of each class while the
+# module loads: a command that reads one file needs none of them.
 PARAMETERS = {
-    "grid": Parameter(default=1000, minimum=1, description="Points on a side of the grid."),
-    "iterations": Parameter(default=100, minimum=1, description="Sweeps over the grid."),
+    "grid": Parameter.model_construct(
+        default=1000, minimum=1.0, description="Points on a side of the grid."
+    ),
+    "iterations": Parameter.model_construct(
+        default=100, minimum=1.0, description="Sweeps over the grid."
+    ),
 }
-DATA = (Data(name="old"), Data(name="new"))
-TASKS = (Task(name="sweep", data=("old", "new")),)
-IMPLEMENTATIONS = (Implementation(name="default"),)
-INTERFACES = (Interface.model_validate({"from": "sweep", "to": "sweep"}),)
+DATA = (Data.model_construct(name="old"), Data.model_construct(name="new"))
+TASKS = (Task.model_construct(name="sweep", data=("old", "new")),)
+IMPLEMENTATIONS = (Implementation.model_construct(name="default"),)
+INTERFACES = (Interface.model_construct(sender="sweep", receiver="sweep"),)
 
 ASSUMED: Mapping[str, str] = {
     "parameters": "grid (1000) and iterations (100)",
@@ -89,7 +95,7 @@ class ApplicationTemplate(StrictTable):
         PARAMETERS, description="What a user may set, with defaults and ranges."
     )
     structure: Structure = Field(
-        Structure(), description="The grid and how often it is worked on."
+        Structure.model_construct(), description="The grid and how often it is worked on."
     )
     data: tuple[Data, ...] = Field(DATA, min_length=1, description="Data structures.")
     tasks: tuple[Task, ...] = Field(TASKS, alias="task", min_length=1, description="Tasks.")

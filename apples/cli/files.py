@@ -13,9 +13,14 @@ import typer
 import hat
 from apples.cli.program import say, show_answer, show_json
 from apples.errors import UsageError
-from apples.resources import HostListDocument
 
 SCHEMA = "hat.check/1"
+
+
+def _host_list_model() -> type[Any]:
+    from apples.resources import HostListDocument  # noqa: PLC0415 - for host lists only
+
+    return HostListDocument
 
 
 def is_host_list(document: Mapping[str, Any]) -> bool:
@@ -27,7 +32,7 @@ def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> i
     """Say every problem of the files on stderr; exit code 2 when there is any."""
     anything = only is not None
     kinds: dict[str, hat.Kind] = {
-        "host list": (lambda document: anything or is_host_list(document), HostListDocument)
+        "host list": (lambda document: anything or is_host_list(document), _host_list_model)
     }
     results = [hat.inspect(path, kinds) for path in files]
     pairs = list(zip(files, results, strict=True))
@@ -61,7 +66,7 @@ def schema(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> int:
     elif kind == "user":
         show_json(hat.schema(hat.UserSpecifications))
     elif kind == "hosts":
-        show_json(hat.schema(HostListDocument))
+        show_json(hat.schema(_host_list_model()))
     elif kind == "protocol":
         text = resources.files("apples.launch").joinpath("protocol.schema.json").read_text("utf-8")
         show_json(json.loads(text))

@@ -11,8 +11,6 @@ from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
-from apples.launch.slurm import client
-from apples.launch.slurm.hosts import entries, host_list, left_out
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -46,6 +44,10 @@ def import_(
 
     Example: apples hosts import slurm > hosts.toml
     """
+    # Checking a list loads nothing of Slurm.
+    from apples.launch.slurm import client  # noqa: PLC0415
+    from apples.launch.slurm.hosts import entries, host_list, left_out  # noqa: PLC0415
+
     if source != "slurm":
         raise UsageError(f"hosts import '{source}': known is slurm")
     nodes = client.nodes(partition)

@@ -42,7 +42,7 @@ Cpus = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", defer_build=True))
 class Host:
     """One host of a host list.
 

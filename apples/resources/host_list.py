@@ -20,7 +20,7 @@ Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 class DefaultLink(BaseModel):
     """``[default_link]``: what holds between two hosts nobody wrote a link for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     latency: Latency
     bandwidth: PositiveNumber
@@ -55,7 +55,7 @@ class LinkEntry(DefaultLink):
 class HostListDocument(BaseModel):
     """A host list file as written."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     host: Annotated[list[Host], Field(min_length=1)]
     link: list[LinkEntry] = []

@@ -10,7 +10,7 @@ class HostList(BaseModel, extra="forbid"):
     host: tuple[dict[str, str], ...]
 
 
-OTHERS = {"host list": (lambda data: "host" in data, HostList)}
+OTHERS = {"host list": (lambda data: "host" in data, lambda: HostList)}
 
 
 def written(tmp_path, text, name="some.toml"):
