@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -133,9 +134,12 @@ _KINDS: Mapping[str, type[Event]] = {
     "error": ErrorEvent,
     "calibration": Calibration,
 }
-_EVENTS: Mapping[str, TypeAdapter[Event]] = {
-    word: TypeAdapter(kind) for word, kind in _KINDS.items()
-}
+
+
+@cache
+def _reader(word: str) -> TypeAdapter[Event]:
+    """Return what reads events of a kind: built for the first of them, as building takes milliseconds."""
+    return TypeAdapter(_KINDS[word])
 
 
 def word_of(event: Event) -> str:
@@ -176,10 +180,10 @@ def parse(line: bytes) -> Event | None:
             raise ApplicationError(f"the program wrote an event of more than {LINE_LIMIT} bytes")
         return None
     kind = _kind(line)
-    if kind not in _EVENTS:
+    if kind not in _KINDS:
         return None
     try:
-        return _EVENTS[kind].validate_json(line, strict=True)
+        return _reader(kind).validate_json(line, strict=True)
     except ValidationError as error:
         raise ApplicationError(f"the program's event '{kind}': {_first(error)}") from None
 

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from worlds import pool
 
 from apples import Allocation, Host, Link, PerformanceEstimator, Schedule
+from apples.agent.estimator import percentiles
 from nws import Forecast, Weather
 
 TO_SD = np.sqrt(np.pi / 2)
@@ -125,3 +128,9 @@ def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
     assert width(weather=Weather(latency=latency)) > 0
     assert width(learned=Learned(pace={"b": 1.1}, spread={"b": 0.1})) > 0
     assert width(learned=Learned(overlap=Overlap(((1.0, 0.5),)), overlap_spread=0.2)) > 0
+
+
+@given(st.lists(st.floats(1e-9, 1e9), min_size=2, max_size=60))
+def test_percentiles_are_those_of_numpy_to_the_bit(values):
+    found = percentiles(np.array(values), 10, 90)
+    assert found == [float(one) for one in np.percentile(values, [10, 90])]

@@ -1,0 +1,65 @@
+"""A command loads what it uses: what is slow to load is not loaded where it has no use.
+
+The times themselves are measured by `benchmarks/start_up.py`.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import apples
+
+SAMPLE = Path(apples.__file__).parents[1] / "examples" / "jacobi2d"
+PLAN = [
+    *("plan", "--weather", "static", "--hosts", SAMPLE / "hosts.toml"),
+    *("--template", SAMPLE / "template.toml", "--user", SAMPLE / "user.toml"),
+]
+
+SLOW = {
+    "requests",
+    "urllib3",
+    "ssl",
+    "scipy",
+    "jinja2",
+    "numba",
+    "pulp",
+    "psutil",
+    "tomlkit",
+    "rich",
+}
+"""No command that starts nothing needs any of them."""
+HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
+
+
+def loaded_by(program, *words):
+    """The names of all modules that are loaded when a command ends."""
+    code = (
+        f"import sys; sys.argv = {[program, *map(str, words)]!r}\n"
+        f"from apples.cli.{'main' if program == 'apples' else program} import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        (("apples", "--help"), {*HEAVY, "pydantic"}),
+        (("apples", "jobs"), {*HEAVY, "pydantic"}),
+        (("hat", "check", SAMPLE / "template.toml"), {*HEAVY, "apples.resources"}),
+        (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
+        (("apples", "hosts", "check", SAMPLE / "hosts.toml"), HEAVY),
+        (("apples", *PLAN), {*SLOW, "numpy.ma", "apples.malleable.runtime"}),
+    ],
+    ids=lambda each: " ".join(map(str, each[:2])) if isinstance(each, tuple) else "",
+)
+def test_a_command_loads_nothing_slow_that_it_does_not_use(
+    command, without, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert not loaded_by(*command) & without
