@@ -15,7 +15,7 @@ import numpy as np
 
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
-from apples.agent.model import Seconds
+from apples.agent.models.model import Seconds
 from apples.errors import LaunchError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
