@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from apples.storage.folder import Folder
-from apples.testing.faulty_folder import Faults, FaultyFolder
+from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
@@ -77,7 +77,7 @@ def fake_fence(directory, cpus, faults=None):
         "cgroup.procs": "",
     }.items():
         (directory / file).write_text(str(text))
-    faults = faults or Faults()
+    faults = faults or FolderFaults()
     tree = FakeCpusets(Folder.open(directory), faults)
     own = FakeCpusets(Folder.open(directory), faults)
     return CpusetV1(tree, own, mine=CpuSet.of(range(1024)))

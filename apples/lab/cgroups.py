@@ -24,19 +24,19 @@ EMPTY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hierarchy:
+class LabHierarchy:
     """Where groups with one controller are made: its mount point, and the version of the interface."""
 
     root: Path
     version: int
 
 
-Hierarchies = Mapping[str, Hierarchy]
+Hierarchies = Mapping[str, LabHierarchy]
 """Controller -> where it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LabCgroup:
     """One directory to make, and the files to write in it, in order.
 
     Attributes
@@ -57,19 +57,19 @@ class Group:
 
 def hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
     """Return where each controller can be had on this machine."""
-    found: dict[str, Hierarchy] = {}
+    found: dict[str, LabHierarchy] = {}
     for line in (proc / "mountinfo").read_text(encoding="utf-8").splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         point = Path(before.split()[4])
         if kind == "cgroup":
             names = [name for name in options.split(",") if name in CONTROLLERS]
-            found |= {name: Hierarchy(point, 1) for name in names}
+            found |= {name: LabHierarchy(point, 1) for name in names}
         elif kind == "cgroup2":
             with contextlib.suppress(OSError):
                 for name in (point / "cgroup.controllers").read_text().split():
                     if name in CONTROLLERS:
-                        found.setdefault(name, Hierarchy(point, 2))
+                        found.setdefault(name, LabHierarchy(point, 2))
     return found
 
 
@@ -85,7 +85,7 @@ def wanted(host: HostEntry) -> tuple[str, ...]:
     return tuple(name for name in CONTROLLERS if asked[name])
 
 
-def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> list[Group]:
+def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> list[LabCgroup]:
     """Return the groups of one host, the lab's own above them first.
 
     Parameters
@@ -103,21 +103,21 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
     /cg/cpu/apples-lab-7/ada {'cpu.cfs_period_us': '10000', 'cpu.cfs_quota_us': '4000'}
     """
     asked = [name for name in wanted(host) if name in found]
-    made: dict[Path, Group] = {}
+    made: dict[Path, LabCgroup] = {}
     for name in asked:
         place = found[name]
         above = place.root / f"{PREFIX}{lab}"
         own = above / host.name
         if place.version == 1:
-            made[above] = Group(above, _above_first(name, place, hosts))
-            made[own] = Group(own, *_first(name, host, place))
+            made[above] = LabCgroup(above, _above_first(name, place, hosts))
+            made[own] = LabCgroup(own, *_first(name, host, place))
             continue
         controllers = " ".join(f"+{each}" for each in asked if found[each].version == 2)
         weight = (("cpu.weight", str(min(10_000, 100 * hosts))),) if "cpu" in asked else ()
-        made[above] = Group(above, (("cgroup.subtree_control", controllers), *weight))
-        before = made.get(own, Group(own))
+        made[above] = LabCgroup(above, (("cgroup.subtree_control", controllers), *weight))
+        before = made.get(own, LabCgroup(own))
         writes, optional = _second(name, host)
-        made[own] = Group(own, before.writes + writes, before.optional + optional)
+        made[own] = LabCgroup(own, before.writes + writes, before.optional + optional)
     return list(made.values())
 
 
@@ -133,7 +133,7 @@ def delegations(asked: Iterator[str], found: Hierarchies) -> list[tuple[Path, st
     return needed
 
 
-def make(made: list[Group], record: Callable[[str, str], None]) -> None:
+def make(made: list[LabCgroup], record: Callable[[str, str], None]) -> None:
     """Make groups and write what belongs into them, each recorded before it is made.
 
     Raises
@@ -177,7 +177,7 @@ def remove(path: Path) -> bool:
     return True
 
 
-def _above_first(name: str, place: Hierarchy, hosts: int) -> tuple[tuple[str, str], ...]:
+def _above_first(name: str, place: LabHierarchy, hosts: int) -> tuple[tuple[str, str], ...]:
     """Return what the group above the hosts needs: weight, and a CPU set, which starts empty."""
     if name == "cpu":
         return (("cpu.shares", str(1024 * hosts)),)
@@ -188,7 +188,7 @@ def _above_first(name: str, place: Hierarchy, hosts: int) -> tuple[tuple[str, st
 
 
 def _first(
-    name: str, host: HostEntry, place: Hierarchy
+    name: str, host: HostEntry, place: LabHierarchy
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     if name == "cpu":
         quota, period = limits(host.cpu or 0)

@@ -28,13 +28,13 @@ Cores = Annotated[float, Strict(), Field(ge=0.01, le=4096, allow_inf_nan=False)]
 Rate = Annotated[PositiveNumber, Field(ge=1e4, le=1e11)]
 
 
-class Entry(BaseModel):
+class LabTable(BaseModel):
     """What all entries of a lab file share: no field that is not known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SiteEntry(Entry):
+class SiteEntry(LabTable):
     """``[[site]]``: hosts on one network; `bandwidth` and `latency` are those of its link to the other sites."""
 
     name: ShortName
@@ -42,7 +42,7 @@ class SiteEntry(Entry):
     latency: Seconds = 0.0
 
 
-class HostEntry(Entry):
+class HostEntry(LabTable):
     """``[[host]]``: one emulated machine.
 
     Attributes
@@ -65,7 +65,7 @@ class HostEntry(Entry):
     bandwidth: Rate | None = None
 
 
-class LoadEntry(Entry):
+class LoadEntry(LabTable):
     """``[[load]]``: processes that compete for a host's CPU from `start` to `stop` seconds after up."""
 
     host: ShortName
@@ -74,7 +74,7 @@ class LoadEntry(Entry):
     stop: Seconds | None = None
 
 
-class LabDocument(Entry):
+class LabDocument(LabTable):
     """A lab file as written."""
 
     name: ShortName

@@ -14,7 +14,7 @@ KILL = 0
 
 
 @dataclass
-class Faults:
+class FolderFaults:
     """Counts changes, over all folders that share this, and says what becomes of each.
 
     Attributes
@@ -58,7 +58,7 @@ class FaultyFolder(Folder):
         What is to happen when.
     """
 
-    def __init__(self, folder: Folder, faults: Faults) -> None:
+    def __init__(self, folder: Folder, faults: FolderFaults) -> None:
         super().__init__(folder.descriptor, folder.name)
         self.faults = faults
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hat
 from apples.errors import LaunchError, UsageError
 from apples.lab import LabDocument, cgroups, host_list, network, record, secure_shell, tools
-from apples.lab.cgroups import Group, Hierarchy
+from apples.lab.cgroups import LabCgroup, LabHierarchy
 from apples.lab.document import HostEntry
 from apples.lab.down import down
 from apples.lab.journal import LabJournal
@@ -104,9 +104,9 @@ def test_labs_of_one_name_in_two_places_have_nothing_in_common():
 
 def test_limits_in_version_two_stand_in_one_group_of_a_host():
     host = HostEntry(name="ada", cpu=1.5, cpus=(0, 2), memory=1 << 28)
-    here = dict.fromkeys(("cpu", "memory", "cpuset"), Hierarchy(Path("/cg"), 2))
+    here = dict.fromkeys(("cpu", "memory", "cpuset"), LabHierarchy(Path("/cg"), 2))
     above, own = cgroups.groups(host, "7f", here, hosts=3)
-    assert above == Group(
+    assert above == LabCgroup(
         Path("/cg/apples-lab-7f"),
         (("cgroup.subtree_control", "+cpu +memory +cpuset"), ("cpu.weight", "300")),
     )
@@ -122,7 +122,7 @@ def test_limits_in_version_two_stand_in_one_group_of_a_host():
 
 def test_what_version_two_lacks_is_switched_on_and_recorded_before(tmp_path):
     (tmp_path / "cgroup.subtree_control").write_text("cpu pids\n")
-    here = dict.fromkeys(("cpu", "memory"), Hierarchy(tmp_path, 2))
+    here = dict.fromkeys(("cpu", "memory"), LabHierarchy(tmp_path, 2))
     assert cgroups.delegations(iter(["cpu", "memory", "cpu"]), here) == [
         (tmp_path / "cgroup.subtree_control", "memory")
     ]
@@ -138,14 +138,14 @@ def test_both_versions_are_found_where_they_are_mounted(tmp_path):
     ]
     (tmp_path / "mountinfo").write_text("\n".join(lines))
     assert cgroups.hierarchies(tmp_path) == {
-        "cpu": Hierarchy(tmp_path / "one", 1),
-        "memory": Hierarchy(tmp_path / "two", 2),
+        "cpu": LabHierarchy(tmp_path / "one", 1),
+        "memory": LabHierarchy(tmp_path / "two", 2),
     }
 
 
 def test_a_group_is_recorded_before_it_is_made_and_a_refusal_names_its_file(tmp_path):
     seen = []
-    group = Group(tmp_path / "g", (("a/b", "1"),))
+    group = LabCgroup(tmp_path / "g", (("a/b", "1"),))
     with pytest.raises(LaunchError, match="a/b"):
         cgroups.make([group], lambda *step: seen.append((step, group.path.exists())))
     assert seen == [(("cgroup", str(group.path)), False)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal, JournalError, encode, parse
-from apples.testing.faulty_folder import Faults, FaultyFolder
+from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
 
@@ -62,7 +62,7 @@ def test_a_cut_at_any_byte_keeps_all_whole_records():
 
 
 def test_records_that_are_appended_together_share_one_sync(tmp_path):
-    faults = Faults()
+    faults = FolderFaults()
     journal = Journal(FaultyFolder(Folder.open(tmp_path), faults), "apples.test/1")
     journal.recover()
     journal.rewrite([])
@@ -132,7 +132,7 @@ def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_recorded(error)
     steps = 1
     while True:
         home = quick_folder()
-        faults = Faults(steps, error)
+        faults = FolderFaults(steps, error)
         folder = FaultyFolder(Folder.open(home), faults)
         journal = Journal(folder, "apples.test/1")
         kept, acknowledged = [], []

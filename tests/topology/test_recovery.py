@@ -12,9 +12,9 @@ from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 from apples.errors import ApplesError
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal
-from apples.testing.faulty_folder import KILL, Faults, FaultyFolder
+from apples.testing.faulty_folder import KILL, FaultyFolder, FolderFaults
 from apples.topology import synthetic
-from apples.topology.daemon.handler import RequestHandler
+from apples.topology.daemon.handler import TopologyRequestHandler
 from apples.topology.daemon.node import JOURNAL, DaemonOptions, NodeLedger
 from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.daemon.sharing import violations
@@ -53,7 +53,7 @@ REQUESTS = [
 
 def opened(home, faults=None, *, real=False):
     """A request handler on the journal and the control groups in `home`, or on the kernel's."""
-    faults = faults or Faults()
+    faults = faults or FolderFaults()
     state = FaultyFolder(Folder.open(home / "state"), faults)
     if real:
         tree = FaultyFolder(Folder.open(CPUSETS), faults)
@@ -61,7 +61,7 @@ def opened(home, faults=None, *, real=False):
     else:
         isolation = fake_fence(home / "cpusets", "0-7", faults)
     machine = synthetic("core:2 pu:1") if real else MACHINE
-    return RequestHandler(NodeLedger(machine, isolation, state, OPTIONS))
+    return TopologyRequestHandler(NodeLedger(machine, isolation, state, OPTIONS))
 
 
 def essence(handler):
@@ -99,7 +99,7 @@ async def settled(handler):
 
 def snapshots(home, requests, real=False):
     """What the state is after each request when nothing goes wrong; and how many steps that takes."""
-    faults = Faults()
+    faults = FolderFaults()
 
     async def run():
         handler = opened(home, faults, real=real)
@@ -120,7 +120,7 @@ def killed_at(home, step, requests, real=False):
     child = os.fork()
     if child == 0:
         try:
-            handler = opened(home, Faults(step, KILL), real=real)
+            handler = opened(home, FolderFaults(step, KILL), real=real)
 
             async def run():
                 handler.start()
@@ -217,12 +217,12 @@ def test_an_error_at_any_step_is_an_error_for_the_client_and_asking_again_mends_
     expected, steps = snapshots(places(), REQUESTS)
 
     async def run(step):
-        faults = Faults(step, errno.EIO)
+        faults = FolderFaults(step, errno.EIO)
         home = places()
         refusals = 0
         for attempt in range(2):
             try:
-                handler = opened(home, faults if attempt == 0 else Faults())
+                handler = opened(home, faults if attempt == 0 else FolderFaults())
                 handler.start()
                 break
             except (ApplesError, OSError):

@@ -1,4 +1,4 @@
-"""`RequestHandler`: answers requests from any connection; `authorise` alone decides who may ask for what."""
+"""`TopologyRequestHandler`: answers requests from any connection; `authorise` alone decides who may ask for what."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_POSTED = 4096
 """Jobs that may have messages before they are allocated."""
 
 
-class RequestHandler:
+class TopologyRequestHandler:
     """The daemon without its sockets.
 
     Parameters

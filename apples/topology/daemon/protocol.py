@@ -116,7 +116,7 @@ class ResumeRequest(_Request):
     job: JobName
 
 
-class ResizeRequest(_Request):
+class CpuResizeRequest(_Request):
     """Give a running job more or fewer CPUs; it has `seconds` to acknowledge that it gave some up."""
 
     verb: Literal["resize"]
@@ -173,7 +173,7 @@ DaemonRequest = Annotated[
     | DeallocateRequest
     | SuspendRequest
     | ResumeRequest
-    | ResizeRequest
+    | CpuResizeRequest
     | PostRequest
     | ReadRequest
     | FollowRequest

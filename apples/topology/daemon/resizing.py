@@ -19,7 +19,7 @@ from apples.topology.daemon.allocating import (
 )
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import NodeManager, ResizeReply
-from apples.topology.daemon.protocol import ResizeRequest, ResumeRequest, SuspendRequest
+from apples.topology.daemon.protocol import CpuResizeRequest, ResumeRequest, SuspendRequest
 from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.sharing import grow, leave, shrink
 from apples.topology.daemon.state import AllocationState, CpuAllocation
@@ -100,7 +100,7 @@ class Resizer:
         self._manager.told(awake)
         return answer
 
-    async def resize(self, request: ResizeRequest, seal: Seal) -> Answer:
+    async def resize(self, request: CpuResizeRequest, seal: Seal) -> Answer:
         """Give the job more CPUs, or have it give some up."""
         async with self._manager.lock:
             job = self._in(request.job, AllocationState.RUNNING)
@@ -138,7 +138,7 @@ class Resizer:
         self._tell([job.job])
 
     async def _changed(
-        self, job: CpuAllocation, request: ResizeRequest
+        self, job: CpuAllocation, request: CpuResizeRequest
     ) -> tuple[CpuSet, ResizeReply | None]:
         """Return the CPUs the job is to have, and what it said to fewer of them."""
         node = self._node

@@ -23,7 +23,7 @@ from apples.errors import ApplesError, LaunchError, UsageError
 from apples.storage.documents import lock
 from apples.storage.folder import Folder
 from apples.topology.daemon import protocol
-from apples.topology.daemon.handler import RequestHandler, authorise
+from apples.topology.daemon.handler import TopologyRequestHandler, authorise
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import ResizeFollower
 from apples.topology.daemon.protocol import Caller
@@ -52,7 +52,10 @@ class Connection:
     """
 
     def __init__(
-        self, handler: RequestHandler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        handler: TopologyRequestHandler,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._handler = handler
         self._reader = reader
@@ -224,7 +227,7 @@ class Server:
     def __init__(
         self, node: NodeLedger, run: Folder, state: Folder, tls: Tls | None = None
     ) -> None:
-        self.handler = RequestHandler(node)
+        self.handler = TopologyRequestHandler(node)
         self.ready = asyncio.Event()
         self.port = 0
         self._run = run
