@@ -1,22 +1,20 @@
 """The requirement language: ``CPUSET[KEY=value;KEY=value]``, or the paper's bare ``KEY=value;KEY=value``.
 
 The name before the bracket selects the broker; what the keys mean is the broker's business. A value may be
-empty: the key is then unset, which matters when requirements are merged. The keys of ``CPUSET[...]`` stand
-in one table, `KEYS`: how each is read and which field of a `Requirement` it becomes.
+empty: the key is then unset, which matters when requirements are merged. The keys of ``CPUSET[...]`` are the
+fields of a `Requirement`: each field says by which key it is written, and how.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from apples.errors import UsageError
-from apples.topology.cpus import MOST_CPUS, CpuSet
-from apples.topology.requirement import CpusetOption, CpusetType, Placement, Requirement
+from apples.topology.requirement import CpusetType, Requirement, RequirementKey
 
 LONGEST = 4096
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -157,7 +155,12 @@ def merge(
     return RequirementExpression(broker, entries)
 
 
-S = TypeVar("S", bound=StrEnum)
+KEYS: Final[Mapping[str, tuple[str, RequirementKey]]] = {
+    each.metadata["key"].name: (each.name, each.metadata["key"])
+    for each in fields(Requirement)
+    if "key" in each.metadata
+}
+"""Key -> the field of a `Requirement` that it becomes, and how it is read and written."""
 
 
 def requirement_of(expression: RequirementExpression, count: int = 1) -> Requirement:
@@ -176,24 +179,24 @@ def requirement_of(expression: RequirementExpression, count: int = 1) -> Require
     """
     if expression.broker != DEFAULT_BROKER:
         raise expression.error("", f"{expression.broker}[...] is not for {DEFAULT_BROKER}")
-    fields: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in expression.keys.items():
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             known = ", ".join(sorted(KEYS))
             raise expression.error(key, f"{key} is unknown: {hint}known are {known}")
-        name, read = KEYS[key]
+        name, form = KEYS[key]
         try:
-            fields[name] = read(value)
+            found[name] = form.read(value)
         except ValueError as error:
             raise expression.error(key, f"{key}='{value[:40]}' {error}") from error
         except UsageError as error:
             raise expression.error(key, f"{key}: {error}") from error
-    if "name" in fields:
-        fields.setdefault("kind", CpusetType.STATIC)
+    if "name" in found:
+        found.setdefault("kind", CpusetType.STATIC)
     try:
-        return Requirement(count, **fields)
+        return Requirement(count, **found)
     except UsageError as error:
         key = next((key for key in expression.entries if str(error).startswith(key)), "")
         raise expression.error(key, str(error)) from error
@@ -203,81 +206,8 @@ def expression_of(requirement: Requirement) -> RequirementExpression:
     """Return the expression that `requirement_of` reads as this requirement, its count apart."""
     plain = Requirement(requirement.count)
     entries: dict[str, RequirementEntry] = {}
-    for key, (name, _) in KEYS.items():
+    for key, (name, form) in KEYS.items():
         value = getattr(requirement, name)
         if value != getattr(plain, name):
-            entries[key] = RequirementEntry(_written(value, name))
+            entries[key] = RequirementEntry(form.write(value))
     return RequirementExpression(DEFAULT_BROKER, entries)
-
-
-def _written(value: object, name: str) -> str:
-    if name == "same_cpus_on_resume":
-        return "ORIG_CPUS"
-    if isinstance(value, bool):
-        return "Y" if value else "N"
-    if isinstance(value, frozenset):
-        return "|".join(sorted(value))
-    return f"{value!r}" if isinstance(value, float) else str(value)
-
-
-def _word(kind: type[S]) -> Callable[[str], S]:
-    def read(text: str) -> S:
-        for member in kind:
-            if text.lower() == member.value.lower():
-                return member
-        raise ValueError(f"must be one of {', '.join(kind)}")
-
-    return read
-
-
-def _options(text: str) -> frozenset[CpusetOption]:
-    read = _word(CpusetOption)
-    return frozenset(read(word.strip()) for word in text.split("|") if word.strip())
-
-
-def _yes(text: str) -> bool:
-    if text.upper() not in {"Y", "N"}:
-        raise ValueError("must be Y or N")
-    return text.upper() == "Y"
-
-
-def _count(text: str) -> int:
-    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MOST_CPUS):
-        raise ValueError(f"must be a whole number from 1 to {MOST_CPUS}")
-    return int(text)
-
-
-def _hops(text: str) -> float:
-    try:
-        hops = float(text)
-    except ValueError:
-        hops = -1.0
-    if not 0 <= hops <= MOST_CPUS or "_" in text:
-        raise ValueError("must be a number of hops, 0 or more")
-    return hops
-
-
-def _resume(text: str) -> bool:
-    if text.upper() != "ORIG_CPUS":
-        raise ValueError("must be ORIG_CPUS")
-    return True
-
-
-def _name(text: str) -> str:
-    if len(text) > 64 or not all(c.isalnum() or c in "._-" for c in text) or not text[0].isalnum():
-        raise ValueError("must be at most 64 letters, digits, '.', '_' or '-'")
-    return text
-
-
-KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "CPUSET_TYPE": ("kind", _word(CpusetType)),
-    "CPUSET_NAME": ("name", _name),
-    "CPU_LIST": ("cpus", CpuSet.parse),
-    "MAX_RADIUS": ("max_radius", _hops),
-    "MAX_CPU_PER_NODE": ("max_cpus_per_node", _count),
-    "MEM_LIST": ("memory", CpuSet.parse),
-    "CPUSET_OPTIONS": ("options", _options),
-    "RESUME_OPTION": ("same_cpus_on_resume", _resume),
-    "WHOLE_CORES": ("whole_cores", _yes),
-    "PLACEMENT": ("placement", _word(Placement)),
-}

@@ -1,9 +1,15 @@
-"""`Requirement`: what a job asks of one host's CPUs, checked; what the allocator answers."""
+"""`Requirement`: what a job asks of one host's CPUs, checked; and what the allocator answers.
+
+A field of a `Requirement` also says by which key of ``CPUSET[KEY=value]`` it is written (`RequirementKey`), so a
+new key is one field here, and its effect in `apples.topology.selection`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from apples.errors import UsageError
 from apples.topology.cpus import MOST_CPUS, NO_CPUS, CpuSet
@@ -31,6 +37,92 @@ class CpusetOption(StrEnum):
     EXCLUSIVE = "CPUSET_CPU_EXCLUSIVE"
     MEMORY_LOCAL = "CPUSET_MEMORY_LOCAL"
     MEMORY_MANDATORY = "CPUSET_MEMORY_MANDATORY"
+
+
+S = TypeVar("S", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementKey:
+    """How a field of a `Requirement` stands in ``CPUSET[KEY=value]``.
+
+    Attributes
+    ----------
+    name
+        The key.
+    read
+        Text -> value; ValueError, with what the text must be, where it is none.
+    write
+        Value -> the text that is read as it.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+def _key(
+    name: str, read: Callable[[str], Any], write: Callable[[Any], str] = str
+) -> dict[str, RequirementKey]:
+    """Return the metadata of a field that is written by a key."""
+    return {"key": RequirementKey(name, read, write)}
+
+
+def _word(kind: type[S]) -> Callable[[str], S]:
+    def read(text: str) -> S:
+        for member in kind:
+            if text.lower() == member.value.lower():
+                return member
+        raise ValueError(f"must be one of {', '.join(kind)}")
+
+    return read
+
+
+def _options(text: str) -> frozenset[CpusetOption]:
+    read = _word(CpusetOption)
+    return frozenset(read(word.strip()) for word in text.split("|") if word.strip())
+
+
+def _yes(text: str) -> bool:
+    if text.upper() not in {"Y", "N"}:
+        raise ValueError("must be Y or N")
+    return text.upper() == "Y"
+
+
+def _yes_or_no(yes: bool) -> str:
+    return "Y" if yes else "N"
+
+
+def _joined(options: frozenset[CpusetOption]) -> str:
+    return "|".join(sorted(options))
+
+
+def _count(text: str) -> int:
+    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MOST_CPUS):
+        raise ValueError(f"must be a whole number from 1 to {MOST_CPUS}")
+    return int(text)
+
+
+def _hops(text: str) -> float:
+    try:
+        hops = float(text)
+    except ValueError:
+        hops = -1.0
+    if not 0 <= hops <= MOST_CPUS or "_" in text:
+        raise ValueError("must be a number of hops, 0 or more")
+    return hops
+
+
+def _resume(text: str) -> bool:
+    if text.upper() != "ORIG_CPUS":
+        raise ValueError("must be ORIG_CPUS")
+    return True
+
+
+def _name(text: str) -> str:
+    if len(text) > 64 or not all(c.isalnum() or c in "._-" for c in text) or not text[0].isalnum():
+        raise ValueError("must be at most 64 letters, digits, '.', '_' or '-'")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +165,24 @@ class Requirement:
     """
 
     count: int = 1
-    cpus: CpuSet | None = None
-    max_radius: float | None = None
-    max_cpus_per_node: int | None = None
-    whole_cores: bool = False
-    placement: Placement = Placement.BEST
-    memory: CpuSet | None = None
-    options: frozenset[CpusetOption] = frozenset()
-    kind: CpusetType = CpusetType.DYNAMIC
-    name: str = ""
-    same_cpus_on_resume: bool = False
+    cpus: CpuSet | None = field(default=None, metadata=_key("CPU_LIST", CpuSet.parse))
+    max_radius: float | None = field(default=None, metadata=_key("MAX_RADIUS", _hops, repr))
+    max_cpus_per_node: int | None = field(default=None, metadata=_key("MAX_CPU_PER_NODE", _count))
+    whole_cores: bool = field(default=False, metadata=_key("WHOLE_CORES", _yes, _yes_or_no))
+    placement: Placement = field(
+        default=Placement.BEST, metadata=_key("PLACEMENT", _word(Placement))
+    )
+    memory: CpuSet | None = field(default=None, metadata=_key("MEM_LIST", CpuSet.parse))
+    options: frozenset[CpusetOption] = field(
+        default=frozenset(), metadata=_key("CPUSET_OPTIONS", _options, _joined)
+    )
+    kind: CpusetType = field(
+        default=CpusetType.DYNAMIC, metadata=_key("CPUSET_TYPE", _word(CpusetType))
+    )
+    name: str = field(default="", metadata=_key("CPUSET_NAME", _name))
+    same_cpus_on_resume: bool = field(
+        default=False, metadata=_key("RESUME_OPTION", _resume, lambda _: "ORIG_CPUS")
+    )
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_CPUS:

@@ -1,4 +1,4 @@
-"""`TopologyRequestHandler`: answers requests from any connection; `authorise` alone decides who may ask for what."""
+"""`TopologyRequestHandler`: answers requests of any connection; `authorise` decides who may ask for what."""
 
 from __future__ import annotations
 
