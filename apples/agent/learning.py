@@ -9,22 +9,22 @@ import numpy as np
 
 from apples.agent.information import InformationPool
 from apples.agent.models import learn
-from apples.agent.models.corrections import FORGETTING
+from apples.agent.models.corrections import EWMA_WEIGHT
 from apples.agent.models.model import Seconds, rivals
 from apples.launch.actuator import HostTimes, Outcome
 from apples.resources import Host
 from apples.schedule import Estimate
 
-LEAST_DRAG = 0.1
+LEAST_STRAGGLER_FACTOR = 0.1
 """A run that took less than a tenth of what the model says was no run of this model."""
 LEAST_RIVALS = 0.5
-"""Where the others of a set rival the longest less (`model.rivals`), a run says nothing of drag."""
+"""Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
 WEIGHTY = 0.2
 """Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
 program says of them."""
 LEAST_COMPUTE = 0.2
 """A host that is to compute for a smaller share of an iteration shows what an iteration costs beside its rows,
-and not its pace."""
+and not its slowdown."""
 LEAST_BORDER = 0.02
 """Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
 the program waiting for its CPU."""
@@ -98,44 +98,62 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: each host's pace, the cost of borders, the drag, the score.
+    """Let the models learn from a run: slowdowns, the overlap of borders, the straggler factor, the score.
 
-    What was measured is compared with the mean that was predicted: neither the user's risk nor the
-    drag is a host's pace, nor is what a calibrated host is slower by in company. Where the program reports
-    processor time, the pace is that over the dedicated speed, and what others took of the CPU is left to the
+    The measurement is compared with the predicted mean: neither the user's risk nor the straggler factor is part
+    of a host's slowdown, nor is the co-run slowdown of a calibrated host. Where the program reports processor
+    time, the slowdown is that over the dedicated speed, and the CPU time that others took is left to the
     forecasts; else it is wall time over prediction.
     """
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
     learned, together = information.learned, len(hosts) > 1
-    undragged = replace(without_risk(information), learned=replace(learned, drag=1.0))
-    model = undragged.model
+    without_stragglers = replace(
+        without_risk(information), learned=replace(learned, straggler_factor=1.0)
+    )
+    model = without_stragglers.model
     compute = model.computation(hosts, rows)
-    beside = learned.company if together and model.knows_company else {}
+    beside = learned.co_run_slowdown if together and model.knows_co_run_slowdown else {}
     taught = {
         host.identity: ratio
         for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
         if seconds >= LEAST_COMPUTE * result.iteration_seconds
-        and (ratio := _pace(one, seconds, beside.get(host.identity, 1.0), information)) is not None
+        and (ratio := _slowdown(one, seconds, beside.get(host.identity, 1.0), information))
+        is not None
     }
     borders = model.communication(hosts).tolist()
     overlap = _overlap(result, borders)
     # What a calibrated host was slower by it owes to the others.
     calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
-    owed = calibrated if together and model.knows_company else frozenset()
-    company = {name: ratio for name, ratio in taught.items() if name in owed}
-    pace = {name: ratio for name, ratio in taught.items() if name not in owed}
-    known = {n for n in taught if n in (learned.company if n in owed else learned.pace)}
-    paced = compute * [
-        taught.get(host.identity, 1.0) ** (FORGETTING if host.identity in known else 1.0)
+    owed = calibrated if together and model.knows_co_run_slowdown else frozenset()
+    co_run_slowdown = {name: ratio for name, ratio in taught.items() if name in owed}
+    slowdown = {name: ratio for name, ratio in taught.items() if name not in owed}
+    known = {
+        n for n in taught if n in (learned.co_run_slowdown if n in owed else learned.slowdown)
+    }
+    slowed = compute * [
+        taught.get(host.identity, 1.0) ** (EWMA_WEIGHT if host.identity in known else 1.0)
         for host in hosts
     ]
     template = information.template
-    # A host alone waited for nobody: it says nothing of drag.
+    # A host alone never waits: its run teaches no straggler factor.
     at_borders = [seconds * (overlap or 1.0) for seconds in borders]
-    drag = _drag(result, paced, at_borders, learned.drag) if together else None
+    straggler_factor = (
+        _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
+        if together
+        else None
+    )
     longest = model.longest_border(hosts)
-    learn(template.name, template.version, pace, overlap, drag, result.inside, company, longest)
+    learn(
+        template.name,
+        template.version,
+        slowdown,
+        overlap,
+        straggler_factor,
+        result.inside,
+        co_run_slowdown,
+        longest,
+    )
 
 
 def without_risk(information: InformationPool) -> InformationPool:
@@ -146,15 +164,15 @@ def without_risk(information: InformationPool) -> InformationPool:
     return replace(information, specifications=changed)
 
 
-def _drag(
+def _straggler_factor(
     result: PredictionCheck, compute: Seconds, at_borders: Sequence[float], known: float
 ) -> float | None:
-    """Return what is left between the model and the iteration: the drag that explains it.
+    """Return the straggler factor that explains what is left between the model and the iteration.
 
-    None where no host's computing weighs, or where all waited for one and nobody else could be late: such a
-    run neither teaches nor denies the drag that is known.
+    None where no host's computing weighs, or where all waited for one host and no other could be late: such a
+    run neither teaches nor denies the factor that is known.
 
-    `compute` is what the model says of each host with what this run taught of its pace, `at_borders` what it
+    `compute` is what the model says of each host with what this run taught of its slowdown, `at_borders` what it
     says of its borders times what this run found of them. Taking the measured times instead would count
     twice what a wrong share of the CPU has done to both.
     """
@@ -165,21 +183,21 @@ def _drag(
     ]
     if not factors:
         return None
-    factor, weight = max(float(min(factors)), LEAST_DRAG), rivals(compute)
-    if max(factor, known) <= 1.0:  # nobody's lateness, and so all hosts'
+    factor, weight = max(float(min(factors)), LEAST_STRAGGLER_FACTOR), rivals(compute)
+    if max(factor, known) <= 1.0:  # no lateness of one host, and so a factor of all
         return factor
     if weight < LEAST_RIVALS:
         return None
-    return max(1.0 + (factor - 1.0) / weight, LEAST_DRAG)
+    return max(1.0 + (factor - 1.0) / weight, LEAST_STRAGGLER_FACTOR)
 
 
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
     """Return measured over predicted time at the borders; None where there were none worth the name.
 
-    Two bounds, of which the lower counts. No host has more for its borders than its computing leaves of the
-    iteration, and who has least for what its borders are to take waits least: said where those weigh. (A plan
-    that gave the borders too long keeps that promise by itself: whoever has them waits for the others.) And
-    there is what the program says of its borders.
+    There are two bounds, and the lower one counts. The first: no host has more time for its borders than its
+    computing leaves of the iteration, and the host with the least time for what its borders are to take waits
+    least; it holds where borders weigh. (A plan that predicted them too long confirms itself there: the hosts
+    with long borders wait for the others.) The second is what the program reports of its borders.
     """
     told = _told_of_borders(result, predicted)
     whole = result.iteration_seconds
@@ -215,12 +233,12 @@ def _is_calibrated(host: Host, information: InformationPool) -> bool:
     return information.learned.speed(host.identity, information.implementation(host)) is not None
 
 
-def _pace(
+def _slowdown(
     one: HostCheck, predicted: float, beside: float, information: InformationPool
 ) -> float | None:
     """Return how many times longer the host computed than its speed function says; None if unknown.
 
-    `beside` is what is known of its factor in company, which `predicted` has in it.
+    `beside` is its known co-run slowdown, which `predicted` includes.
     """
     if one.processor is not None:
         host = information.hosts[one.host]

@@ -98,7 +98,7 @@ def _information(spec: JobSpec) -> InformationPool:
 
 def _weighted(information: InformationPool, weights: Mapping[str, float]) -> InformationPool:
     """Return the pool with each host as much faster as its weight says."""
-    pace = dict(information.slowdown)
+    slowdown = dict(information.slowdown)
     for name, weight in weights.items():
-        pace[name] = pace.get(name, 1.0) / weight
-    return information.with_what_if(slowdown=pace)
+        slowdown[name] = slowdown.get(name, 1.0) / weight
+    return information.with_what_if(slowdown=slowdown)

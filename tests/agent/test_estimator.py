@@ -126,7 +126,7 @@ def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
     latency = {("a", "b"): Forecast(1e-3, 2e-4, "mean", 9, 0.0)}
     assert width() == 0
     assert width(weather=Weather(latency=latency)) > 0
-    assert width(learned=Learned(pace={"b": 1.1}, spread={"b": 0.1})) > 0
+    assert width(learned=Learned(slowdown={"b": 1.1}, spread={"b": 0.1})) > 0
     assert width(learned=Learned(overlap=Overlap(((1.0, 0.5),)), overlap_spread=0.2)) > 0
 
 

@@ -48,14 +48,14 @@ class World:
         processor,
         wait,
         late=0.266,
-        pace=(1.5, 0.8),
+        slowdown=(1.5, 0.8),
         overlap=0.6,
         share=1.0,
         links=LINKS,
         hosts=HOSTS,
     ):
         self.processor, self.wait, self.ideal = processor, wait, pool(hosts, links)
-        self.late, self.pace, self.overlap, self.share = late, pace, overlap, share
+        self.late, self.slowdown, self.overlap, self.share = late, slowdown, overlap, share
 
     def mean_iteration(self, compute, border):
         """Return the mean of the longest, where each iteration's computing varies by `late` of its mean."""
@@ -67,7 +67,7 @@ class World:
         ideal = self.ideal
         hosts = estimate.schedule.resources
         rows = np.array(estimate.schedule.rows, dtype=float)
-        pace = np.array([self.pace[h.name == "b"] for h in hosts])
+        pace = np.array([self.slowdown[h.name == "b"] for h in hosts])
         dedicated = ideal.model.computation(hosts, rows) * pace
         compute = dedicated / self.share
         border = ideal.model.communication(hosts) * self.overlap
@@ -102,8 +102,8 @@ def test_after_some_runs_the_prediction_is_right(user, processor):
     assert offs[0] > 0.05
     assert offs[-1] < 0.03
     learned = recall(*APP)
-    assert learned.pace["a"] == pytest.approx(1.5, rel=0.03)
-    assert learned.pace["b"] == pytest.approx(0.8, rel=0.03)
+    assert learned.slowdown["a"] == pytest.approx(1.5, rel=0.03)
+    assert learned.slowdown["b"] == pytest.approx(0.8, rel=0.03)
     assert overlap() == pytest.approx(0.6, rel=0.05)
 
 
@@ -131,13 +131,15 @@ def planned(rows, links, hosts=HOSTS):
 @pytest.mark.parametrize("wait", [True, False], ids=["tells waiting", "does not"])
 @pytest.mark.parametrize("rows", [(500, 500), (200, 800), (700, 300)])
 def test_borders_that_weigh_are_learned_from_the_iteration_in_one_run(wait, rows):
-    world = World(processor=True, wait=wait, late=0.0, pace=(1.0, 1.0), overlap=0.5, links=SLOW)
+    world = World(
+        processor=True, wait=wait, late=0.0, slowdown=(1.0, 1.0), overlap=0.5, links=SLOW
+    )
     estimate, information = planned(rows, SLOW)
     border = information.model.communication(estimate.schedule.resources)
     assert border.max() > 0.2 * estimate.iteration_seconds
     remember(check(estimate, world.run(estimate, information)), information)
     assert overlap() == pytest.approx(0.5)
-    assert recall(*APP).drag == pytest.approx(1.0)
+    assert recall(*APP).straggler_factor == pytest.approx(1.0)
     again, information = planned(rows, SLOW)
     assert check(again, world.run(again, information)).off == pytest.approx(0.0, abs=1e-9)
 
@@ -145,12 +147,12 @@ def test_borders_that_weigh_are_learned_from_the_iteration_in_one_run(wait, rows
 def test_the_middle_of_a_chain_speaks_for_its_two_borders_though_an_end_computes_longer():
     chain = [Host(name, seconds_per_point=1e-9) for name in "abc"]
     world = World(
-        processor=True, wait=True, late=0.0, pace=(1, 1), overlap=0.5, links=SLOW, hosts=chain
+        processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=0.5, links=SLOW, hosts=chain
     )
     estimate, information = planned((330, 320, 350), SLOW, chain)
     remember(check(estimate, world.run(estimate, information)), information)
     assert overlap() == pytest.approx(0.5)
-    assert recall(*APP).drag == pytest.approx(1.0)
+    assert recall(*APP).straggler_factor == pytest.approx(1.0)
 
 
 def test_a_slow_host_with_a_light_border_keeps_the_others_waiting_and_that_is_no_border():
@@ -164,7 +166,7 @@ def test_a_slow_host_with_a_light_border_keeps_the_others_waiting_and_that_is_no
         ("local", "local"): Link(1e-6, 1e10),
     }
     world = World(
-        processor=True, wait=True, late=0.0, pace=(1, 1), overlap=0.5, links=links, hosts=trio
+        processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=0.5, links=links, hosts=trio
     )
     estimate, information = planned((10, 10, 980), links, trio)
     border = information.model.communication(estimate.schedule.resources)
@@ -183,29 +185,29 @@ def test_a_program_that_tells_no_times_of_hosts_teaches_nothing_of_borders():
 def test_what_calibrated_hosts_have_in_common_in_a_set_is_company_and_no_drag():
     for host in HOSTS:
         store_speeds(*APP, host.identity, {"default": SpeedFunction.constant(1e-9)})
-    world = World(processor=True, wait=True, late=0.0, pace=(1.4, 1.4))
+    world = World(processor=True, wait=True, late=0.0, slowdown=(1.4, 1.4))
     for _ in range(2):
         estimate, information = planned((300, 700), LINKS)
         result = check(estimate, world.run(estimate, information))
         remember(result, information)
     assert result.off == pytest.approx(0.0, abs=0.01)
-    assert recall(*APP).company == pytest.approx({"a": 1.4, "b": 1.4})
-    assert recall(*APP).pace == {}
-    assert recall(*APP).drag == pytest.approx(1.0, rel=0.01)
+    assert recall(*APP).co_run_slowdown == pytest.approx({"a": 1.4, "b": 1.4})
+    assert recall(*APP).slowdown == {}
+    assert recall(*APP).straggler_factor == pytest.approx(1.0, rel=0.01)
 
 
 @pytest.mark.parametrize("processor", [True, False])
 def test_a_calibrated_host_that_is_slower_in_company_is_not_slower_alone(processor):
     for host in HOSTS:
         store_speeds(*APP, host.identity, {"default": SpeedFunction.constant(1e-9)})
-    world = World(processor=processor, wait=True, late=0.0, pace=(1.3, 1.0))
+    world = World(processor=processor, wait=True, late=0.0, slowdown=(1.3, 1.0))
     for _ in range(9):
         estimate, information = planned((300, 700), LINKS)
         result = check(estimate, world.run(estimate, information))
         remember(result, information)
     assert result.off == pytest.approx(0.0, abs=0.01)
-    assert recall(*APP).company == pytest.approx({"a": 1.3, "b": 1.0}, rel=0.02)
-    assert recall(*APP).pace == {}
+    assert recall(*APP).co_run_slowdown == pytest.approx({"a": 1.3, "b": 1.0}, rel=0.02)
+    assert recall(*APP).slowdown == {}
     model, rows = planned((300, 700), LINKS)[1].model, np.array([300.0])
     columns = information.application.columns
     assert model.computation(HOSTS[:1], rows) == pytest.approx(300 * columns * 1e-9)
@@ -214,10 +216,10 @@ def test_a_calibrated_host_that_is_slower_in_company_is_not_slower_alone(process
 
 
 def test_with_processor_time_a_busy_machine_is_not_taken_for_a_slow_one():
-    world = World(processor=True, wait=True, pace=(1.0, 1.0), share=0.5)
+    world = World(processor=True, wait=True, slowdown=(1.0, 1.0), share=0.5)
     estimate, information = decided()
     remember(check(estimate, world.run(estimate, information)), information)
-    assert recall(*APP).pace == pytest.approx({"a": 1.0, "b": 1.0})
+    assert recall(*APP).slowdown == pytest.approx({"a": 1.0, "b": 1.0})
 
 
 def test_off_and_inside_are_what_they_say():
@@ -271,7 +273,7 @@ def test_a_border_that_hardly_matters_teaches_nothing_of_links(bandwidth, taught
 
 
 def test_a_host_alone_has_no_drag_and_teaches_none():
-    learn(*APP, pace={}, overlap=None, drag=1.5, inside=None)
+    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.5, inside=None)
     information = pool(HOSTS[:1], LINKS, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
@@ -281,8 +283,8 @@ def test_a_host_alone_has_no_drag_and_teaches_none():
     count = estimate.iterations
     times = (HostTimes("a", plain * count, 0.0, 0.0, plain * count),)
     remember(check(estimate, Outcome(count, 1.2 * plain * count, 0.1, times)), information)
-    assert recall(*APP).drag == pytest.approx(1.5)
-    assert recall(*APP).pace["a"] == pytest.approx(1.0)
+    assert recall(*APP).straggler_factor == pytest.approx(1.5)
+    assert recall(*APP).slowdown["a"] == pytest.approx(1.0)
 
 
 EVEN, UNEVEN = (333, 667), (800, 200)  # b has two slots
@@ -293,31 +295,31 @@ def test_drag_is_where_somebody_else_can_be_late(rows, drag):
     """Where all wait for one host nobody drags."""
     computing = np.array(rows, dtype=float)
     plain = planned(rows, LINKS)[1].model.computation(HOSTS, computing).max()
-    learn(*APP, pace={}, overlap=None, drag=1.3, inside=None)
+    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.3, inside=None)
     now = planned(rows, LINKS)[1].model.computation(HOSTS, computing).max()
     assert now / plain == pytest.approx(drag, rel=0.01)
 
 
 @pytest.mark.parametrize(("rows", "learned"), [(EVEN, 1.2), (UNEVEN, 1.0)], ids=["even", "uneven"])
 def test_drag_is_learned_where_somebody_else_can_be_late(rows, learned):
-    world = World(processor=True, wait=True, late=0.355, pace=(1, 1), overlap=1.0)
+    world = World(processor=True, wait=True, late=0.355, slowdown=(1, 1), overlap=1.0)
     estimate, information = planned(rows, LINKS)
     remember(check(estimate, world.run(estimate, information)), information)
-    assert recall(*APP).drag == pytest.approx(learned, rel=0.01)
+    assert recall(*APP).straggler_factor == pytest.approx(learned, rel=0.01)
 
 
 def test_a_run_in_which_nobody_could_be_late_denies_no_drag():
-    learn(*APP, pace={}, overlap=None, drag=1.3, inside=None)
-    world = World(processor=True, wait=True, late=0.0, pace=(1, 1), overlap=1.0)
+    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.3, inside=None)
+    world = World(processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=1.0)
     estimate, information = planned(UNEVEN, LINKS)
     outcome = world.run(estimate, information)
     remember(check(estimate, replace(outcome, seconds=0.999 * outcome.seconds)), information)
-    assert recall(*APP).drag == pytest.approx(1.3)
+    assert recall(*APP).straggler_factor == pytest.approx(1.3)
 
 
 def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_them():
     """A link that collapses costs what it costs, however well its borders were hidden before."""
-    world = World(processor=True, wait=True, late=0.0, pace=(1, 1), overlap=0.1, links=SLOW)
+    world = World(processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=0.1, links=SLOW)
     for _ in range(3):
         estimate, information = planned((500, 500), SLOW)
         remember(check(estimate, world.run(estimate, information)), information)
@@ -327,7 +329,9 @@ def test_borders_longer_than_those_that_taught_the_overlap_are_not_hidden_like_t
     collapsed = {pair: Link(link.latency, link.bandwidth / 40) for pair, link in SLOW.items()}
     now = planned((500, 500), collapsed)[1].model.communication(ends)[0]
     assert now > 0.45 * 40 * hidden / 0.1 - 10 * hidden
-    longer = World(processor=True, wait=True, late=0.0, pace=(1, 1), overlap=0.5, links=collapsed)
+    longer = World(
+        processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=0.5, links=collapsed
+    )
     for _ in range(12):
         estimate, information = planned((500, 500), collapsed)
         result = check(estimate, longer.run(estimate, information))
@@ -340,7 +344,7 @@ def test_a_set_with_short_borders_forgets_nothing_of_long_ones():
     """Three hosts of one site ran after five of two: sets across the sites were then predicted 20 % too slow."""
     for links, hidden in ((SLOW, 0.3), (LINKS, 0.8)):
         world = World(
-            processor=True, wait=True, late=0.0, pace=(1, 1), overlap=hidden, links=links
+            processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=hidden, links=links
         )
         for _ in range(8):
             estimate, information = planned((500, 500), links)
@@ -357,9 +361,9 @@ def test_a_set_with_short_borders_forgets_nothing_of_long_ones():
 def test_a_strip_that_is_computed_in_no_time_teaches_no_pace():
     """What an iteration costs beside its rows made the host of a few rows look 34 times slower."""
     estimate, information = planned((990, 10), LINKS)
-    world = World(processor=True, wait=True, late=0.0, pace=(1.0, 34.0))
+    world = World(processor=True, wait=True, late=0.0, slowdown=(1.0, 34.0))
     remember(check(estimate, world.run(estimate, information)), information)
-    assert recall(*APP).pace == pytest.approx({"a": 1.0})
+    assert recall(*APP).slowdown == pytest.approx({"a": 1.0})
 
 
 def test_a_border_that_was_given_too_long_is_not_believed_for_the_waiting_it_made():

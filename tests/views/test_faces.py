@@ -94,7 +94,9 @@ def problems(count, seed=31, most=5):
             world.information.hosts.network.links,
             grid=world.total,
             weather=sky,
-            learned=Learned(overlap=Overlap(((1.0, 0.7),)), drag=1.1, scores=(True, True, False)),
+            learned=Learned(
+                overlap=Overlap(((1.0, 0.7),)), straggler_factor=1.1, scores=(True, True, False)
+            ),
         )
 
 

@@ -230,8 +230,8 @@ def strip(information: InformationPool) -> StripModel:
         information.speeds,
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
-        drag=information.learned.drag,
-        company=information.learned.company_of(information.hosts),
+        straggler_factor=information.learned.straggler_factor,
+        co_run_slowdown=information.learned.co_run_slowdown_of(information.hosts),
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
     )
@@ -279,8 +279,8 @@ def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
         seconds = pool.template.implementation(chosen).cost(host.platform)
     if seconds is None:
         return None
-    pace = pool.learned.pace.get(host.identity, 1.0)
-    return SpeedFunction.constant(seconds * pace, pool.learned.spread.get(host.identity, 0.0))
+    slowdown = pool.learned.slowdown.get(host.identity, 1.0)
+    return SpeedFunction.constant(seconds * slowdown, pool.learned.spread.get(host.identity, 0.0))
 
 
 PROBE = "apples.topology.sources.probe"

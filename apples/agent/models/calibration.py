@@ -2,7 +2,10 @@
 
 `apples calibrate` stores the kernel's measured seconds per point at several strip sizes. Each run then
 says how much slower or faster the host really was and how much of the modelled communication it saw;
-both are remembered with forgetting, so that a machine that changed is believed again after a few runs.
+both are exponential moving averages, so that a machine that changed is predicted well after a few runs.
+
+The state document keeps the keys of its first version: ``pace`` is `Learned.slowdown`, ``company`` is
+`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor`.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from typing import Any
 from apples.agent.models.corrections import (
     PLAIN,
     Overlap,
-    blend,
-    blend_spread,
     bounded,
+    ewma,
+    ewma_spread,
     is_positive,
 )
 from apples.agent.models.model import SpeedFunction
@@ -38,17 +41,17 @@ class Learned:
     ----------
     speeds
         Measured speed functions: host (`Host.identity`) -> implementation -> function.
-    pace
+    slowdown
         Measured over modelled compute time, by host, from runs.
-    company
-        The same beside `pace` for a calibrated host that is not alone: memory and caches it shares then.
+    co_run_slowdown
+        The same beside `slowdown` for a calibrated host that is not alone: it shares memory and caches then.
     overlap
         Measured over modelled communication time, from runs.
-    drag
+    straggler_factor
         Factor on all computing that is left between the model and the iterations of past runs: in each
-        of them somebody is late, and not always the same host.
+        iteration some host is late, and not always the same one.
     spread
-        Relative standard deviation of each host's `pace` from run to run.
+        Relative standard deviation of each host's `slowdown` from run to run.
     overlap_spread
         The same of `overlap`.
     scores
@@ -56,29 +59,33 @@ class Learned:
     """
 
     speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
-    pace: Mapping[str, float] = field(default_factory=dict)
+    slowdown: Mapping[str, float] = field(default_factory=dict)
     overlap: Overlap = PLAIN
-    drag: float = 1.0
+    straggler_factor: float = 1.0
     spread: Mapping[str, float] = field(default_factory=dict)
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
-    company: Mapping[str, float] = field(default_factory=dict)
+    co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def coverage(self) -> float | None:
         """Share of past runs that ended inside the promised interval."""
         return sum(self.scores) / len(self.scores) if self.scores else None
 
-    def company_of(self, hosts: Iterable[Host]) -> dict[str, float]:
-        """Return the factors of `company` by the hosts' names; hosts without one are left out."""
-        return {h.name: self.company[h.identity] for h in hosts if h.identity in self.company}
+    def co_run_slowdown_of(self, hosts: Iterable[Host]) -> dict[str, float]:
+        """Return the co-run slowdowns by the hosts' names; hosts without one are left out."""
+        return {
+            h.name: self.co_run_slowdown[h.identity]
+            for h in hosts
+            if h.identity in self.co_run_slowdown
+        }
 
     def speed(self, host: str, implementation: str) -> SpeedFunction | None:
         """Return the speed function of a host, corrected by its runs; None when never calibrated."""
         measured = self.speeds.get(host, {}).get(implementation)
         if measured is None:
             return None
-        corrected = measured.scaled(self.pace.get(host, 1.0))
+        corrected = measured.scaled(self.slowdown.get(host, 1.0))
         spread = math.hypot(measured.error, self.spread.get(host, 0.0))
         return replace(corrected, error=spread)
 
@@ -138,39 +145,39 @@ def store_speeds(
 def learn(
     application: str,
     version: str,
-    pace: Mapping[str, float],
+    slowdown: Mapping[str, float],
     overlap: float | None,
-    drag: float | None,
+    straggler_factor: float | None,
     inside: bool | None,
-    company: Mapping[str, float] | None = None,
+    co_run_slowdown: Mapping[str, float] | None = None,
     longest: float = 0.0,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
     Parameters
     ----------
-    pace
-        By host: measured over predicted compute seconds, the prediction including the pace so far.
+    slowdown
+        By host: measured over predicted compute seconds, the prediction including the slowdown so far.
     overlap
         Measured over predicted communication seconds, likewise; None when there was none.
-    drag
-        Factor on all computing that explains the iteration time, beside the pace of each host; None where
-        it was a lone host's.
+    straggler_factor
+        Factor on all computing that explains the iteration time, beside the slowdown of each host; None where
+        the run was a lone host's.
     inside
         Whether the run ended inside its interval; None when it had none.
-    company
-        As `pace`, of calibrated hosts in a run of several.
+    co_run_slowdown
+        As `slowdown`, of calibrated hosts in a run of several.
     longest
         Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
     """
 
     def change(document: state.Document) -> state.Document:
-        _learn_paces(document, pace, company or {})
+        _learn_slowdowns(document, slowdown, co_run_slowdown or {})
         if overlap is not None and is_positive(overlap):
             _learn_overlap(document, overlap, longest)
-        if drag is not None:
-            known_drag = document.get("drag")
-            document["drag"] = blend(known_drag, drag / _factor(known_drag))
+        if straggler_factor is not None:
+            known_factor = document.get("drag")
+            document["drag"] = ewma(known_factor, straggler_factor / _factor(known_factor))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
@@ -178,16 +185,16 @@ def learn(
     state.update(document_name(application, version), change)
 
 
-def _learn_paces(
-    document: state.Document, pace: Mapping[str, float], company: Mapping[str, float]
+def _learn_slowdowns(
+    document: state.Document, slowdown: Mapping[str, float], co_run_slowdown: Mapping[str, float]
 ) -> None:
     spread = _factors(document.get("spread"))
-    for name, taught in (("pace", pace), ("company", company)):
+    for name, taught in (("pace", slowdown), ("company", co_run_slowdown)):
         known = _factors(document.get(name))
         for host, ratio in taught.items():
             if is_positive(ratio):
-                spread[host] = blend_spread(spread.get(host), ratio, host not in known)
-                known[host] = blend(known.get(host), ratio)
+                spread[host] = ewma_spread(spread.get(host), ratio, host not in known)
+                known[host] = ewma(known.get(host), ratio)
         document[name] = known
     document["spread"] = spread
 
@@ -195,7 +202,7 @@ def _learn_paces(
 def _learn_overlap(document: state.Document, ratio: float, longest: float) -> None:
     before = Overlap.recalled(document.get("overlap"))
     spread = document.get("overlap_spread") if before.points else None
-    document["overlap_spread"] = blend_spread(spread, ratio, not before.points)
+    document["overlap_spread"] = ewma_spread(spread, ratio, not before.points)
     document["overlap"] = before.taught(ratio, longest).stored()
 
 

@@ -10,44 +10,44 @@ from typing import Any
 
 from apples.resources import LEAST, MOST
 
-FORGETTING = 0.3
-"""Weight of the newest run; the tenth last one still counts 4 %."""
+EWMA_WEIGHT = 0.3
+"""Weight of the newest run in an exponential moving average; the tenth last one still counts 4 %."""
 LARGEST_CORRECTION = 100.0
 """A single run cannot move a factor further than this either way."""
 LARGEST_FACTOR = 1e6
-"""No factor is believed to lie further from 1 than this, whatever a document says."""
+"""No factor lies further from 1 than this, whatever a document says."""
 FIRST_SPREAD = 0.1
 """Relative spread taken after a single run, before anything is known of the next."""
 
 
 def is_positive(value: Any) -> bool:
-    """Say whether what a document or a run says is a number above 0 that makes sense."""
+    """Whether a value of a document or a run is a number above 0 that makes sense."""
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
     )
 
 
 def bounded(value: float) -> float:
-    """Return the factor, no further from 1 than is believed."""
+    """Return the factor, no further from 1 than `LARGEST_FACTOR`."""
     return float(min(max(value, 1 / LARGEST_FACTOR), LARGEST_FACTOR))
 
 
-def believed(ratio: float) -> float:
-    """Return measured over expected, as far as one run is believed."""
+def limited(ratio: float) -> float:
+    """Return measured over expected, no further from 1 than one run may move a factor."""
     return min(max(ratio, 1 / LARGEST_CORRECTION), LARGEST_CORRECTION)
 
 
-def blend(known: Any, ratio: float) -> float:
-    """Return the factor after a run: the first is believed as it is, later ones by their weight."""
-    step = believed(ratio)
-    return bounded(known * step**FORGETTING if is_positive(known) else step)
+def ewma(known: Any, ratio: float) -> float:
+    """Return the factor after a run, a geometric moving average; the first run sets it."""
+    step = limited(ratio)
+    return bounded(known * step**EWMA_WEIGHT if is_positive(known) else step)
 
 
-def blend_spread(known: Any, ratio: float, first: bool) -> float:
-    """Return the relative spread after a run; the first run tells nothing of it but a tenth."""
+def ewma_spread(known: Any, ratio: float, first: bool) -> float:
+    """Return the relative spread after a run, likewise; after the first run it is taken as a tenth."""
     deviation = FIRST_SPREAD if first else min(abs(math.log(ratio)), math.log(LARGEST_CORRECTION))
     before = bounded(known) if is_positive(known) else deviation
-    return float(math.sqrt((1 - FORGETTING) * before**2 + FORGETTING * deviation**2))
+    return float(math.sqrt((1 - EWMA_WEIGHT) * before**2 + EWMA_WEIGHT * deviation**2))
 
 
 BOTH_WAYS = 0.5
@@ -144,13 +144,13 @@ class Overlap:
         length = longest if longest > 0 else math.inf
         alike = {seconds for seconds, _ in self.points if _alike(seconds, length)}
         before = self.factor(length)
-        points = {s: blend(f, ratio) if s in alike else f for s, f in self.points}
+        points = {s: ewma(f, ratio) if s in alike else f for s, f in self.points}
         k = bisect_left(self.points, (length,))
         nearest = {seconds for seconds, _ in self.points[max(0, k - 1) : k + 1]}
         if not alike:
-            points[length] = bounded(before * believed(ratio))
+            points[length] = bounded(before * limited(ratio))
         elif not nearest <= alike:  # it was not of its like alone that it learned what it cost
-            points[length] = blend(before, ratio)
+            points[length] = ewma(before, ratio)
         return Overlap(tuple(sorted(_agreeing(points, alike | ({length} & points.keys())))))
 
 

@@ -117,8 +117,8 @@ class ModelTemplate(ABC):
     """
 
     @property
-    def knows_company(self) -> bool:
-        """Whether it has a factor of its own for hosts that are not alone (`Learned.company`)."""
+    def knows_co_run_slowdown(self) -> bool:
+        """Whether it has a factor of its own for hosts that are not alone (`Learned.co_run_slowdown`)."""
         return False
 
     def longest_border(self, resources: Sequence[Host]) -> float:
@@ -194,14 +194,14 @@ def rows_by_bisection(
 
 
 STEEPNESS = 4
-"""Who has done in three quarters of the time of the longest is the last in few iterations: 0.75 ** 4 = 0.32."""
+"""A host that is done in three quarters of the longest time is the last in few iterations: 0.75 ** 4 = 0.32."""
 
 
 def rivals(compute: Seconds) -> float:
     """Return how much the others of a set rival the one that computes longest: 0 (never last) to 1 (as long).
 
-    Drag is learned as what it is where all are done together. Where all wait for one host, as with equal
-    strips on unequal hosts, nobody else is late.
+    The straggler factor is learned, and holds, where all hosts are done together. Where all wait for one host, as
+    with equal strips on unequal hosts, no other can be the straggler.
 
     Examples
     --------
@@ -214,17 +214,19 @@ def rivals(compute: Seconds) -> float:
     return float(((compute / longest) ** STEEPNESS).sum() - 1.0) / (len(compute) - 1)
 
 
-def dragged(compute: Seconds, drag: float) -> float:
-    """Return the factor on the computing of a set, given its times without drag.
+def set_straggler_factor(compute: Seconds, straggler_factor: float) -> float:
+    """Return the straggler factor of one set, given its computing times without it.
 
-    What makes all of a set faster (a factor below 1) is nobody's lateness and holds for all.
+    A factor below 1 makes all of a set faster: it is no lateness of one host, and holds for every set.
 
     Examples
     --------
-    >>> dragged(np.array([2.0, 2.0]), 1.2), dragged(np.array([2.0, 1.0]), 1.2)
+    >>> set_straggler_factor(np.array([2.0, 2.0]), 1.2), set_straggler_factor(np.array([2.0, 1.0]), 1.2)
     (1.2, 1.0125)
     """
-    return 1.0 + (drag - 1.0) * rivals(compute) if drag > 1.0 else drag
+    if straggler_factor <= 1.0:
+        return straggler_factor
+    return 1.0 + (straggler_factor - 1.0) * rivals(compute)
 
 
 MOST_HOSTS = 3

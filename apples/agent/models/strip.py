@@ -21,8 +21,8 @@ from apples.agent.models.model import (
     RowsWithin,
     Seconds,
     SpeedFunction,
-    dragged,
     rows_by_bisection,
+    set_straggler_factor,
 )
 from apples.agent.weather.conditions import (
     LEAST_SHARE,
@@ -55,10 +55,10 @@ class StripModel(ModelTemplate):
         Factor on each border, learned from runs: 1 is the paper's sum of sends and receives.
     overlap_error
         Relative standard deviation of that factor.
-    drag
-        Factor on the computing learned from runs, where all are done together: every iteration waits for
-        whoever is late in it (`model.dragged` has the others).
-    company
+    straggler_factor
+        Factor on the computing learned from runs, where all hosts are done together: every iteration waits for
+        the host that is late in it (`model.set_straggler_factor` has the other cases).
+    co_run_slowdown
         Factor on a host's computing where it is not alone, by name; 1 for others.
     risk
         How many mean absolute forecast errors later than the mean to plan for.
@@ -71,10 +71,10 @@ class StripModel(ModelTemplate):
     speeds: Mapping[str, SpeedFunction]
     overlap: Overlap = PLAIN
     overlap_error: float = 0.0
-    drag: float = 1.0
+    straggler_factor: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
-    company: Mapping[str, float] = field(default_factory=dict)
+    co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _site_border: dict[tuple[str, str], float] = field(
@@ -87,7 +87,7 @@ class StripModel(ModelTemplate):
         self._own_links.update(self.conditions.hosts_with_own_links())
 
     @property
-    def knows_company(self) -> bool:
+    def knows_co_run_slowdown(self) -> bool:
         """Whether it has a factor of its own for hosts that are not alone: yes."""
         return True
 
@@ -129,7 +129,7 @@ class StripModel(ModelTemplate):
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""
-        return self.drag * self.company.get(host.name, 1.0)
+        return self.straggler_factor * self.co_run_slowdown.get(host.name, 1.0)
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
@@ -142,7 +142,7 @@ class StripModel(ModelTemplate):
         return known
 
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return A_i P_i; who shares CPUs leaves them to the others when done; who is done early drags nobody."""
+        """Return A_i P_i; a host that is done early leaves shared CPUs to the others, and is no straggler."""
         seconds = self._at_full_crowd(resources, rows)
         done: set[str] = set()
         for host in resources:
@@ -153,15 +153,15 @@ class StripModel(ModelTemplate):
                     seconds[places] = self._one_after_the_other(
                         [resources[i] for i in places], seconds[places]
                     )
-        if len(resources) > 1 and self.drag != 1.0:
-            seconds *= dragged(seconds, self.drag) / self.drag
+        if len(resources) > 1 and self.straggler_factor != 1.0:
+            seconds *= set_straggler_factor(seconds, self.straggler_factor) / self.straggler_factor
         return seconds
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
 
         Processor sharing: while k processes of ours are left beside m others, each gets
-        width / (m + k); whoever is done hands its part on.
+        width / (m + k); a host that is done hands its part on.
         """
         width = self.conditions.width(hosts[0])
         others = self.conditions.competitors(hosts[0])
@@ -171,8 +171,8 @@ class StripModel(ModelTemplate):
         order = np.argsort(crowded, kind="stable")
         for place, i in enumerate(order):
             left = int(slots[order[place:]].sum())
-            pace = available_share(others, width, left) / full
-            clock += (crowded[i] - served) / pace
+            slowdown = available_share(others, width, left) / full
+            clock += (crowded[i] - served) / slowdown
             served = crowded[i]
             finished[i] = clock
         return finished
@@ -183,7 +183,7 @@ class StripModel(ModelTemplate):
         return np.asarray(self._at_full_crowd(resources, equal) / equal)
 
     def _at_full_crowd(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return A_i P_i as if all hosts that share CPUs worked to the end; alone, one waits for nobody."""
+        """Return A_i P_i as if all hosts that share CPUs worked to the end; a lone host is no straggler."""
         present: frozenset[str] | None = None
         seconds = np.empty(len(resources))
         for i, (host, strip) in enumerate(zip(resources, np.asarray(rows).tolist(), strict=True)):
@@ -279,9 +279,9 @@ class StripModel(ModelTemplate):
             return np.broadcast_to(compute + communicate, (count, len(resources)))
         size = (count, len(resources))
         drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), LEAST_SHARE, 1.0)
-        pace = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
+        slowdown = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
         links = np.clip(1.0 + link_sd * generator.standard_normal(size), 0.0, None)
-        return np.asarray(compute * (shares / drawn) * pace + communicate * links)
+        return np.asarray(compute * (shares / drawn) * slowdown + communicate * links)
 
     def _link_error(self, resources: Sequence[Host]) -> Seconds:
         """Return the relative standard deviation of C_i from the links' forecast errors."""

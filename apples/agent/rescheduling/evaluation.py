@@ -182,17 +182,17 @@ def as_measured(
     seconds
         Seconds each spends computing in one iteration; a host without has not been seen yet.
     before
-        The paces (`InformationPool.slowdown`) of hosts that the job was on earlier.
+        The slowdowns (`InformationPool.slowdown`) of hosts that the job was on earlier.
     bias
-        The pace of hosts the job was never on: what the model leaves out everywhere.
+        The slowdown of hosts the job was never on: what the model leaves out everywhere.
     """
     hosts = [information.hosts[name] for name in rows]
     apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
-    sky = without_own(information.conditions, hosts, apart)
-    sky = replace(sky, free_memory=_with_own_memory(information, sky, rows))
-    alone = replace(information, conditions=replace(information.conditions, weather=sky))
+    weather = without_own(information.conditions, hosts, apart)
+    weather = replace(weather, free_memory=_with_own_memory(information, weather, rows))
+    alone = replace(information, conditions=replace(information.conditions, weather=weather))
     predicted = alone.model.computation(hosts, np.array(list(rows.values()), dtype=float))
-    pace = {
+    slowdown = {
         host.name: seconds[host.name] / expected
         for host, expected in zip(hosts, predicted.tolist(), strict=True)
         if seconds.get(host.name, 0.0) > 0 and expected > 0
@@ -200,14 +200,14 @@ def as_measured(
     others = {
         host.name: bias * information.slowdown.get(host.name, 1.0) for host in information.hosts
     }
-    return replace(alone, slowdown={**others, **(before or {}), **pace})
+    return replace(alone, slowdown={**others, **(before or {}), **slowdown})
 
 
 def _with_own_memory(
-    information: InformationPool, sky: Weather, rows: Mapping[str, int]
+    information: InformationPool, weather: Weather, rows: Mapping[str, int]
 ) -> dict[str, Forecast]:
     """Return the free memory as it would be without what the job holds."""
-    free = dict(sky.free_memory)
+    free = dict(weather.free_memory)
     for name, count in rows.items():
         if name in free:
             held = information.model.memory(float(count))
@@ -223,8 +223,8 @@ def without_own(conditions: Conditions, occupied: list[Host], apart: Set[str]) -
     apart
         Names of hosts that are machines of their own: they share CPUs with no other.
     """
-    sky = conditions.weather
-    cpu, competitors = dict(sky.cpu), dict(sky.competitors)
+    weather = conditions.weather
+    cpu, competitors = dict(weather.cpu), dict(weather.competitors)
     for host in conditions.hosts:
         own = sum(one.slots for one in occupied if _share_processors(one, host, apart))
         if own and host.name in cpu:
@@ -233,7 +233,7 @@ def without_own(conditions: Conditions, occupied: list[Host], apart: Set[str]) -
             cpu[host.name] = _with_value(cpu[host.name], share)
             if host.name in competitors:
                 competitors[host.name] = _with_value(competitors[host.name], others)
-    return replace(sky, cpu=cpu, competitors=competitors)
+    return replace(weather, cpu=cpu, competitors=competitors)
 
 
 def _with_value(forecast: Forecast, value: float) -> Forecast:

@@ -61,7 +61,7 @@ class TopologyDistance:
     Attributes
     ----------
     filter
-        What is asked, and who judges; hosts that cannot are behind all that can.
+        What is requested, and the broker that judges it; hosts that cannot are behind all that can.
     among_equals
         Scaled below the smallest step of what the broker says.
     """

@@ -74,7 +74,7 @@ def _between_breakpoints(
     return max(least, float(points[k] + (total - held[k]) / slopes[k]))
 
 
-class Search:
+class SubsetSearch:
     """Values of ordered subsets of `hosts` under the user's objective, and the way downhill.
 
     The value is the balanced time (or time times cost) with whole rows not yet enforced: the planner

@@ -26,7 +26,7 @@ from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFil
 from apples.agent.selector.search import (
     MISSING_ROWS,
     Order,
-    Search,
+    SubsetSearch,
     balanced_seconds,
     prefix_seconds,
 )
@@ -96,7 +96,7 @@ class ResourceSelector:
         by_site = site_chains(hosts, _speed(hosts, information), information)
         if len(hosts) > FEW_HOSTS:
             return tuple(hosts[i] for i in next(by_site)[0])
-        search, chains = Search(hosts, information, BUDGET), self._chains(hosts, information)
+        search, chains = SubsetSearch(hosts, information, BUDGET), self._chains(hosts, information)
         whole = [tuple(c) for c in chains if len(c) == len(hosts)]
         whole += [tuple(order.tolist()) for order, _ in by_site]
         best = min(
@@ -123,7 +123,7 @@ class ResourceSelector:
     def _orders(self, hosts: Sequence[Host], information: InformationPool) -> Iterable[Order]:
         if len(hosts) > FEW_HOSTS:
             return self._orders_of_many(hosts, information)
-        search = Search(hosts, information, BUDGET)
+        search = SubsetSearch(hosts, information, BUDGET)
         prefixes = {
             tuple(c[:k])
             for c in self._chains(hosts, information)
@@ -147,7 +147,7 @@ class ResourceSelector:
         self, hosts: Sequence[Host], information: InformationPool
     ) -> Iterable[Order]:
         speed = _speed(hosts, information)
-        search = Search(hosts, information, BUDGET)
+        search = SubsetSearch(hosts, information, BUDGET)
         caps = np.array(search.cap, dtype=float)
         if self.distance is communication:
             chains: Iterable[tuple[Indices, Floats]] = site_chains(hosts, speed, information)
@@ -202,7 +202,7 @@ def _best_prefixes(
     border: Floats,
     speed: Floats,
     caps: Floats,
-    search: Search,
+    search: SubsetSearch,
     count: int = 2,
 ) -> list[tuple[float, Order]]:
     """Return the best prefixes of one long chain: bounds from cumulative sums, caps where they bind."""

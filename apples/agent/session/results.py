@@ -323,8 +323,8 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
         "links": links,
         "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
         "overlap_up_to": overlap.up_to,
-        "drag": information.learned.drag,
-        "company": information.learned.company_of(hosts) if len(hosts) > 1 else {},
+        "drag": information.learned.straggler_factor,
+        "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
     }
 
 

@@ -1,7 +1,7 @@
 """`Conditions`: what each host and link gives at one moment: the forecast where there is one, else the host list.
 
-One object stands for the sky of one decision. What had to be taken without anyone having said or
-measured it is named by `assumptions`.
+One object stands for the weather of one decision. What had to be assumed, because it was neither given nor
+measured, is named by `assumptions`.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Conditions:
         return host.name in self.weather.cpu
 
     def free_memory(self, host: Host) -> Forecast | None:
-        """Return the forecast free bytes of `host`; None when nobody knows: taken as unlimited."""
+        """Return the forecast free bytes of `host`; None when it is unknown: taken as unlimited."""
         known = self.weather.free_memory.get(host.name)
         if host.free_memory is not None:
             static = _stated(float(host.free_memory))
@@ -194,7 +194,7 @@ class Conditions:
         return named | measured | set(self.latency_factor)
 
     def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
-        """Return one line for each thing nobody said or measured, of these hosts and their links."""
+        """Return one line for each assumption about these hosts and their links."""
         return (*self.notes, *self._unknown_memory(hosts), *self._unknown_links(hosts))
 
     def _unknown_memory(self, hosts: Sequence[Host]) -> Iterator[str]:

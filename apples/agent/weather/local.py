@@ -82,13 +82,13 @@ class LocalSensing:
                 self.service.sense()
             linked = 1 < len(self.local) <= MOST_LINKED
             self._between_local = self._links() if linked else Weather()
-        sky, links = self.service.weather(over), self._between_local
+        weather, links = self.service.weather(over), self._between_local
         return Weather(
-            sky.time,
-            cpu=self._by_host(sky.cpu),
-            current_cpu=self._by_host(sky.current_cpu),
-            competitors=self._by_host(sky.competitors),
-            free_memory=self._memory(sky.free_memory),
+            weather.time,
+            cpu=self._by_host(weather.cpu),
+            current_cpu=self._by_host(weather.current_cpu),
+            competitors=self._by_host(weather.competitors),
+            free_memory=self._memory(weather.free_memory),
             latency=self._between(links.latency),
             bandwidth=self._between(links.bandwidth),
         )

@@ -103,7 +103,7 @@ class RemoteSensing:
         return self._forecast(self._forecasts, over)
 
     def _measured(self) -> Forecasts:
-        """Measure, remember, and return who forecasts hosts and who forecasts links."""
+        """Measure, remember, and return the forecasters of hosts and of links."""
         measured: Series = {}
         with ExitStack() as stack:
             sessions = self._sessions(stack)
@@ -257,15 +257,15 @@ class RemoteSensing:
         A link is probed once a plan: its next measurement is the next plan's, and no frame of this one.
         """
         hosts, links = forecasts
-        sky, between, machines = hosts.weather(over), links.weather(), self._machines()
+        weather, between, machines = hosts.weather(over), links.weather(), self._machines()
         whole = {m: max(self._seen[h].memory for h in parts) for m, parts in machines.items()}
-        sky = replace(
-            sky,
-            free_memory=share_memory(sky.free_memory, machines, whole),
+        weather = replace(
+            weather,
+            free_memory=share_memory(weather.free_memory, machines, whole),
             latency=between.latency,
             bandwidth=between.bandwidth,
         )
-        return interpolate_links(sky, {host.name: host.site for host in self._list})
+        return interpolate_links(weather, {host.name: host.site for host in self._list})
 
     def _machines(self) -> dict[str, list[str]]:
         """Return the hosts that are parts of each machine."""
@@ -296,21 +296,21 @@ def _is_news(known: Series, found: Series, pair: Pair) -> bool:
     return bool(old and new) and len(history.joined(old, new)) == len(new)
 
 
-def interpolate_links(sky: Weather, site_of: Mapping[str, str]) -> Weather:
-    """Return `sky` with a link between any two hosts that links were measured of.
+def interpolate_links(weather: Weather, site_of: Mapping[str, str]) -> Weather:
+    """Return `weather` with a link between any two hosts that links were measured of.
 
-    A pair nobody probed takes the forecast of the pair that was, between the same sites (the middle one
+    A pair that no probe crossed takes the forecast of the pair that was, between the same sites (the middle one
     where there are several), and no more bandwidth than either host was seen to have in its own site.
     """
     hosts = sorted(
-        {host for pair in (*sky.latency, *sky.bandwidth) for host in pair} & set(site_of)
+        {host for pair in (*weather.latency, *weather.bandwidth) for host in pair} & set(site_of)
     )
     if len(hosts) > MOST_INTERPOLATED:
-        return sky
+        return weather
     return replace(
-        sky,
-        latency=_filled(sky.latency, hosts, site_of, {}),
-        bandwidth=_filled(sky.bandwidth, hosts, site_of, _access(sky.bandwidth, site_of)),
+        weather,
+        latency=_filled(weather.latency, hosts, site_of, {}),
+        bandwidth=_filled(weather.bandwidth, hosts, site_of, _access(weather.bandwidth, site_of)),
     )
 
 
@@ -324,7 +324,7 @@ def share_memory(
     Parameters
     ----------
     whole
-        What each machine has to give in all; where nobody knows, the most that a part of it sees.
+        What each machine has to give in all; where that is unknown, the most that a part of it sees.
     """
     told = dict(memory)
     for machine, names in machines.items():

@@ -53,7 +53,7 @@ def test_what_was_measured_on_long_rows_holds_for_as_many_points_in_short_ones()
 def test_a_new_calibration_forgets_what_runs_taught_about_the_old_one():
     learn(*APP, {"ada": 2.0, "bob": 3.0}, None, 1.0, None)
     store_speeds(*APP, "ada", {"numpy": SpeedFunction.constant(1e-9)})
-    assert recall(*APP).pace == {"bob": 3.0}
+    assert recall(*APP).slowdown == {"bob": 3.0}
 
 
 @pytest.mark.parametrize("truth", [0.2, 1.0, 7.0])
@@ -62,25 +62,28 @@ def test_the_pace_comes_to_the_truth_and_follows_it_when_it_changes(truth):
     for times in (1.0, 3.0):  # then the machine becomes three times slower
         for _ in range(12):
             learn(*APP, {"ada": times * truth / believed}, None, 1.0, None)
-            believed = recall(*APP).pace["ada"]
+            believed = recall(*APP).slowdown["ada"]
         assert believed == pytest.approx(times * truth, rel=0.03)
 
 
 def test_the_tenth_last_run_still_counts_a_few_percent():
     learn(*APP, {"ada": 1.0}, None, 1.0, None)
     learn(*APP, {"ada": 2.0}, None, 1.0, None)
-    once = recall(*APP).pace["ada"]
+    once = recall(*APP).slowdown["ada"]
     assert once == pytest.approx(2**0.3)
 
 
 def test_a_single_run_cannot_carry_a_factor_away():
     for ratio in (1e12, 1e-12):
         learn(*APP, {"ada": ratio}, ratio, 1.0, None)
-        assert 0.01 <= recall(*APP).pace["ada"] <= 100
+        assert 0.01 <= recall(*APP).slowdown["ada"] <= 100
     for _ in range(80):
         learn(*APP, {"ada": 1e9}, 1e9, 1e9, None)
     learned = recall(*APP)
-    assert max(learned.pace["ada"], learned.overlap.factor(1.0), learned.drag) <= LARGEST_FACTOR
+    assert (
+        max(learned.slowdown["ada"], learned.overlap.factor(1.0), learned.straggler_factor)
+        <= LARGEST_FACTOR
+    )
 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])
@@ -117,7 +120,7 @@ def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
     assert said.startswith(f"warning: {path()}: ")
     assert said.endswith(f"; set aside as {path().with_suffix('.damaged')}\n")
     learn(*APP, {"ada": 2.0}, None, 1.0, None)
-    assert recall(*APP).pace == {"ada": 2.0}
+    assert recall(*APP).slowdown == {"ada": 2.0}
 
 
 JSON = st.recursive(
@@ -145,10 +148,10 @@ def test_a_hostile_document_never_stops_a_start_or_a_run(document):
         for name, curve in speeds.items():
             assert curve.rows == tuple(sorted(curve.rows))
             assert learned.speed("ada", name) is None or curve.at(10.0) > 0
-    assert all(0 < factor <= LARGEST_FACTOR for factor in learned.pace.values())
+    assert all(0 < factor <= LARGEST_FACTOR for factor in learned.slowdown.values())
     learn(*APP, {"ada": 1.5}, 1.1, 1.2, True)
     store_speeds(*APP, "bob", {"numpy": SpeedFunction.constant(1e-9)})
-    assert recall(*APP).pace["ada"] > 0
+    assert recall(*APP).slowdown["ada"] > 0
     assert recall(*APP).speed("bob", "numpy") is not None
 
 
@@ -166,5 +169,5 @@ def test_runs_that_end_at_once_lose_nothing_of_each_other():
         writer.join(60)
         assert writer.exitcode == 0
     learned = recall(*APP)
-    assert len(learned.pace) == 6
+    assert len(learned.slowdown) == 6
     assert len(learned.scores) == 48

@@ -108,7 +108,8 @@ def test_a_calibrated_host_is_as_fast_as_the_rows_of_one_slot_say():
 
     curve = SpeedFunction((100.0, 500.0), (1e-9, 3e-9))
     information = pool(
-        [Host("a", slots=2)], learned=Learned(speeds={"a": {"default": curve}}, pace={"a": 2.0})
+        [Host("a", slots=2)],
+        learned=Learned(speeds={"a": {"default": curve}}, slowdown={"a": 2.0}),
     )
     compute, _ = times(information, [600])
     assert compute == pytest.approx([600e3 * 2.0 * 2e-9 / 2])
