@@ -46,14 +46,14 @@ def import_(
     """
     # Checking a list loads nothing of Slurm.
     from apples.launch.slurm import client  # noqa: PLC0415
-    from apples.launch.slurm.hosts import entries, host_list, left_out  # noqa: PLC0415
+    from apples.launch.slurm.nodes import host_entries, host_list, left_out  # noqa: PLC0415
 
     if source != "slurm":
         raise UsageError(f"hosts import '{source}': known is slurm")
     nodes = client.nodes(partition)
     for line in left_out(nodes):
         say(f"warning: {line}")
-    found = entries(nodes, site or ())
+    found = host_entries(nodes, site or ())
     if not found:
         raise LaunchError("Slurm has no node that takes jobs")
     if json:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch.slurm import follow, replies
-from apples.launch.slurm.hosts import entries, host_list, left_out
-from apples.launch.slurm.nodes import MOST_NAMES, expand, nodes
+from apples.launch.slurm.nodes import MOST_NAMES, expand, host_entries, host_list, left_out, nodes
 
 RECORDED = Path(__file__).with_name("slurm_outputs")
 
@@ -43,7 +42,7 @@ def test_the_nodes_of_a_cluster_of_2024_stand_once_with_all_their_partitions():
 def test_a_host_list_has_the_nodes_that_take_jobs_at_their_sites():
     found = nodes(recorded("sinfo-24.11.json"))
     assert list(left_out(found)) == ["node n07 left out: Slurm says it is drain (fan is broken)"]
-    assert [(e["name"], e["slots"], e["site"]) for e in entries(found, ["west", "east"])] == [
+    assert [(e["name"], e["slots"], e["site"]) for e in host_entries(found, ["west", "east"])] == [
         ("n01", 4, "east"),
         ("n02", 4, "east"),
         ("login", 4, "east"),
@@ -180,7 +179,7 @@ def test_no_answer_is_more_than_a_list_of_nodes_or_an_error(one, other):
         {"jobs": [], "nodes": [], "errors": one},
     ):
         text = json.dumps(document)
-        for read in (lambda t: entries(nodes(t)), lambda t: replies.job_state(t, 1)):
+        for read in (lambda t: host_entries(nodes(t)), lambda t: replies.job_state(t, 1)):
             try:
                 read(text)
             except LaunchError:

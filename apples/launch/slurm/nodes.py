@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as ``sinfo --json`` lists them. Pure, and distrustful of what it reads.
+"""The nodes of a cluster, as ``sinfo --json`` lists them, and the host list they make. Pure, and distrustful.
 
 Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after.
 """
@@ -6,76 +6,20 @@ Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import hat
 from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
+from apples.resources import HostListDocument
 
 MOST_NAMES = 100_000
 """A list longer than that is a mistake, or meant to fill the memory."""
 PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
-
-
-def expand(text: str) -> list[str]:
-    """Return the names a list stands for, in its order.
-
-    Raises
-    ------
-    ValueError
-        It is no such list, or stands for too many.
-
-    Examples
-    --------
-    >>> expand("n[01-03,7],login")
-    ['n01', 'n02', 'n03', 'n7', 'login']
-    >>> expand("(null)"), expand("")
-    ([], [])
-    """
-    if text in {"", "(null)", "None assigned"}:
-        return []
-    names: list[str] = []
-    position = 0
-    while position < len(text):
-        part = PART.match(text, position)
-        if part is None:
-            raise ValueError(f"no list of hosts: {text[:80]!r}")
-        position = part.end()
-        for name in _names(part[1]):
-            names.append(name)
-            if len(names) > MOST_NAMES:
-                raise ValueError(f"more than {MOST_NAMES} hosts: {text[:80]!r}")
-    return names
-
-
-def _names(part: str) -> Iterator[str]:
-    """Yield what one element of a list stands for; it may have several brackets."""
-    before, opening, rest = part.partition("[")
-    if not opening:
-        yield part
-        return
-    inside, closing, after = rest.partition("]")
-    if not closing:
-        raise ValueError(f"no list of hosts: {part[:80]!r}")
-    for one in _numbers(inside):
-        for tail in _names(after):
-            yield f"{before}{one}{tail}"
-
-
-def _numbers(inside: str) -> Iterator[str]:
-    for one in inside.split(","):
-        first, dash, last = one.partition("-")
-        if not dash:
-            yield one
-            continue
-        if not (first.isdecimal() and last.isdecimal() and len(last) < 12):
-            raise ValueError(f"no range of hosts: {one[:40]!r}")
-        if int(last) - int(first) > MOST_NAMES:
-            raise ValueError(f"more than {MOST_NAMES} hosts: {one[:40]!r}")
-        for value in range(int(first), int(last) + 1):
-            yield str(value).zfill(len(first))
-
-
+"""One element of such a list: letters and brackets, to the next comma outside of brackets."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+"""A name that a host list can hold."""
 MEBIBYTE = 1 << 20
 OUT_OF_SERVICE = frozenset(
     (
@@ -168,9 +112,9 @@ def _newer(answer: Mapping[str, Any]) -> Iterator[SlurmNode]:
         if not isinstance(entry, dict):
             continue
         group, names = _dict(entry, "nodes"), []
-        for one in group.get("nodes") or []:
+        for one in _list(group.get("nodes")):
             names += _expanded(text(one))
-        addresses = [text(a) for a in group.get("addresses") or []]
+        addresses = [text(a) for a in _list(group.get("addresses"))]
         count = max(1, len(names))
         cpus = _count(_dict(entry, "cpus").get("minimum"))
         sockets = max(1, _count(_dict(entry, "sockets").get("minimum")))
@@ -180,7 +124,7 @@ def _newer(answer: Mapping[str, Any]) -> Iterator[SlurmNode]:
             yield SlurmNode(
                 name=name,
                 address=addresses[i] if len(addresses) == len(names) else name,
-                states=tuple(map(text, _dict(entry, "node").get("state") or [])),
+                states=tuple(map(text, _list(_dict(entry, "node").get("state")))),
                 cores=min(cpus, max(1, cores * sockets)),
                 cpus=cpus,
                 idle=_count(_dict(entry, "cpus").get("idle")) // count,
@@ -205,6 +149,11 @@ def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _list(value: Any) -> list[Any]:
+    """Return a list; an empty one for whatever else was said."""
+    return value if isinstance(value, list) else []
+
+
 def _count(value: Any) -> int:
     return int(number(value) or 0)
 
@@ -212,3 +161,116 @@ def _count(value: Any) -> int:
 def _words(value: Any) -> tuple[str, ...]:
     joined = ",".join(map(str, value)) if isinstance(value, list) else text(value)
     return tuple(word for word in joined.split(",") if word)
+
+
+def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
+    """Yield a line about each node that no host list can or should name."""
+    for node in nodes:
+        if not NAME.fullmatch(node.name):
+            yield f"node {node.name!r} left out: a host's name is letters, digits, '.', '_' and '-'"
+        elif node.refusal:
+            yield f"node {node.name} left out: {node.refusal}"
+
+
+def host_list(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> str:
+    """Return the text of ``hosts.toml`` for the nodes that jobs may be sent to.
+
+    A slot is a core; processors that are hardware threads of one are not counted twice. Speeds are left
+    out: `apples calibrate` measures them.
+
+    Parameters
+    ----------
+    site_features
+        Features that stand for sites: a node that has one of them is at that site.
+
+    Raises
+    ------
+    hat.DocumentError
+        What Slurm says makes no host list.
+    """
+    content = {"host": host_entries(nodes, site_features)}
+    text = "# Written by: apples hosts import slurm\n" + hat.dump(content)
+    hat.parse(text, HostListDocument, source="sinfo")
+    return text
+
+
+def host_entries(
+    nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the hosts as the entries of a host list."""
+    kept = [n for n in nodes if NAME.fullmatch(n.name) and not n.refusal]
+    return [_host(node, site_features) for node in kept]
+
+
+def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
+    host: dict[str, Any] = {"name": node.name}
+    site = next((f for f in site_features if f in node.features), "")
+    if site:
+        host["site"] = site
+    if node.cores > 1:
+        host["slots"] = min(node.cores, 4096)
+    if node.memory > node.allocated_memory:
+        host["free_memory"] = node.memory - node.allocated_memory
+    if node.platform:
+        host["platform"] = node.platform
+    return host
+
+
+# ------------------------------------------------ lists of names as Slurm writes them: n[01-03,7],login
+def expand(text: str) -> list[str]:
+    """Return the names a list stands for, in its order.
+
+    Raises
+    ------
+    ValueError
+        It is no such list, or stands for too many.
+
+    Examples
+    --------
+    >>> expand("n[01-03,7],login")
+    ['n01', 'n02', 'n03', 'n7', 'login']
+    >>> expand("(null)"), expand("")
+    ([], [])
+    """
+    if text in {"", "(null)", "None assigned"}:
+        return []
+    names: list[str] = []
+    position = 0
+    while position < len(text):
+        part = PART.match(text, position)
+        if part is None:
+            raise ValueError(f"no list of hosts: {text[:80]!r}")
+        position = part.end()
+        for name in _names(part[1]):
+            names.append(name)
+            if len(names) > MOST_NAMES:
+                raise ValueError(f"more than {MOST_NAMES} hosts: {text[:80]!r}")
+    return names
+
+
+def _names(part: str) -> Iterator[str]:
+    """Yield what one element of a list stands for; it may have several brackets."""
+    before, opening, rest = part.partition("[")
+    if not opening:
+        yield part
+        return
+    inside, closing, after = rest.partition("]")
+    if not closing:
+        raise ValueError(f"no list of hosts: {part[:80]!r}")
+    for one in _numbers(inside):
+        for tail in _names(after):
+            yield f"{before}{one}{tail}"
+
+
+def _numbers(inside: str) -> Iterator[str]:
+    for one in inside.split(","):
+        first, dash, last = one.partition("-")
+        if not dash:
+            yield one
+            continue
+        if not (first.isdecimal() and last.isdecimal() and len(last) < 12):
+            raise ValueError(f"no range of hosts: {one[:40]!r}")
+        if int(last) - int(first) > MOST_NAMES:
+            raise ValueError(f"more than {MOST_NAMES} hosts: {one[:40]!r}")
+        for value in range(int(first), int(last) + 1):
+            yield str(value).zfill(len(first))

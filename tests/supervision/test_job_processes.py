@@ -1,0 +1,101 @@
+"""A tree of processes, drawn:
+
+this test --> parent --> child --> grandchild     (the parent and the child end: the grandchild is an orphan)
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from apples.supervision import job_processes
+from apples.supervision.job_processes import MARK, descendants, kill_marked, marked, remove_run
+
+TREE = 'exec {python} -S -c \'import subprocess as s; s.run(["sleep", "600"])\''
+SUBREAPER = """
+import os, subprocess, sys
+from apples.supervision import job_processes
+job_processes.become_subreaper()
+subprocess.run(["sh", "-c", "sleep 600 & sleep 600 & true"])
+print(len(list(job_processes.descendants(os.getpid()))), flush=True)
+job_processes.kill_descendants(os.getpid())
+print(len(list(job_processes.descendants(os.getpid()))), flush=True)
+"""
+
+
+def eventually(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def tree():
+    """A process of a job that has a child; gives its handle and the job's name."""
+    job = secrets.token_hex(8)
+    words = ["sh", "-c", TREE.format(python=sys.executable)]
+    process = subprocess.Popen(words, env={**os.environ, MARK: job})
+    yield process, job
+    kill_marked(job, 5.0)
+    process.wait()
+
+
+def test_descendants_come_with_their_parents_parents_first(tree):
+    process, job = tree
+    eventually(lambda: len(marked(job)) == 2)
+    found = [pair for pair in descendants(os.getpid()) if pair[0] in marked(job)]
+    assert found[0] == (process.pid, os.getpid())
+    assert found[1][1] == process.pid
+
+
+def test_what_bears_the_mark_is_killed_whoever_its_parent_is(tree):
+    process, job = tree
+    eventually(lambda: len(marked(job)) == 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(marked(job)) == 1  # an orphan by now
+    assert kill_marked(job, 5.0)
+    assert marked(job) == []
+
+
+def test_another_jobs_processes_are_not_touched(tree):
+    process, job = tree
+    assert kill_marked(job + "0", 5.0)
+    assert kill_marked(job[:-1], 5.0)
+    assert process.poll() is None
+
+
+def test_a_subreaper_inherits_orphans_and_leaves_none():
+    done = subprocess.run(
+        [sys.executable, "-c", SUBREAPER], capture_output=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == [b"2", b"0"]
+
+
+def test_a_process_that_is_gone_has_no_parent_and_no_state():
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    assert job_processes.parent_of(process.pid) == 0
+    assert job_processes.state_of(process.pid) == "X"
+    job_processes.kill_child(process.pid, os.getpid())
+
+
+def test_a_number_that_was_used_again_is_not_killed(tree):
+    process, _ = tree
+    job_processes.kill_child(process.pid, parent=1)
+    assert process.poll() is None
+
+
+def test_a_runs_folder_goes_with_its_files_and_one_that_is_gone_is_fine(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "task.json").write_text("{}")
+    os.mkfifo(folder / "ranks")
+    remove_run(str(folder), [str(tmp_path / "no-such-cgroup")])
+    remove_run(str(folder), [])
+    assert not folder.exists()
