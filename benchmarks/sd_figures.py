@@ -24,7 +24,7 @@ from apples.simulation.run import simulate
 from apples.simulation.sweep import interval
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
-from apples.views.sim_facts import Run, heat_maps, per_day
+from apples.views.simulation_facts import SimulatedRun, heat_maps, per_day
 
 MONTH = 1283266800 - 1272639895  # RICC: the first of September 2010 in Tokyo
 DAY = 86400.0
@@ -133,7 +133,7 @@ def runtime_models(name: str, several: Cases) -> None:
 def big_workload(workload: Workload, config: SimulationConfig) -> None:
     """Figures 4-7 on the whole Curie excerpt: ratios by class, slowdown by day."""
     runs = [
-        Run(name, workload, simulate(workload, policy, config), config)
+        SimulatedRun(name, workload, simulate(workload, policy, config), config)
         for name, policy in (("static", Easy()), ("MAXSD 10", SlowdownDriven()))
     ]
     for number, one in zip((4, 5, 6), heat_maps(runs[0], runs[1]), strict=True):

@@ -15,9 +15,7 @@ from apples.cli.program import say, show_answer
 from apples.cli.run import make_folder, write_page
 from apples.errors import VerificationError
 from apples.testing.demonstration import compare
-from apples.views.demo_document import METHODS, demo_document
-from apples.views.demo_page import demo_page
-from apples.views.demo_text import demo_text
+from apples.views.demo import METHODS, demo_document, demo_page, demo_text
 
 
 def demo(

@@ -14,7 +14,7 @@ from apples.cli import options
 from apples.cli.program import say, show_answer
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
-from apples.views.plan_text import explained_text, plan_text
+from apples.views.plan import explained_text, plan_text
 
 
 def plan(

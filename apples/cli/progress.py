@@ -49,12 +49,12 @@ def _bar(progress: Iterable[Progress], name: str) -> None:
 
 
 def _lines(progress: Iterable[Progress], name: str, clock: Callable[[], float]) -> None:
-    said, last = 0.0, clock()
+    told, last = 0.0, clock()
     for at in progress:
         share = at.iteration / max(1, at.iterations)
-        if share - said < LEAST_SHARE and clock() - last < MOST_SECONDS:
+        if share - told < LEAST_SHARE and clock() - last < MOST_SECONDS:
             continue
-        said, last = share, clock()
+        told, last = share, clock()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         mean = at.seconds / max(1, at.iteration)
         left = mean * (at.iterations - at.iteration)

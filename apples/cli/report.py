@@ -15,11 +15,10 @@ from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import named, prepare
 from apples.simulation.sweep import Results
-from apples.views.sim_facts import Run
-from apples.views.sim_page import charts, comparison_page
-from apples.views.sim_pictures import write_pictures
-from apples.views.sim_sweep_page import sweep_charts, sweep_page
 from apples.views.simulation import preparation_notes
+from apples.views.simulation_charts import write_pictures
+from apples.views.simulation_facts import SimulatedRun
+from apples.views.simulation_pages import charts, comparison_page, sweep_charts, sweep_page
 
 
 def report(
@@ -76,8 +75,8 @@ def report(
 def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
-) -> list[Run]:  # fmt: skip
-    runs: list[Run] = []
+) -> list[SimulatedRun]:  # fmt: skip
+    runs: list[SimulatedRun] = []
     for name in policies:
         made = prepare(
             source, name, named(name, words), processors=processors, nodes=nodes, cores=cores,
@@ -87,7 +86,7 @@ def _runs(
             for line in preparation_notes(source, made):
                 say(line)
         config, read = made.config, made.source
-        runs.append(Run(name, made.workload, made.run(record=True), config))
+        runs.append(SimulatedRun(name, made.workload, made.run(record=True), config))
         method.update(
             {"log sha256": read.sha256 or "none: a model", "records": read.records,
              "cleaning": str(read.cleaning) or "nothing",

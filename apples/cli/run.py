@@ -20,7 +20,7 @@ from apples.errors import UsageError, VerificationError
 from apples.jobs.programs import program_spec
 from apples.malleable.control.job_file import ENGINES
 from apples.views.job import program_text, submitted_text
-from apples.views.made_by import made_by
+from apples.views.provenance import made_by
 from apples.views.run_page import run_page
 from apples.views.run_text import dry_text, run_text
 

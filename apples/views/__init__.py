@@ -1,6 +1,7 @@
-"""One report, three faces: the JSON document, the terminal text and the saved page show the same numbers.
+"""Results as a person reads them: text and saved pages, both showing the numbers of one JSON document.
 
-Read `plan_document` (the JSON of a plan), `plan_text` (the terminal's face of that document),
-`run_document` and `run_text` (a run and the check of its prediction), `demo_page` and `run_page` (the saved
-pages; `page`, `charts` and `drawing` make them). The pages of simulations: `sim_page`, `sim_sweep_page`.
+Read `plan` and `run_text` (a plan, a run and the check of its prediction, as text), `run_page` and `demo` (saved
+pages, made by `page`, `charts`, `drawing`, `palette` and `formats`), `provenance` (how to make a report again).
+`job`, `hosts`, `topology`, `lab` and `weather` are the text of other commands; `simulation` is that of simulations
+and sweeps, `simulation_pages`, `simulation_charts` and `simulation_facts` make their pages.
 """

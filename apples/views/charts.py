@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from apples.views import drawing as draw
 from apples.views.drawing import Scale, box, diamond, dot, line, text
+from apples.views.formats import count, seconds
 from apples.views.palette import FILLS
-from apples.views.shown import count, seconds
 
 Document = dict[str, Any]
 
@@ -253,5 +253,5 @@ def _flag(x: float, y: float, words: Sequence[object]) -> Markup:
 
 def words_of(executions: Sequence[Document]) -> list[str]:
     """Return what `spending` tells apart in these runs."""
-    said = [[word for word, _, _ in spending(h)] for one in executions for h in one["hosts"]]
-    return max(said, key=len, default=[])
+    words = [[word for word, _, _ in spending(h)] for one in executions for h in one["hosts"]]
+    return max(words, key=len, default=[])

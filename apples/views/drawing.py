@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from apples.views.shown import Number
+from apples.views.formats import Number
 
 LONGEST_NAME = 18
 

@@ -1,18 +1,20 @@
 """What every saved page is made of: numbers that carry their value, and templates that escape.
 
-A page is one file: no request, no script, readable from a disk. Each number on it is a `shown.Number`, so
+A page is one file: no request, no script, readable from a disk. Each number on it is a `formats.Number`, so
 the page itself says which value of the document it shows: ``<data value=...>`` in text, ``data-value``
 in SVG.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from apples.views import palette, shown
+from apples.views import formats, palette
 from apples.views.drawing import patterns
 
 
@@ -33,14 +35,14 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        seconds=shown.seconds,
-        count=shown.count,
-        size=shown.size,
-        share=shown.share,
-        percent=shown.percent,
-        signed=shown.signed,
-        plain=shown.plain,
-        exact=shown.exact,
+        seconds=formats.seconds,
+        count=formats.count,
+        size=formats.size,
+        share=formats.share,
+        percent=formats.percent,
+        signed=formats.signed,
+        plain=formats.plain,
+        exact=formats.exact,
     )
     # Both are constants of this package: no text of a document is in them.
     environment.globals.update(
@@ -48,3 +50,47 @@ def _environment() -> Environment:
         patterns=patterns(),
     )
     return environment
+
+
+Document = dict[str, Any]
+
+MOST_REASONS = 20
+
+
+def kinds_of(plans: Sequence[Document]) -> list[str]:
+    """Return the implementations in use, in an order that stays."""
+    return sorted(
+        {
+            strip["implementation"]
+            for plan in plans
+            if plan["chosen"]
+            for strip in plan["chosen"]["strips"]
+        }
+    )
+
+
+def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
+    """Return kind, word and sentence for the checks of the results."""
+    if not verified:
+        return "watch", "nothing ran", "There is no result to verify."
+    if any(one is False for one in verified):
+        return "bad", "a result differs", "A result differs from the sequential run's."
+    if all(one is True for one in verified):
+        return "good", "verified", "Every result equals the sequential one bit for bit."
+    return "watch", "not verified", "Not every result was compared with the sequential one."
+
+
+def reasons(plan: Document | None) -> Document | None:
+    """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
+    if plan is None:
+        return None
+    refused = [one["reason"] for one in plan["rejected"]]
+    return {
+        "plan": plan,
+        "left_out": plan["left_out"][:MOST_REASONS],
+        "refused": refused[:MOST_REASONS],
+        "assumed": plan["assumed"][:MOST_REASONS],
+        "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)
+        or len(plan["left_out"]) > MOST_REASONS
+        or len(plan["assumed"]) > MOST_REASONS,
+    }

@@ -6,17 +6,15 @@ how to repeat.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from apples.views import charts
-from apples.views.notes import notes
-from apples.views.page import render
-from apples.views.reasons import reasons, verified_words
+from apples.views.formats import seconds, sentence, share
+from apples.views.page import reasons, render, verified_words
 from apples.views.run_text import VERDICTS
-from apples.views.shown import seconds, sentence
 
 Document = dict[str, Any]
 
@@ -107,3 +105,83 @@ def _times_finding(hosts: Sequence[Document]) -> Markup:
         edge["host"],
         seconds(edge["communicate_per_iteration"]),
     )
+
+
+# ---------------------------------------------------------------------------------- notes
+# What was not as planned, its number, and what to do; none of what is under 3 % of the time.
+Note = tuple[float, Markup, str]
+
+LEAST_EFFECT = 0.03
+MOST_NOTES = 6
+
+LIVE = "Plan with live weather (--weather live): this share is only what the host list says."
+RISK = "A risk above zero in user.toml plans for forecasts that turn out too good."
+SPEED = "Measure its speed again: apples calibrate."
+SPARE = "Run again with live weather: what this run measured corrects the next plan."
+BORDERS = (
+    "A late neighbour counts here where the program cannot tell; plans with live weather learn it."
+)
+STARTING = "More iterations in one run share that cost."
+
+
+def notes(plan: Document, execution: Document) -> list[tuple[Markup, str]]:
+    """Return sentence and advice of each note, the largest effect first."""
+    found = [note for note in _found(plan, execution) if note[0] >= LEAST_EFFECT]
+    found.sort(key=lambda note: -note[0])
+    return [(message, advice) for _, message, advice in found[:MOST_NOTES]]
+
+
+def _found(plan: Document, execution: Document) -> Iterator[Note]:
+    strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
+    whole = execution["iteration_seconds"]
+    if whole <= 0 or execution["measured_seconds"] <= 0:
+        return
+    for host in execution["hosts"]:
+        strip = strips.get(host["host"])
+        if strip is not None:
+            yield _computing(host, strip, whole)
+        yield _borders(host, whole)
+    startup = execution["startup_seconds"]
+    yield (
+        startup / execution["measured_seconds"],
+        sentence(
+            "It took {} to start and {} to iterate.",
+            seconds(startup),
+            seconds(execution["measured_seconds"]),
+        ),
+        STARTING,
+    )
+
+
+def _computing(host: Document, strip: Document, whole: float) -> Note:
+    planned, measured = host["predicted_compute_per_iteration"], host["compute_per_iteration"]
+    got, cpu, error = host["cpu_got"], strip["cpu"], strip["cpu_error"]
+    message = sentence(
+        "{} computed {} an iteration, planned {}",
+        host["host"],
+        seconds(measured),
+        seconds(planned),
+    )
+    if measured <= planned:
+        return (planned - measured) / whole, message + ".", SPARE
+    if got is None or got >= cpu - error:
+        return (measured - planned) / whole, message + ".", SPEED
+    message += sentence(
+        ": it got {} of its CPU, the forecast said {} \u00b1 {}.",
+        share(got),
+        share(cpu),
+        share(error),
+    )
+    return (measured - planned) / whole, message, RISK if strip["cpu_samples"] else LIVE
+
+
+def _borders(host: Document, whole: float) -> Note:
+    planned = host["predicted_communicate_per_iteration"]
+    measured = host["communicate_per_iteration"]
+    message = sentence(
+        "{} spent {} an iteration at its borders, planned {}.",
+        host["host"],
+        seconds(measured),
+        seconds(planned),
+    )
+    return (measured - planned) / whole, message, BORDERS

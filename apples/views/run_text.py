@@ -1,4 +1,4 @@
-"""The terminal's face of a run document: was the promise kept, and where did the time go."""
+"""A run as text: whether the prediction held, and where the time went."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.sample import example_folder
 from apples.schedule import NoFeasiblePlanError
-from apples.views.sim_charts import Series, lines
+from apples.views.simulation_charts import ChartSeries, lines
 
 HERE = Path(__file__).parent
 LEAST_SECONDS = 10.0
@@ -254,7 +254,7 @@ def write(asked, name, document, x_name, y_name, curves):
     tries = sum(len(record["given_up"]) for record in document["records"])
     print(f"{tries} tries were too short or restless and made again; {len(kept)} such runs remain")
     (asked.out / f"{name}.json").write_text(json.dumps(document, indent=1))
-    series = [Series(label, x, y) for label, (x, y) in curves.items()]
+    series = [ChartSeries(label, x, y) for label, (x, y) in curves.items()]
     (asked.out / f"{name}.svg").write_text(lines(name, x_name, y_name, series))
     print(f"written: {asked.out / name}.json, .svg")
 

@@ -10,7 +10,7 @@ from commands import command
 import apples
 from apples.agent.session.planning import plan
 from apples.agent.session.spec import PlanSpec
-from apples.views.demo_document import demo_document
+from apples.views.demo import demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"

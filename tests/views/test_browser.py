@@ -4,8 +4,8 @@ import pytest
 from views.browser import Browser, chromium
 from views.documents import demo, run
 
-from apples.views.demo_page import demo_page
-from apples.views.made_by import made_by
+from apples.views.demo import demo_page
+from apples.views.provenance import made_by
 from apples.views.run_page import run_page
 
 pytestmark = [

@@ -18,9 +18,8 @@ from apples.agent.models.corrections import Overlap
 from apples.agent.session.planning import equal_strips_of
 from apples.agent.session.results import explained, plan_document, refused_document, run_document
 from apples.launch.actuator import HostTimes, Outcome
-from apples.views.demo_document import METHODS, demo_document
-from apples.views.demo_text import demo_text
-from apples.views.plan_text import explained_text, plan_text
+from apples.views.demo import METHODS, demo_document, demo_text
+from apples.views.plan import explained_text, plan_text
 from apples.views.run_text import run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather

@@ -6,9 +6,8 @@ import pytest
 from views.documents import demo, measured, refused, run
 from views.reading import Page, leaves, numbers_of, replaced, strings_of
 
-from apples.views.demo_document import METHODS
-from apples.views.demo_page import demo_page
-from apples.views.made_by import made_by
+from apples.views.demo import METHODS, demo_page
+from apples.views.provenance import made_by
 from apples.views.run_page import run_page
 
 PAYLOADS = (

@@ -18,11 +18,17 @@ from apples.simulation.generators import lublin_workload
 from apples.simulation.run import simulate
 from apples.simulation.workload import mark_malleable
 from apples.views.palette import LIGHT
-from apples.views.sim_charts import Series, lines, short, ticks
-from apples.views.sim_facts import Run, heat_maps, over_time, paired_change, per_day
-from apples.views.sim_gantt import gantt
-from apples.views.sim_page import comparison_page
-from apples.views.sim_stories import rejections, story
+from apples.views.simulation_charts import ChartSeries, gantt, lines, short, ticks
+from apples.views.simulation_facts import (
+    SimulatedRun,
+    heat_maps,
+    over_time,
+    paired_change,
+    per_day,
+    rejections,
+    story,
+)
+from apples.views.simulation_pages import comparison_page
 
 SETTING = SimulationConfig(16, 4)
 LOG = "lublin:jobs=300,processors=64"
@@ -33,7 +39,7 @@ MACHINE = ["--nodes", "16", "--cores-per-node", "4"]
 def runs():
     workload = mark_malleable(lublin_workload(300, 64, 0), 1.0, 0)
     return [
-        Run(name, workload, simulate(workload, policy, SETTING, record=True), SETTING)
+        SimulatedRun(name, workload, simulate(workload, policy, SETTING, record=True), SETTING)
         for name, policy in (("easy", Easy()), ("sd", SlowdownDriven()))
     ]
 
@@ -151,7 +157,7 @@ def test_a_page_of_many_jobs_stays_small():
     setting = SimulationConfig(64, 4)
     workload = mark_malleable(lublin_workload(8000, 256, 0), 1.0, 0)
     made = [
-        Run(name, workload, simulate(workload, policy, setting, record=True), setting)
+        SimulatedRun(name, workload, simulate(workload, policy, setting, record=True), setting)
         for name, policy in (("easy", Easy()), ("sd", SlowdownDriven()))
     ]
     page = comparison_page(made, {"log": "many"})
@@ -205,4 +211,4 @@ def test_numbers_on_axes():
     assert ticks(0, 1, 5) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(3, 3) == [3]
     assert [short(x) for x in (0.123456, 40_000, 2e9)] == ["0.123", "40k", "2G"]
-    assert "polyline" in lines("t", "x", "y", [Series("one", [0, 1], [2, float("nan")])])
+    assert "polyline" in lines("t", "x", "y", [ChartSeries("one", [0, 1], [2, float("nan")])])

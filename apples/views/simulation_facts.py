@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +26,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """A policy's schedule of the report's workload."""
 
     name: str
@@ -47,7 +50,7 @@ def paired_change(base: Values, other: Values) -> MeanInterval:
     return MeanInterval(float((other - base).mean()) / scale, half, count)
 
 
-def over_time(run: Run, points: int = 400) -> tuple[Values, Values, Values]:
+def over_time(run: SimulatedRun, points: int = 400) -> tuple[Values, Values, Values]:
     """Return times (days from the first submission), utilisation and jobs waiting."""
     workload, schedule = run.workload, run.schedule
     first, last = workload.submit[0], np.nanmax(schedule.end)
@@ -74,7 +77,7 @@ def over_time(run: Run, points: int = 400) -> tuple[Values, Values, Values]:
     return days, np.asarray(utilisation, dtype=np.float64), waiting.astype(np.float64)
 
 
-def per_day(run: Run) -> tuple[Values, Values, Values]:
+def per_day(run: SimulatedRun) -> tuple[Values, Values, Values]:
     """Return days, mean slowdown of the jobs that ended then, malleable starts (Figure 7)."""
     first = run.workload.submit[0]
     done = run.schedule.completed
@@ -105,7 +108,7 @@ class HeatMap:
     counts: list[list[int]]
 
 
-def heat_maps(base: Run, other: Run) -> list[HeatMap]:
+def heat_maps(base: SimulatedRun, other: SimulatedRun) -> list[HeatMap]:
     """Return the ratios of slowdown, run time and wait by nodes and duration (Figures 4-6)."""
     need = base.setting.need(base.workload.processors)
     size = np.searchsorted(SIZES, need, "right") - 1
@@ -132,7 +135,7 @@ def heat_maps(base: Run, other: Run) -> list[HeatMap]:
     return maps
 
 
-def _per_job(run: Run, name: str) -> Values:
+def _per_job(run: SimulatedRun, name: str) -> Values:
     schedule, workload = run.schedule, run.workload
     if name == "wait":
         return schedule.start - workload.submit
@@ -166,7 +169,7 @@ class SizeClass:
     best: tuple[float, float]
 
 
-def by_size(base: Run, other: Run) -> list[SizeClass]:
+def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeClass]:
     """Return mean bounded slowdowns by size."""
     need = base.setting.need(base.workload.processors)
     both = base.schedule.completed & other.schedule.completed
@@ -199,3 +202,120 @@ def by_size(base: Run, other: Run) -> list[SizeClass]:
             )
         )
     return classes
+
+
+MOST_STEPS, MOST_REASONS, MOST_NAMES = 12, 20, 3
+
+
+def stories(base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeClass]) -> str:
+    """Return for every size class the job that lost most and the one that gained most, folded."""
+    parts = []
+    for one in classes:
+        if one.worst[1] > one.worst[0]:
+            parts.append(_panel(base, other, one, one.worst_job, one.worst, "lost most"))
+        else:
+            parts.append(f"<p>{escape(one.name)} nodes: nobody lost.</p>")
+        if one.best[1] < one.best[0]:
+            parts.append(_panel(base, other, one, one.best_job, one.best, "gained most"))
+        else:
+            parts.append(f"<p>{escape(one.name)} nodes: nobody gained.</p>")
+    return "".join(parts)
+
+
+def _panel(
+    base: SimulatedRun,
+    other: SimulatedRun,
+    size: SizeClass,
+    k: int,
+    change: tuple[float, float],
+    what: str,
+) -> str:
+    number = int(base.workload.job[k])
+    steps = "".join(
+        f"<h3>under {escape(run.name)}</h3><ol>"
+        + "".join(f"<li>{escape(step)}</li>" for step in story(run, k))
+        + "</ol>"
+        for run in (base, other)
+    )
+    return (
+        f"<details><summary>#{number} {what} of {size.jobs} jobs on {escape(size.name)} nodes: "
+        f"bounded slowdown {change[0]:.4g} to {change[1]:.4g}; why</summary>{steps}</details>"
+    )
+
+
+def story(run: SimulatedRun, k: int) -> list[str]:
+    """Return what happened to a job: submitted, started, resized, ended, each with its reason."""
+    workload, schedule = run.workload, run.schedule
+    submit, start, end = float(workload.submit[k]), schedule.start[k], schedule.end[k]
+    ran = int(((schedule.start <= submit) & (schedule.end > submit)).sum())
+    ahead = int(((workload.submit <= submit) & (schedule.start > submit)).sum())
+    ahead -= int(start > submit)
+    passed = (workload.submit > submit) & (schedule.start < start)
+    guests = int((passed & schedule.guest).sum())
+    asked = f"{workload.processors[k]} processors and {workload.requested[k]:.6g} s"
+    where = " inside the nodes of its mates" if schedule.guest[k] else ""
+    others = f"{ran} jobs ran, {ahead} waited"
+    overtaken = f"overtaken by {int(passed.sum())} jobs, {guests} of them inside mates' nodes"
+    steps = [
+        f"{submit:.10g} s: submitted, for {asked} (it needs {workload.run[k]:.6g} s); {others}",
+        f"{start:.10g} s: started after {start - submit:.6g} s{where}; {overtaken}",
+    ]
+    mine = [(time, cores) for time, job, cores in schedule.changes if job == k]
+    held = mine[0][1]
+    resized = []
+    for time, cores in mine[1:]:
+        if 0 < cores != held:
+            word = "shrunk" if cores < held else "grown"
+            why = _at(run, time, k)
+            resized.append(f"{time:.10g} s: {word} {held} to {cores} processors{why}")
+        held = cores
+    steps += resized[:MOST_STEPS]
+    if len(resized) > MOST_STEPS:
+        steps.append(f"and resized {len(resized) - MOST_STEPS} times more")
+    steps.append(f"{end:.10g} s: ended, {end - submit:.6g} s after its submission")
+    return steps
+
+
+def _at(run: SimulatedRun, time: float, k: int) -> str:
+    """Return who started and who ended at an instant."""
+    schedule = run.schedule
+    begun, ended = schedule.start == time, schedule.end == time
+    reasons = []
+    for chosen, word in (
+        (begun & schedule.guest, "started inside mates' nodes"),
+        (begun & ~schedule.guest, "started"),
+        (ended, "ended"),
+    ):
+        jobs = run.workload.job[np.flatnonzero(chosen & (np.arange(len(begun)) != k))].tolist()
+        if jobs:
+            names = ", ".join(f"#{job}" for job in jobs[:MOST_NAMES])
+            more = f" and {len(jobs) - MOST_NAMES} more" if len(jobs) > MOST_NAMES else ""
+            reasons.append(f"{names}{more} {word}")
+    return f", as {'; '.join(reasons)}" if reasons else ""
+
+
+def rejections(runs: Sequence[SimulatedRun]) -> list[tuple[str, str, int]]:
+    """Return (policy, reason, jobs) of what the policies refused; numbers in reasons are one."""
+    rows = []
+    for run in runs:
+        counts = Counter(
+            re.sub(r"\d+(\.\d+)?", "N", why) for why in run.schedule.rejected.values()
+        )
+        rows += [(run.name, why, count) for why, count in counts.most_common(MOST_REASONS)]
+    return rows
+
+
+def markdown(
+    title: str, sentences: Sequence[str], *tables: tuple[Sequence[str], Sequence[Sequence[object]]]
+) -> str:
+    """Return the findings as Markdown, to be copied."""
+    parts = [f"# {title}", *sentences]
+    for head, rows in tables:
+        lines = [head, ["---"] * len(head), *rows]
+        parts.append(
+            "\n".join(
+                "| " + " | ".join(str(word).replace("|", "\\|") for word in line) + " |"
+                for line in lines
+            )
+        )
+    return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""The terminal's face of a plan document: the first line is the answer, the last what to type next."""
+"""A plan as text: the first line is the answer, the last what to type next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 80
 
 
 def plan_text(document: Document, command: str) -> str:
-    """Return the short face: headline, one line a host, what is left out, what is assumed.
+    """Return the short text: headline, one line a host, what is left out, what is assumed.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def plan_text(document: Document, command: str) -> str:
 
 
 def explained_text(document: Document, command: str) -> str:
-    """Return the long face: also which sets were compared, and when the answer changes."""
+    """Return the long text: also which sets were compared, and when the answer changes."""
     if document["chosen"] is None:
         return "\n".join(_no_plan(document))
     lines = [*_head(document), "", *_table(document)]
@@ -139,11 +139,11 @@ def _left_out_line(document: Document) -> Iterator[str]:
 def _basis(document: Document) -> Iterator[str]:
     """Yield what was assumed and the weather, on one line where they fit."""
     assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
-    said = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
-    if len(assumed) > 1 or len(said) > WIDTH:
-        said = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
+    message = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
+    if len(assumed) > 1 or len(message) > WIDTH:
+        message = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
     past = f"; {_coverage(document)}" if document["coverage"] is not None else ""
-    yield said + (past if len(said + past) <= WIDTH else "")
+    yield message + (past if len(message + past) <= WIDTH else "")
 
 
 def _coverage(document: Document) -> str:
@@ -211,9 +211,9 @@ def _rests_on(document: Document) -> Iterator[str]:
         yield f"  CPU    {strip['host']} {strip['cpu']:.2f}  {source}"
     for link in document["rests_on"]["links"][:SHOWN_HOSTS]:
         a, b = link["between"]
-        said = "assumed" if link["assumed"] else link["method"]
+        message = "assumed" if link["assumed"] else link["method"]
         speed = f"{amount(link['bandwidth'])}/s"
-        yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({said})"
+        yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
     overlap = document["rests_on"]["overlap"]
     if overlap != 1:

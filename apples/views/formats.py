@@ -26,52 +26,52 @@ class Number:
         return Markup('<data value="{}">{}</data>').format(repr(self.value), self.text)
 
 
-Shown = Number | str
+Formatted = Number | str
 
 
-def seconds(value: float | None) -> Shown:
+def seconds(value: float | None) -> Formatted:
     """Return seconds in the unit that suits them; words where nobody knows them."""
-    return _shown(value, duration)
+    return _formatted(value, duration)
 
 
-def count(value: float | None) -> Shown:
+def count(value: float | None) -> Formatted:
     """Return a whole number."""
-    return _shown(value, lambda number: f"{number:.0f}")
+    return _formatted(value, lambda number: f"{number:.0f}")
 
 
-def size(value: float | None) -> Shown:
+def size(value: float | None) -> Formatted:
     """Return bytes in the unit that suits them."""
-    return _shown(value, amount)
+    return _formatted(value, amount)
 
 
-def share(value: float | None) -> Shown:
+def share(value: float | None) -> Formatted:
     """Return a share of one, two decimals: a CPU, a ratio whose denominator stands beside it."""
-    return _shown(value, lambda number: f"{number:.2f}")
+    return _formatted(value, lambda number: f"{number:.2f}")
 
 
-def percent(value: float | None) -> Shown:
+def percent(value: float | None) -> Formatted:
     """Return a fraction in percent, one decimal."""
-    return _shown(value, lambda number: f"{number * 100:.1f} %")
+    return _formatted(value, lambda number: f"{number * 100:.1f} %")
 
 
-def signed(value: float | None) -> Shown:
+def signed(value: float | None) -> Formatted:
     """Return a deviation in percent with its sign; never a signed zero."""
-    return _shown(value, _signed)
+    return _formatted(value, _signed)
 
 
-def plain(value: float | None) -> Shown:
+def plain(value: float | None) -> Formatted:
     """Return a number with three significant digits."""
-    return _shown(value, digits)
+    return _formatted(value, digits)
 
 
-def exact(value: str | float | bool) -> Shown:
+def exact(value: str | float | bool) -> Formatted:
     """Return a setting as it was given."""
     if isinstance(value, str | bool):
         return str(value)
-    return _shown(value, str)
+    return _formatted(value, str)
 
 
-def _shown(value: Any, text: Callable[[float], str]) -> Shown:
+def _formatted(value: Any, text: Callable[[float], str]) -> Formatted:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return UNKNOWN
     if not math.isfinite(value):

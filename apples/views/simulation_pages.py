@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,21 +11,31 @@ import numpy as np
 
 from apples.simulation.gantt import lay_out
 from apples.simulation.metrics import outcome, summary
-from apples.views.sim_charts import (
+from apples.simulation.sweep import Cell, compare, interval
+from apples.views.simulation_charts import (
     FIRST,
     GREY,
     INK,
     PAPER,
     RULE,
-    Series,
+    ChartSeries,
     changes,
     figure,
+    gantt,
     heat,
     lines,
 )
-from apples.views.sim_facts import Run, by_size, heat_maps, over_time, paired_change, per_day
-from apples.views.sim_gantt import gantt
-from apples.views.sim_stories import markdown, rejections, stories
+from apples.views.simulation_facts import (
+    SimulatedRun,
+    by_size,
+    heat_maps,
+    markdown,
+    over_time,
+    paired_change,
+    per_day,
+    rejections,
+    stories,
+)
 
 STYLE = f"""
 :root{{color-scheme:light}}
@@ -46,7 +57,7 @@ METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), (
            ("response", "response"))  # fmt: skip
 
 
-def verdict(base: Run, other: Run) -> str:
+def verdict(base: SimulatedRun, other: SimulatedRun) -> str:
     """Return the answer in a sentence: what changes, by how much, how surely."""
     first, second = (outcome(run.workload, run.schedule) for run in (base, other))
     parts = []
@@ -78,7 +89,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
 
 
-def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
+def charts(base: SimulatedRun, other: SimulatedRun) -> dict[str, tuple[str, str]]:
     """Return name -> (SVG or HTML, caption) of every chart that compares two runs."""
     first, second = (outcome(run.workload, run.schedule) for run in (base, other))
     pairs = [
@@ -94,7 +105,7 @@ def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
     times = [over_time(run) for run in (base, other)]
     for key, name, part in (("utilisation", "utilisation", 1), ("queue", "jobs waiting", 2)):
         series = [
-            Series(run.name, t[0].tolist(), t[part].tolist())
+            ChartSeries(run.name, t[0].tolist(), t[part].tolist())
             for run, t in zip((base, other), times, strict=True)
         ]
         means = [float(np.mean(t[part])) for t in times]
@@ -106,9 +117,9 @@ def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
     made["slowdown_per_day"] = (
         lines(
             "slowdown per day", "days", "mean slowdown",
-            [Series(run.name, d[0].tolist(), d[1].tolist())
+            [ChartSeries(run.name, d[0].tolist(), d[1].tolist())
              for run, d in zip((base, other), daily, strict=True)],
-            Series("malleable starts", daily[1][0].tolist(), daily[1][2].tolist()),
+            ChartSeries("malleable starts", daily[1][0].tolist(), daily[1][2].tolist()),
         ),
         (
             "Mean slowdown of the jobs that ended each day; bars: "
@@ -128,18 +139,18 @@ def charts(base: Run, other: Run) -> dict[str, tuple[str, str]]:
     return made
 
 
-def job_classes(run: Run) -> list[int]:
+def job_classes(run: SimulatedRun) -> list[int]:
     """Return by job 0 static, 1 guest or resized, 2 mate."""
     schedule = run.schedule
     resized = (schedule.guest | (schedule.resizes > 0)) & ~schedule.mate
     return np.where(schedule.mate, 2, np.where(resized, 1, 0)).tolist()  # type: ignore[no-any-return]
 
 
-def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
+def comparison_page(runs: Sequence[SimulatedRun], method: Mapping[str, object]) -> str:
     """Return the page that compares runs of one workload; the first is the baseline."""
     base, other = runs[0], runs[-1]
-    said = [verdict(base, one) for one in runs[1:]]
-    sentences = "".join(f"<p class=verdict>{escape(one)}</p>" for one in said)
+    message = [verdict(base, one) for one in runs[1:]]
+    sentences = "".join(f"<p class=verdict>{escape(one)}</p>" for one in message)
     rows = []
     for run in runs:
         f: dict[str, Any] = summary(run.workload, run.schedule, run.setting)
@@ -188,7 +199,7 @@ def comparison_page(runs: Sequence[Run], method: Mapping[str, object]) -> str:
     )
     title = f"{method['log']} · {len(base.workload)} jobs"
     copied = markdown(
-        title, said, (head, rows), *compared,
+        title, message, (head, rows), *compared,
         (("method", ""), list(method.items())),
     )  # fmt: skip
     parts.append(
@@ -207,3 +218,97 @@ def page(title: str, verdicts: str, body: str, method: Mapping[str, object]) -> 
         f"<header><h1>{escape(title)}</h1>{verdicts}</header><main id=main>{body}</main>"
         f"<footer><h2>Method</h2>{how}</footer></body></html>\n"
     )
+
+
+BARS = (
+    ("makespan", "Figure 1"),
+    ("mean_response", "Figure 2"),
+    ("mean_slowdown", "Figure 3"),
+    ("mean_wait", ""),
+)
+Rows = Sequence[Mapping[str, Any]]
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """Return what distinguishes a row's policy."""
+    return Cell(**{**row["cell"], "options": tuple(row["cell"]["options"])}).label
+
+
+def sweep_charts(rows: Rows) -> dict[str, tuple[str, str]]:
+    """Return name -> (SVG, caption)."""
+    made: dict[str, tuple[str, str]] = {}
+    baseline = label_of(rows[0])
+    for metric, number in BARS:
+        for log, by_label in compare(rows, baseline, metric).items():
+            shown = [
+                (name, one.mean, one.half) for name, one in by_label.items() if name != baseline
+            ]
+            if not shown:
+                continue
+            name = metric.removeprefix("mean_")
+            paper = f" ({number} of D'Amico et al. 2019)" if number else ""
+            runs = max(one.count for one in by_label.values())
+            made[f"{name}_{re.sub(r'[^a-z0-9]+', '_', log.lower())[-40:]}"] = (
+                changes(f"{name}, {log}", shown),
+                f"{name} on {log} against {baseline}, {runs} pairs, 95 % intervals{paper}.",
+            )
+    made.update(load_curves(rows))
+    return made
+
+
+def load_curves(rows: Rows) -> dict[str, tuple[str, str]]:
+    """Return response and utilisation against load, where the logs are models with a load."""
+    groups: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        found = re.search(r"load=([0-9.]+)", row["cell"]["log"])
+        if found:
+            rest = row["cell"]["log"].replace(found.group(0), "").strip(":,").replace(",,", ",")
+            groups.setdefault(f"{label_of(row)} ({rest})", {}).setdefault(
+                float(found.group(1)), []
+            ).append(row)
+    groups = {name: loads for name, loads in groups.items() if len(loads) > 1}
+    made = {}
+    for metric, title in (("mean_response", "mean response, s"), ("utilisation", "utilisation")):
+        series = []
+        for name, loads in groups.items():
+            at = sorted(loads)
+            means = [interval([row[metric] for row in loads[load]]) for load in at]
+            series.append(ChartSeries(name, at, [m.mean for m in means], [m.half for m in means]))
+        if series:
+            made[f"load_{metric}"] = (
+                lines(title, "load factor", title, series),
+                f"{title} against load, 95 % intervals over seeds (Kale et al., Figures 7-10).",
+            )
+    return made
+
+
+def sweep_page(rows: Rows, method: Mapping[str, object]) -> str:
+    """Return the page of a file of results; the first row's policy is the baseline."""
+    baseline = label_of(rows[0])
+    sentences = []
+    for log, by_label in compare(rows, baseline, "mean_slowdown").items():
+        for name, one in by_label.items():
+            if name == baseline:
+                continue
+            sure = not one.low <= 0 <= one.high
+            message = f"{one.mean:+.1%}" if sure else "no difference at 95 %"
+            sentences.append(
+                f"<p class=verdict>{escape(name)} on {escape(log)}: mean slowdown {message} "
+                f"({one.low:+.1%} .. {one.high:+.1%}, {one.count} pairs)</p>"
+            )
+    body = "".join(figure(svg, caption) for svg, caption in sweep_charts(rows).values())
+    head = ("log", "policy", "slice", "seed", "wait s", "response s", "slowdown", "makespan s")
+    numbers = [
+        [row["cell"]["log"], label_of(row), row["cell"]["part"], row["cell"]["seed"],
+         *(f"{row[m]:.6g}" for m in ("mean_wait", "mean_response", "mean_slowdown", "makespan"))]
+        for row in rows[:500]
+    ]  # fmt: skip
+    more = (
+        f"<p>The first 500 of {len(rows)} runs; all are in the file.</p>"
+        if len(rows) > 500
+        else ""
+    )
+    return page(
+        f"Sweep · {len(rows)} simulations", "".join(sentences),
+        f"{body}<h2>Runs</h2>{more}{table(head, numbers)}", method,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The charts of a simulation report, as SVG text.
+"""The charts of a simulation report, as SVG text: curves, bars, heat maps, the Gantt chart; and pictures of them.
 
 Every chart is a figure with a caption that says what it shows; what colour says is also said by
 position, dash or words. Colours: `palette`, as on paper; the page is light for every reader.
@@ -6,11 +6,20 @@ position, dash or words. Colours: `palette`, as on paper; the page is light for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+import gzip
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isfinite, log10
+from pathlib import Path
 
+import numpy as np
+
+from apples.errors import UsageError
+from apples.simulation.gantt import Bar
 from apples.views.palette import LIGHT
 
 FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
@@ -20,7 +29,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 70, 34, 14
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartSeries:
     """Points of a line; `half` draws intervals around them."""
 
     name: str
@@ -77,7 +86,11 @@ def short(value: float) -> str:
 
 
 def lines(
-    title: str, x_name: str, y_name: str, series: Sequence[Series], bars: Series | None = None
+    title: str,
+    x_name: str,
+    y_name: str,
+    series: Sequence[ChartSeries],
+    bars: ChartSeries | None = None,
 ) -> str:
     """Return lines over a common axis; `bars`, if any, have their own axis on the right."""
     shown = [one for one in series if len(one.x)]
@@ -142,7 +155,7 @@ def _axes(x_name: str, y_name: str, right: float) -> str:
     )
 
 
-def _bars(bars: Series, place: Callable[[float], float], right: float) -> str:
+def _bars(bars: ChartSeries, place: Callable[[float], float], right: float) -> str:
     most = max([*bars.y, 1])
     wide = max(1.0, (right - LEFT) / max(1, len(bars.x)) * 0.7)
     body = []
@@ -222,3 +235,117 @@ def heat(
         for k, name in enumerate(columns)
     ]
     return document(title, "".join(body), left + wide * len(columns), 30 + tall * len(rows))
+
+
+MOST_MARKS = 5000
+GANTT_WIDTH, GANTT_HEIGHT = 860, 360
+CLASSES = ((FIRST, "static"), (SECOND, "guest or resized"), (BAR, "mate"))
+
+
+def gantt(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+    """Return the chart; `classes` gives by job 0 static, 1 guest or resized, 2 mate."""
+    legend = " · ".join(
+        f'<span class="key" style="border-color:{colour}">{name}</span>'
+        for colour, name in CLASSES
+    )
+    chart = (
+        _svg(title, bars, rows, classes)
+        if len(bars) <= MOST_MARKS
+        else _canvas(title, bars, rows, classes)
+    )
+    return f"{chart}<p>{legend}</p>"
+
+
+def _svg(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+    low = min(bar.begin for bar in bars)
+    span = max(bar.end for bar in bars) - low
+    body = [
+        f'<rect x="{(bar.begin - low) / span * GANTT_WIDTH:.2f}" '
+        f'y="{GANTT_HEIGHT * (1 - (bar.row + bar.rows) / rows):.2f}" '
+        f'width="{max(0.3, (bar.end - bar.begin) / span * GANTT_WIDTH):.2f}" '
+        f'height="{max(0.3, bar.rows / rows * GANTT_HEIGHT):.2f}" fill="{CLASSES[classes[bar.job]][0]}" '
+        f'stroke="{PAPER}" stroke-width="0.4"><title>job {bar.job}</title></rect>'
+        for bar in bars
+    ]
+    return document(title, "".join(body), GANTT_WIDTH, GANTT_HEIGHT)
+
+
+def _canvas(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+    """Return a canvas and its numbers: x, width, y, height as 16-bit parts of the whole, class."""
+    low = min(bar.begin for bar in bars)
+    span = max(bar.end for bar in bars) - low
+    numbers = np.array([(b.begin, b.end, b.row, b.rows, classes[b.job]) for b in bars])
+    order = np.argsort(numbers[:, 0], kind="stable")
+    numbers = numbers[order]
+    table = np.empty((5, len(bars)), dtype="<u2")
+    table[0] = (numbers[:, 0] - low) / span * 65535
+    table[1] = (numbers[:, 1] - numbers[:, 0]) / span * 65535
+    table[2] = numbers[:, 2] / rows * 65535
+    table[3] = numbers[:, 3] / rows * 65535
+    table[4] = numbers[:, 4]
+    # Differences of begins, and columns one after the other, pack far better.
+    table[0, 1:] = np.diff(table[0])
+    packed = base64.b64encode(gzip.compress(table.tobytes(), 9, mtime=0)).decode()
+    colours = ",".join(f"'{colour}'" for colour, _ in CLASSES)
+    return f"""<canvas class="gantt" width="1720" height="720" role="img"
+aria-label="{title}"></canvas>
+<script type="application/octet-stream" class="gantt-data">{packed}</script>
+<script>
+(async () => {{
+  const script = document.currentScript || [...document.querySelectorAll('.gantt-data')].pop();
+  const data = [...document.querySelectorAll('.gantt-data')].pop().textContent;
+  const canvas = [...document.querySelectorAll('canvas.gantt')].pop();
+  const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  const all = new Uint16Array(await new Response(stream).arrayBuffer()), n = all.length / 5;
+  const pen = canvas.getContext('2d'), w = canvas.width / 65535, h = canvas.height / 65535;
+  const colours = [{colours}];
+  let x = 0;
+  for (let i = 0; i < n; i++) {{
+    x += all[i];
+    pen.fillStyle = colours[all[4 * n + i]];
+    pen.fillRect(x * w, canvas.height - (all[2 * n + i] + all[3 * n + i]) * h,
+                 Math.max(0.5, all[n + i] * w), Math.max(0.5, all[3 * n + i] * h));
+  }}
+}})();
+</script>"""
+
+
+CONVERTERS: Mapping[str, tuple[str, ...]] = {
+    "rsvg-convert": ("-o", "{png}", "{svg}"),
+    "inkscape": ("--export-filename={png}", "{svg}"),
+    "chromium": (
+        "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        "--window-size=860,480", "--screenshot={png}", "{svg}",
+    ),
+}  # fmt: skip
+
+
+def write_pictures(folder: Path, charts: Mapping[str, tuple[str, str]], png: bool) -> list[Path]:
+    """Write one file a chart; return their names.
+
+    Raises
+    ------
+    UsageError
+        PNG is asked for and no converter (rsvg-convert, inkscape, chromium) is found or it fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    converter = next((name for name in CONVERTERS if shutil.which(name)), None)
+    if png and converter is None:
+        raise UsageError(f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none")
+    written = []
+    for name, (svg, _) in charts.items():
+        path = folder / f"{name}.svg"
+        path.write_text(svg, encoding="utf-8")
+        written.append(path)
+        if png and converter is not None:
+            target = path.with_suffix(".png")
+            words = [word.format(svg=path.resolve(), png=target.resolve())
+                     for word in CONVERTERS[converter]]  # fmt: skip
+            done = subprocess.run(
+                [converter, *words], capture_output=True, text=True, check=False, timeout=60
+            )
+            if done.returncode or not target.exists():
+                raise UsageError(f"{converter} failed on {path}: {done.stderr.strip()[-200:]}")
+            written.append(target)
+    return written
