@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable import Blocks
-from apples.malleable.balancers import Measured, Processor, refine
+from apples.malleable import Blocks, Measured, Processor, refine
 
 RANKS, VACATED = 4, 1
 KINDS = ("tight", "redundant:2", "redundant:4", "redundant:8", "redundant:16", "sparse:1")

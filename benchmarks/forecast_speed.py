@@ -11,8 +11,7 @@ import time
 
 import numpy as np
 
-from nws import Bank, MultiHorizonForecaster, classic
-from nws.bank.layout import HORIZONS
+from nws import HORIZONS, Bank, MultiHorizonForecaster, classic
 
 
 def seconds_per_update(forecaster, values, seconds):

@@ -14,12 +14,16 @@ from functools import partial
 
 import numpy as np
 
-from apples.scheduling.policies import Equipartition, FirstFit
-from apples.simulation.config import COSTS, SimulationConfig
-from apples.simulation.generators import kale_workload
-from apples.simulation.run import simulate
-from apples.simulation.speedup import amdahl
-from apples.simulation.sweep import MeanInterval, interval
+from apples.scheduling import Equipartition, FirstFit
+from apples.simulation import (
+    COSTS,
+    MeanInterval,
+    SimulationConfig,
+    amdahl,
+    interval,
+    kale_workload,
+    simulate,
+)
 
 SEEDS = 20
 per_cent = "{:+.0%}".format

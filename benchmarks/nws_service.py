@@ -17,14 +17,13 @@ from pathlib import Path
 import psutil
 import requests
 
-from nws import Client
-from nws.service.database import ForecastDatabase
+from nws import Client, ForecastDatabase
 
 SERIES, ROWS = 500, 5000
 PROGRAM = """
 import sys
 from pathlib import Path
-from nws.service.server import Listen, Serving
+from nws import Listen, Serving
 serving = Serving(
     Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}
 )

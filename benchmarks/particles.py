@@ -24,7 +24,7 @@ from box import Box, Numbers
 from population import first_cell
 from task import Parameters
 
-from apples.malleable.balancers import STRATEGIES, Measured, Processor, contiguous
+from apples.malleable import STRATEGIES, Measured, Processor, contiguous
 
 RANKS = (1, 2, 4, 8, 16, 32)
 LATENCY, BANDWIDTH = 50e-6, 1e9

@@ -20,7 +20,7 @@ from oracles import best_of_all_ordered_subsets, highs_seconds
 from worlds import chain_border, random_world
 
 from apples import Coordinator, NoFeasiblePlanError, load_information
-from apples.agent.planners.time_balancing import balance
+from apples.agent import balance
 from blueprints import minimum_execution_time
 
 

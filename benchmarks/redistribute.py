@@ -20,11 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
-from apples.agent.information import at_a_glance, program_of
-from apples.agent.planners import balanced
-from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
-from apples.agent.session.results import PlanResult
-from apples.agent.session.running import PreparedRun
+from apples.agent import (
+    AdaptiveExecution,
+    PerformanceContract,
+    PlanResult,
+    PreparedRun,
+    at_a_glance,
+    balanced,
+    program_of,
+)
 from apples.agent.weather.local import LocalSensing
 from apples.launch.calibrate import calibrate
 from apples.testing.contention import contention

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.malleable import HostWeight, ResizeDone
-from apples.testing.rehearsal import Rehearsal, rehearse
+from apples.testing import Rehearsal, rehearse
 
 HERE = Path(__file__).resolve()
 MEGABYTE = 1_000_000

@@ -100,8 +100,8 @@ def plain_send(comm, rank):
 def measure(folder, repeats):
     """Return seconds of each gathering, each spreading, and each plain Send."""
     from apples import MalleableActuator, lab, load_information  # noqa: PLC0415
-    from apples.agent.launching import host_survey, launch_plan  # noqa: PLC0415
-    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415
+    from apples.agent import host_survey, launch_plan  # noqa: PLC0415
+    from apples.launch import SshActuator  # noqa: PLC0415
     from apples.schedule import Allocation, Schedule  # noqa: PLC0415
 
     (folder / "lab.toml").write_text(LAB)

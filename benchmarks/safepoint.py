@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from apples.malleable import HostWeight
-from apples.testing.rehearsal import rehearse
+from apples.testing import rehearse
 
 HERE = Path(__file__).resolve()
 BAR = 0.5  # per cent of a sweep

@@ -16,14 +16,23 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.scheduling.policies import Easy, SlowdownDriven
-from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.generators import CirneLike, cirne_like_workload, lublin_workload
-from apples.simulation.metrics import makespan, outcome
-from apples.simulation.run import simulate
-from apples.simulation.sweep import interval
-from apples.simulation.swf import read_swf
-from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
+from apples.scheduling import Easy, SlowdownDriven
+from apples.simulation import (
+    CirneLike,
+    SimulationConfig,
+    SimulationResult,
+    Workload,
+    cirne_like_workload,
+    clean,
+    interval,
+    lublin_workload,
+    makespan,
+    mark_malleable,
+    outcome,
+    read_swf,
+    simulate,
+    slice_jobs,
+)
 from apples.views.simulation_facts import SimulatedRun, heat_maps, per_day
 
 MONTH = 1283266800 - 1272639895  # RICC: the first of September 2010 in Tokyo

@@ -20,14 +20,22 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.scheduling.policies import Easy, Equipartition, FirstFit, SlowdownDriven
-from apples.simulation.config import SimulationConfig
-from apples.simulation.generators import kale_workload, lublin_workload
-from apples.simulation.kernels.compiled import ENGINE
-from apples.simulation.run import simulate
-from apples.simulation.speedup import amdahl
-from apples.simulation.swf import Log, read_swf, write_swf
-from apples.simulation.workload import Workload, clean, mark_malleable, slice_jobs
+from apples.scheduling import Easy, Equipartition, FirstFit, SlowdownDriven
+from apples.simulation import (
+    ENGINE,
+    Log,
+    SimulationConfig,
+    Workload,
+    amdahl,
+    clean,
+    kale_workload,
+    lublin_workload,
+    mark_malleable,
+    read_swf,
+    simulate,
+    slice_jobs,
+    write_swf,
+)
 
 SEPTEMBER_2010 = 1283266800 - 1272639895  # seconds of the RICC log, midnight in Tokyo
 

@@ -16,12 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.simulation.placement import first_fit, random_fit
-from apples.testing.placement_replays import mean_distance, passing_jobs, replay
-from apples.topology import CpuSet, Requirement, fit, load_topology, synthetic
-from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus
-from apples.topology.language import parse
-from apples.topology.sources.synthetic import origin
+from apples.simulation import first_fit, random_fit
+from apples.testing import mean_distance, passing_jobs, replay
+from apples.topology import (
+    BrokerRequest,
+    CpuSet,
+    CpusetBroker,
+    HostCpus,
+    Requirement,
+    fit,
+    load_topology,
+    origin,
+    parse,
+    synthetic,
+)
 
 HOSTS, ANSWER_MS, ALLOCATE_MS, SHARE = 1000, 100.0, 5.0, 0.95
 JOBS = 400

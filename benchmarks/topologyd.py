@@ -20,9 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bad_jobs import fork
 from daemons import QUICK, Daemon
 
-from apples.topology import synthetic
-from apples.topology.isolation.detection import find_backend
-from apples.topology.threads import JobLink, Threads
+from apples.topology import JobLink, Threads, find_backend, synthetic
 
 
 def follow(place, job, pipe):

@@ -8,6 +8,7 @@ from nws.backtesting import read_recording as read_recording
 from nws.backtesting import report as report
 from nws.backtesting import trace as trace
 from nws.bank.bank import Bank as Bank
+from nws.bank.layout import HORIZONS as HORIZONS
 from nws.bank.multi_horizon import MultiHorizonForecaster as MultiHorizonForecaster
 from nws.client import Client as Client
 from nws.client import ServiceError as ServiceError

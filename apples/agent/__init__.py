@@ -5,3 +5,7 @@ Reading order: `weather` (forecasts of hosts and links), `models` (how long an i
 `launching` (what an actuator is told), `coordinator` (the verbs a blueprint uses), `rescheduling` (while it
 runs), `learning` and `verification` (after it ran), `explanation` (why), `session` (from files to a run).
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

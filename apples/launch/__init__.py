@@ -8,3 +8,7 @@ and `channels` its processes as the agent holds them, `supervisor` the program t
 What starts there: `reach` (hydra's ssh), `bind` (becomes one rank). `remote` looks at other hosts. `calibrate`
 and `conformance` run a program to measure and to check it.
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

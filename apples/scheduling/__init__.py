@@ -5,3 +5,7 @@ contract), `policies` (one file each), `profile` (free nodes over time), `mates`
 nodes and mates), `ledger` (accepts a decision or says why not), `driver` (runs policy and ledger on any
 clock, simulated or real). A policy proposes, the ledger disposes, a back end carries out.
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

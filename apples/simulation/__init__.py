@@ -7,3 +7,7 @@ virtual clock), `kernels` (the built-in policies, compiled), `metrics` (what a r
 `placement` (jobs on the CPUs of one host), `prepare` (from a command's words to a simulation), `sweep`
 (many simulations, compared).
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -9,30 +9,6 @@ Then how the jobs of one host share it: `distribute` (how many each), `isolation
 `daemon` (who owns and who holds which), `execution`, `starter` and `threads` (the side of the job).
 """
 
-from apples.topology.allocator import fit
-from apples.topology.cpus import CpuSet
-from apples.topology.machine import Topology
-from apples.topology.requirement import (
-    CpusetOption,
-    Fit,
-    Placement,
-    Requirement,
-    Satisfiability,
-    Unsatisfied,
-)
-from apples.topology.sources import load_topology
-from apples.topology.sources.synthetic import synthetic
+from apples.front_door import lazy
 
-__all__ = [
-    "CpuSet",
-    "CpusetOption",
-    "Fit",
-    "Placement",
-    "Requirement",
-    "Satisfiability",
-    "Topology",
-    "Unsatisfied",
-    "fit",
-    "load_topology",
-    "synthetic",
-]
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

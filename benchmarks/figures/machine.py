@@ -8,9 +8,7 @@ some per cent off by where its memory happens to lie.
 import time
 from statistics import median
 
-from apples.agent.information import load_information, program_of
-from apples.agent.models import store_speeds
-from apples.agent.models.model import SpeedFunction
+from apples.agent import SpeedFunction, load_information, program_of, store_speeds
 from apples.errors import ApplesError
 from apples.launch.calibrate import calibrate
 from apples.resources import Host

@@ -26,14 +26,9 @@ from statistics import median
 from figures.machine import Machine
 
 from apples import Coordinator, lab
-from apples.agent.information import load_information, refusal
-from apples.agent.launching import launch_plan
-from apples.agent.learning import check, remember
-from apples.agent.models import recall
+from apples.agent import check, launch_plan, load_information, recall, refusal, remember
 from apples.lab import commands
-from apples.launch.actuators.recording import RecordingActuator
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.sample import example_folder
+from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.schedule import NoFeasiblePlanError
 from apples.views.simulation_charts import ChartSeries, lines
 

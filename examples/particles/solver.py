@@ -21,7 +21,7 @@ from reports import Reports
 from task import Task, TaskError, alone, read_task
 
 from apples import malleable
-from apples.malleable.balancers import Processor
+from apples.malleable import Processor
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -45,22 +45,34 @@ def test_every_name_of_a_front_door_opens(folder):
         assert getattr(module, name) is not None
 
 
-@pytest.mark.parametrize("package", ["apples", "nws", "hat"])
-def test_type_checkers_see_the_names_that_python_loads(package):
-    module = importlib.import_module(package)
-    stub = ast.parse((ROOT / package / "__init__.pyi").read_text())
+STUBS = [stub.parent for name in PACKAGES[:4] for stub in (ROOT / name).rglob("__init__.pyi")]
+
+
+@pytest.mark.parametrize("folder", STUBS, ids=called)
+def test_type_checkers_see_the_names_that_python_loads(folder):
+    module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+    stub = ast.parse((folder / "__init__.pyi").read_text())
     seen = {
         alias.name: statement.module
         for statement in stub.body
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    assert set(seen) == set(module.__all__)
+    aliases = {
+        statement.targets[0].id: statement.value.id
+        for statement in stub.body
+        if isinstance(statement, ast.Assign)
+    }
+    assert {*seen, *aliases} == {*module.__all__}
     for name, home in seen.items():
         assert getattr(importlib.import_module(home), name) is getattr(module, name)
         assert name in dir(module)
+    for alias, name in aliases.items():
+        assert getattr(module, alias) is getattr(module, name)
+    for name in module.__all__:
         # A module of the same name would take the name's place as soon as anybody imports it.
-        assert not (ROOT / package / f"{name}.py").exists()
+        assert not (folder / f"{name}.py").exists()
+        assert not (folder / name / "__init__.py").exists()
 
 
 def test_apples_never_imports_the_examples():

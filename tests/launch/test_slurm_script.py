@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch.hydra import RankGroup
 from apples.launch.slurm import rank
-from apples.launch.slurm.script import SlurmOptions, SlurmTarget, command, minutes
+from apples.launch.slurm.script import SlurmOptions, SlurmTarget, minutes, slurm_command
 
 WORDS = [
     "; touch canary",
@@ -37,7 +37,7 @@ def seat(host, ranks=1, program=("prog",), python="/usr/bin/python3", directory=
 
 def built(*seats, **more):
     more = {"job": "7f", "seconds": 60.0, "directory": Path("/shared"), **more}
-    return command(seats, {"mode": "run"}, **more)
+    return slurm_command(seats, {"mode": "run"}, **more)
 
 
 def test_every_rank_has_its_line_in_strip_order():

@@ -151,7 +151,7 @@ class SlurmActuator(Actuator):
         ]
 
     def _command(self, plan: LaunchPlan, job: str) -> LaunchCommand:
-        return script.command(
+        return script.slurm_command(
             slurm_targets(plan),
             run_task(plan, output=self.output, save=self.save),
             job=job,

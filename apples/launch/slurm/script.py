@@ -124,7 +124,7 @@ class SlurmTarget:
     directory: str = ""
 
 
-def command(
+def slurm_command(
     targets: Sequence[SlurmTarget],
     task: Mapping[str, Any],
     *,

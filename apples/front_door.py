@@ -1,0 +1,43 @@
+"""The lazy front door of a package: its stub is the table of names; a name's module is loaded when asked for.
+
+As in SPEC 1 of Scientific Python: type checkers read ``__init__.pyi``, and so does the interpreter, so that the
+names of a package are listed once. A command pays only for what it uses. In a package's ``__init__.py``::
+
+    from apples.front_door import lazy
+
+    __getattr__, __dir__, __all__ = lazy(__name__, __file__)
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from sys import modules
+
+
+def lazy(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package whose stub is beside `file`.
+
+    A line of the stub is ``from MODULE import NAME as NAME``, or ``ALIAS = NAME`` after it; nothing else counts.
+    """
+    homes = {}
+    with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib costs more than the rest
+        for line in stub:
+            words = line.split()
+            if words[:1] == ["from"]:
+                homes[words[5]] = words[1], words[3]
+            elif words[1:2] == ["="]:
+                homes[words[0]] = homes[words[2]]
+
+    def load(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, its_name = homes[name]
+        value = getattr(import_module(module), its_name)
+        setattr(modules[package], name, value)  # the next time it is found without asking here
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(modules[package]), *homes})
+
+    return load, names, list(homes)

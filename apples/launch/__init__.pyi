@@ -1,0 +1,13 @@
+from apples.launch.actuators.local import LocalActuator as LocalActuator
+from apples.launch.actuators.recording import RecordingActuator as RecordingActuator
+from apples.launch.actuators.slurm import SlurmActuator as SlurmActuator
+from apples.launch.actuators.ssh import SshActuator as SshActuator
+from apples.launch.hydra import RankGroup as RankGroup
+from apples.launch.plan import HostSurvey as HostSurvey
+from apples.launch.plan import LaunchPlan as LaunchPlan
+from apples.launch.plan import MalleableLimits as MalleableLimits
+from apples.launch.plan import Strip as Strip
+from apples.launch.sample import example_folder as example_folder
+from apples.launch.slurm.script import SlurmOptions as SlurmOptions
+from apples.launch.slurm.script import SlurmTarget as SlurmTarget
+from apples.launch.slurm.script import slurm_command as slurm_command

@@ -1,0 +1,15 @@
+from apples.scheduling.jobs import Decision as Decision
+from apples.scheduling.jobs import Job as Job
+from apples.scheduling.jobs import JobKind as JobKind
+from apples.scheduling.jobs import Migrate as Migrate
+from apples.scheduling.jobs import Reject as Reject
+from apples.scheduling.jobs import Reserve as Reserve
+from apples.scheduling.jobs import Resize as Resize
+from apples.scheduling.jobs import Start as Start
+from apples.scheduling.policies import POLICIES as POLICIES
+from apples.scheduling.policies import Easy as Easy
+from apples.scheduling.policies import Equipartition as Equipartition
+from apples.scheduling.policies import FirstFit as FirstFit
+from apples.scheduling.policies import SlowdownDriven as SlowdownDriven
+from apples.scheduling.policy import ClusterState as ClusterState
+from apples.scheduling.policy import SchedulingPolicy as SchedulingPolicy
