@@ -1,4 +1,4 @@
-"""What is forecast: a number with its error, and an interval with the coverage it has reached."""
+"""Forecasts: a number with its error, and an interval with the coverage it has reached."""
 
 from dataclasses import dataclass, replace
 from typing import Self

@@ -1,4 +1,4 @@
-"""What is measured: the name of a series, and one value of it at one time; several as a message.
+"""Measurements: the name of a series, one value of it at one time, and several as a message.
 
     {"schema": "nws.measurements/1", "measurements": [
         {"series": "availableCpu/ada", "time": 1763600000.0, "value": 0.5}]}

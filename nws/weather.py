@@ -199,9 +199,9 @@ PAIR_FIELDS: Final = {LATENCY_TCP: "latency", BANDWIDTH_TCP: "bandwidth"}
 
 @dataclass(frozen=True)
 class Weather:
-    """What was forecast for every host and link at one moment.
+    """The forecasts for every host and link at one moment.
 
-    Frozen, so that all candidates of one decision are compared under the same sky and the
+    Frozen, so that all candidates of one decision are compared under the same weather and the
     decision can be replayed. What is not in a table is not known; ``Weather()`` knows nothing.
 
     Attributes
@@ -220,8 +220,8 @@ class Weather:
     Examples
     --------
     >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
-    >>> sky = Weather(time=100.0, cpu={"ada": half})
-    >>> Weather.from_json(sky.to_json()) == sky
+    >>> weather = Weather(time=100.0, cpu={"ada": half})
+    >>> Weather.from_json(weather.to_json()) == weather
     True
     """
 

@@ -1,4 +1,4 @@
-"""Where everything that is known of a series lies: two flat blocks, one of float64, one of float32.
+"""The state of a series as two flat blocks, one of float64 and one of float32.
 
 A field is a place in a block and a shape. NumPy, numba and the forecaster of a single series see the
 same places, so that what one has saved another restores, bit for bit. The rings are float32: they

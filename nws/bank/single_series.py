@@ -231,7 +231,7 @@ class FurtherHorizons(HorizonFields):
 
 
 class SeriesMoments:
-    """What the horizons need to know of the series at a tick."""
+    """The moments and the range of the series at a tick, which the further horizons need."""
 
     __slots__ = ("deviation", "final", "floor", "high", "inverse", "low", "mean")
 
@@ -373,7 +373,7 @@ class OneStepHorizon:
 
 
 class SingleSeriesEngine:
-    """Steps one series with small arrays; `nws.bank.multi_horizon` says what a runner is."""
+    """Steps one series with small arrays; `nws.bank.multi_horizon` has the contract of an engine."""
 
     def __init__(self, series: SeriesFields) -> None:
         self._series = series

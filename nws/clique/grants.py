@@ -23,7 +23,7 @@ DRIFT: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What a clique of `size` members with this period waits for, in seconds.
+    """The time limits of a clique of `size` members with this period, in seconds.
 
     All turns together take at most 0.35 of a period, so the token is at most that much later than
     a period after its last visit; a member that has not seen it for 1.4 to 1.6 periods (as it
@@ -97,7 +97,7 @@ class Smoothed:
 
 
 class Granter:
-    """What a member has promised.
+    """The grants that a member has given.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Granter:
 
 
 class Asker:
-    """What a holder has asked for.
+    """The grants that a holder of the token has asked for and received.
 
     Parameters
     ----------

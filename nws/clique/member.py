@@ -54,7 +54,7 @@ Effect = SendMessage | ProbePeers
 
 
 class Phase(Enum):
-    """What a holder of the token is doing."""
+    """The phase of a member that holds the token."""
 
     ASKING = "asking"
     PROBING = "probing"
@@ -74,7 +74,7 @@ class _Turn:
 
 
 class CliqueMember:
-    """Passes the token round, leads when nobody does, and probes in its turn.
+    """Passes the token round, leads when no other member does, and probes in its turn.
 
     The leader starts a cycle every period. The token visits every member that can be reached;
     each asks for the right to probe (`nws.clique.grants`), probes if it gets it, and passes the
@@ -151,7 +151,7 @@ class CliqueMember:
         return effects
 
     def receive(self, message: Message, now: float) -> list[Effect]:
-        """Take in what another member says. What strangers say is passed over."""
+        """Take in what another member says. Messages of other senders are ignored."""
         if message.sender not in self.ring or message.sender == self.name:
             return []
         effects: list[Effect] = []

@@ -1,4 +1,4 @@
-"""What the members of a clique say to each other, and its text on the wire."""
+"""The messages that members of a clique send each other, and their text on the wire."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Epoch(NamedTuple):
-    """Who leads: the higher counter wins, the later name breaks a tie."""
+    """A term of one leader: the higher counter wins, the later name breaks a tie."""
 
     counter: int
     leader: str
@@ -37,7 +37,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Your token is of an old epoch; this is the newest known."""
+    """The token received was of an old epoch; `epoch` is the newest known."""
 
     sender: str
     epoch: Epoch
@@ -45,7 +45,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class GrantRequest:
-    """May I probe for `seconds` from when I sent this? `number` counts the sender's questions."""
+    """Asks for the right to probe for `seconds` from when this was sent; `number` counts such requests."""
 
     sender: str
     life: str
@@ -56,7 +56,7 @@ class GrantRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Yes: I shall grant nobody else that long."""
+    """The sender grants the right to probe and will grant it to no other member meanwhile."""
 
     sender: str
     number: int
@@ -64,7 +64,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """I am done."""
+    """The sender gives a grant back before its time."""
 
     sender: str
     life: str

@@ -22,7 +22,7 @@ class DoubleProbeError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CliqueFaults:
-    """How bad the network is until `stop`; nothing goes wrong after."""
+    """The rates of faults of the network until `stop`; there are none after."""
 
     stop: float
     loss: float = 0.1
@@ -35,7 +35,7 @@ class CliqueFaults:
 
 @dataclass
 class SimulatedMember:
-    """A member, its clock and its fate."""
+    """A member, its clock and its crashes."""
 
     name: str
     rate: float

@@ -1,4 +1,4 @@
-"""Where measurements are kept.
+"""Memories: where measurements are kept.
 
 1. `contract`: what every memory promises.
 2. `ring`: `RingMemory`, in this process, the latest of each series.

@@ -40,7 +40,7 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
-    """What the first record of a segment says of it."""
+    """The header of a segment, its first record."""
 
     shard: int
     segment: int
@@ -148,7 +148,7 @@ class DamagedStretch:
 
 @dataclass
 class SegmentScan:
-    """What a segment holds.
+    """The content of a segment.
 
     Attributes
     ----------

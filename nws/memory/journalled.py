@@ -19,7 +19,7 @@ from nws.memory.series_shard import Arrival, SeriesShard, StorageListener
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a memory keeps and takes.
+    """The limits of a memory: what it keeps and accepts.
 
     Attributes
     ----------

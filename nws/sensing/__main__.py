@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def _measure(process: SensorProcess) -> int:
-    """Run it until it is stopped, or nobody reads any more."""
+    """Run it until it is stopped, or its standard output is closed."""
     try:
         process.run()
     except KeyboardInterrupt:

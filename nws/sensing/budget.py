@@ -1,4 +1,4 @@
-"""What probing may cost: a share of a CPU, bytes, and when."""
+"""The budget of probes: a share of a CPU, bytes a day, and the hours in which they may run."""
 
 import re
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ AT_ONCE: Final = 2000
 
 
 class Store(Protocol):
-    """What takes measurements, such as `nws.client.Client`."""
+    """The service side of a delivery, such as `nws.client.Client`."""
 
     def store(self, measurements: Sequence[Measurement]) -> dict[str, Any]:
         """Store, or raise `ServiceError`."""
@@ -77,7 +77,7 @@ class DeliveryQueue:
 
 
 class LineWriter:
-    """Writes each round as one line (`nws.measurement`); there is nobody to register with.
+    """Writes each round as one line (`nws.measurement`); no service, hence no lease.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class LineWriter:
         self._stream = stream
 
     def store(self, measurements: Iterable[Measurement]) -> dict[str, Any]:
-        """Write a line at once; BrokenPipeError when nobody reads any more."""
+        """Write a line at once; BrokenPipeError when the reader has gone."""
         self._stream.write(line(measurements))
         self._stream.flush()
         return {"refused": []}

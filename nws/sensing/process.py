@@ -149,7 +149,7 @@ class SensorProcess:
     Parameters
     ----------
     options
-        What it was told.
+        Its command line, parsed.
     client
         The service, or a line writer in its place.
     clock

@@ -115,7 +115,7 @@ class StdioSensor:
 
 
 def main() -> int:
-    """Answer what is asked until nobody asks any more."""
+    """Answer questions until standard input ends."""
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         StdioSensor(sys.stdin.buffer, sys.stdout.buffer).run()
     return 0

@@ -1,4 +1,4 @@
-"""What a sensor process and its asker say over standard streams: one JSON object a line, version 1.
+"""The protocol of a sensor process over standard streams: one JSON object a line, version 1.
 
     asker:   {"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "ada", "rounds": 5}
              {.., "do": "listen", "address": "10.0.0.1", "secret": ".."}
@@ -28,7 +28,7 @@ SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SensorReply:
-    """What a sensor process answered.
+    """An answer of a sensor process.
 
     Attributes
     ----------

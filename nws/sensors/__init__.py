@@ -1,4 +1,4 @@
-"""What measures.
+"""The sensors.
 
 1. `CpuSensor`: what a new and a running process get of the CPUs, from the run queue and a probe.
 2. `FreeMemorySensor`: what a new process can have of the memory.

@@ -1,4 +1,4 @@
-"""What processes get of the CPUs: the run queue, corrected by a short probe."""
+"""The share of the CPUs that processes get: from the run queue, corrected by a short probe."""
 
 import logging
 import os

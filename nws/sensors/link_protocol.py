@@ -113,7 +113,7 @@ TELL: Final = "tell"
 
 
 class GreetingAnswer(Enum):
-    """What a prober hears."""
+    """The endpoint's answer to a prober's greeting."""
 
     OK = "ok"
     BUSY = "busy"
@@ -139,7 +139,7 @@ class ProberSession:
         self._proof = ""
 
     def receive_request(self) -> str:
-        """Return the verb that the prober asks for; tell a stranger no.
+        """Return the verb that the prober asks for; answer no to one that does not know the secret.
 
         Raises
         ------
@@ -204,7 +204,7 @@ LENGTH: Final = 8
 LONGEST_MESSAGE: Final = 1 << 16
 SHORTEST_SECRET: Final = 16
 GREETING_SECONDS: Final = 5.0
-"""How long a stranger may keep a place."""
+"""Seconds that a connection may last before it has authenticated."""
 
 
 class Endpoint:
@@ -213,7 +213,7 @@ class Endpoint:
     * echo: every message of 4 bytes comes back.
     * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
     * tell: a length of 8 bytes, at most 65536, and a message for `on_message`; then the length comes
-      back. An endpoint that nobody listens to forgets it.
+      back. Without `on_message` the endpoint forgets it.
 
     Only one sink is served at a time, for two would measure each other; a second is told so. A
     connection beyond `most_connections` is closed unheard.
@@ -322,25 +322,25 @@ class Endpoint:
 
     def _host(self, connection: socket.socket) -> None:
         """Hear what the prober wants and serve it until it goes or its bounds are reached."""
-        guest = ProberSession(
+        session = ProberSession(
             DeadlineConnection(connection, min(GREETING_SECONDS, self._seconds)), self._secret
         )
-        verb = guest.receive_request()
+        verb = session.receive_request()
         channel = DeadlineConnection(connection, self._seconds)
         if verb == TELL:
-            guest.admit()
+            session.admit()
             self._receive_message(channel)
         elif verb == ECHO:
-            guest.admit()
+            session.admit()
             self._echo(channel)
         elif self._sinking.acquire(blocking=False):
             try:
-                guest.admit()
+                session.admit()
                 self._sink(channel)
             finally:
                 self._sinking.release()
         else:
-            guest.turn_away()
+            session.turn_away()
 
     def _echo(self, channel: DeadlineConnection) -> None:
         for _ in range(self._most_bytes // MESSAGE):
@@ -372,7 +372,7 @@ def probing(
     Raises
     ------
     SensorError
-        Permanent: endpoint and prober do not know the same secret. Transient: nobody answers,
+        Permanent: endpoint and prober do not know the same secret. Transient: nothing answers,
         the connection breaks, another prober is being served, or all this together with the body
         was not done after `seconds`.
     """
@@ -384,7 +384,7 @@ def probing(
                 raise SensorError(f"{place} serves another prober", transient=True)
             yield channel
     except UnauthenticatedError as error:
-        raise SensorError(f"{place} is a stranger: {error}", transient=False) from error
+        raise SensorError(f"{place} did not authenticate: {error}", transient=False) from error
     except TimeoutError as error:
         raise SensorError(f"{place} was not done in {seconds} s", transient=True) from error
     except OSError as error:

@@ -56,7 +56,7 @@ class ConnectTimeSensor(Sensor):
         Raises
         ------
         SensorError
-            Transient: nobody listens, or not in time.
+            Transient: nothing listens, or not in time.
         """
         start = self._timer()
         try:

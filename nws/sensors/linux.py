@@ -1,4 +1,4 @@
-"""What the Linux kernel tells of CPUs, threads and memory: /proc, parsed, and the limits of control groups.
+"""The Linux kernel's figures of CPUs, threads and memory: /proc, parsed, and the limits of control groups.
 
 Sources: proc(5); cgroups(7), version 1, 2 or both. A process is in one group of every hierarchy,
 and the limits of all groups above hold as well; so every question walks from our group up to the

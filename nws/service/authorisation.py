@@ -92,7 +92,7 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """How much of one request is taken, and how long it may take to come."""
+    """Limits of one request's body: bytes, and seconds until it has arrived."""
 
     body: int = MOST_BODY
     seconds: float = BODY_SECONDS

@@ -93,7 +93,7 @@ class DirectoryLockedError(OSError):
 
 
 class ForecastDatabase:
-    """What ``nws serve`` keeps: opened from a directory, the same after any end of its process.
+    """Log, series and forecasters of ``nws serve``, consistent after any end of the process.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def warm(profile: str = "default", engine: Engine = "numpy") -> None:
 
 
 class _StoredListener(StorageListener):
-    """Tells forecasters first, then whoever else listens."""
+    """Passes what was stored to the forecasters first, then to `on_stored`."""
 
     def __init__(self, forecasting: Forecasting, on_stored: OnStored) -> None:
         self._on_stored = on_stored

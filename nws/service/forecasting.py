@@ -113,7 +113,7 @@ SLICE = 4
 
 
 class SeriesForecaster(Protocol):
-    """What follows one series: `nws.forecasters.scored.ScoredForecaster`, or another of its face."""
+    """Forecasts one series from its measurements, as `nws.forecasters.scored.ScoredForecaster` does."""
 
     @property
     def time(self) -> float:

@@ -25,7 +25,7 @@ from nws.service.registry import Lease, LeaseRegistry
 CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
 DISK_SECONDS: Final = 20.0
-"""How long a batch waits for the disk before its sender is on_stored to come again."""
+"""How long a batch waits for the disk before its sender is told to send it again."""
 MOST_PROBLEMS: Final = 50
 
 
@@ -95,7 +95,7 @@ class RequestHandler:
         return [self._forecast(name, asked) for name in names]
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
-        """Return what is on_stored of a registration."""
+        """Return the answer that describes a registration."""
         known = lease.registration
         return LeaseAnswer(
             name=known.name,
@@ -164,12 +164,12 @@ FORECAST_FIELDS: Final = {
     kind: tuple(each.name for each in fields(kind) if each.name in NetworkForecast.model_fields)
     for kind in (Forecast, Interval)
 }
-"""Those fields of a forecast, and of its interval, that are on_stored."""
+"""The fields of a forecast, and of its interval, that an answer has."""
 
 
 def forecast_fields(forecast: Forecast) -> dict[str, Any]:
-    """Return those fields of a forecast, and of its interval if it has one, that are on_stored."""
-    on_stored = {name: getattr(forecast, name) for name in FORECAST_FIELDS[Forecast]}
+    """Return the fields of a forecast, and of its interval if it has one, that an answer has."""
+    found = {name: getattr(forecast, name) for name in FORECAST_FIELDS[Forecast]}
     if forecast.interval is not None:
-        on_stored |= {name: getattr(forecast.interval, name) for name in FORECAST_FIELDS[Interval]}
-    return on_stored
+        found |= {name: getattr(forecast.interval, name) for name in FORECAST_FIELDS[Interval]}
+    return found

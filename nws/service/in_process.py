@@ -27,7 +27,7 @@ class SensorFailure:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of running every sensor once."""
+    """The outcome of running every sensor once."""
 
     stored: tuple[Measurement, ...]
     failures: tuple[SensorFailure, ...]

@@ -50,7 +50,7 @@ class RefusedSample(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What became of a batch: all but the refused ones are on the disk."""
+    """The outcome of storing a batch: all but the refused samples are on the disk."""
 
     stored: int
     duplicates: int
@@ -134,7 +134,7 @@ class SeriesList(BaseModel):
 
 
 class Registering(BaseModel):
-    """What a process says of itself. Say it again before the lease runs out."""
+    """A registration as a process sends it, again before its lease expires."""
 
     model_config = STRICT
     kind: Name = "sensor"
@@ -161,7 +161,7 @@ class LeaseAnswer(BaseModel):
 
 
 class LeaseList(BaseModel):
-    """Everyone who is there."""
+    """All registrations that hold."""
 
     registrations: list[LeaseAnswer]
 
@@ -175,7 +175,7 @@ class CliqueAnswer(BaseModel):
 
 
 class ProbingAnswer(BaseModel):
-    """What the endpoints of probing hosts ask of each other: only the scope ``probe`` gets it."""
+    """The secret that endpoints and probers share: only the scope ``probe`` gets it."""
 
     secret: str
 
@@ -187,7 +187,7 @@ class CliqueList(BaseModel):
 
 
 class ServiceStatus(BaseModel):
-    """How the service is."""
+    """The health of the service."""
 
     status: Literal["ok", "impaired"]
     version: str
@@ -205,7 +205,7 @@ class ServiceStatus(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Why not. ``transient``: the same request may succeed later."""
+    """The reason of a refusal. ``transient``: the same request may succeed later."""
 
     reason: str
     transient: bool = False

@@ -15,7 +15,7 @@ class LeaseError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a process says of itself.
+    """The description of a process that registers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Where the service may listen, and the server that does."""
+"""The HTTP server of the service, and the addresses on which it may listen."""
 
 import contextlib
 import ipaddress

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, kept as hashes in a file that only its owner reads."""
+"""Authentication and scopes: bearer tokens, kept as hashes in a file that only its owner reads."""
 
 import hashlib
 import hmac
@@ -26,7 +26,7 @@ class TokenFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token: never the token itself.
+    """A token's entry in the file: never the token itself.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ def digest(secret: str) -> str:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that nobody else can read, not even for a moment, replacing what was there."""
+    """Write a file that only its owner can ever read, replacing what was there."""
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

@@ -120,7 +120,9 @@ def test_a_budget_of_bytes_ends_the_doubling(endpoint):
 @pytest.mark.hardware
 @pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
 def test_who_does_not_know_the_secret_is_not_served_and_that_is_permanent(endpoint, kind):
-    with pytest.raises(SensorError, match="is a stranger: it does not take our sec") as refused:
+    with pytest.raises(
+        SensorError, match="did not authenticate: it does not take our sec"
+    ) as refused:
         kind("ada", "bob", endpoint.address, OTHER).measure()
     assert not refused.value.transient
 

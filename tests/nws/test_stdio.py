@@ -16,6 +16,7 @@ from nws.service.messages import BATCH
 
 SECRET = "0123456789abcdef"  # noqa: S105 - a test's
 GREETING = answer(0, 1.0)
+ROOT = Path(__file__).parents[2]
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
     lambda inner: (
@@ -56,6 +57,22 @@ def asked():
     one.process.stdout.close()
 
 
+def test_it_needs_nothing_but_the_standard_library():
+    code = (
+        "import nws.sensing.stdio, sys\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(ROOT)!r})\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = set(done.stdout.split())
+    assert loaded - sys.stdlib_module_names == {"__main__", "nws"} - sys.stdlib_module_names
+
+
 @pytest.mark.hardware
 def test_its_measurements_are_what_the_service_takes(asked):
     number, line = asked.ask("sense", host="ada", rounds=2)
@@ -77,7 +94,7 @@ def test_two_of_them_measure_the_link_between_them(asked):
     assert kinds == ["connectTimeTcp/ada/bob", "latencyTcp/ada/bob", "bandwidthTcp/ada/bob"]
     (reply,) = asked.talk.feed(asked.ask("probe", **what, secret="f" * 16, wide=True)[1])
     assert [str(m.series) for m in reply.measurements] == ["connectTimeTcp/ada/bob"]
-    assert "stranger" in reply.failures[0]
+    assert "did not authenticate" in reply.failures[0]
     other.process.stdin.close()
     assert other.process.wait(10) == 0
     other.process.stdout.close()
