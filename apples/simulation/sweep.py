@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from apples.errors import LaunchError, UsageError
 from apples.simulation.metrics import summary
@@ -241,8 +240,10 @@ def interval(values: Sequence[float]) -> MeanInterval:
     mean = float(np.mean(values))
     if count < 2:
         return MeanInterval(mean, None, count)
+    from scipy.special import stdtrit  # noqa: PLC0415 - the quantile of Student's t; SciPy is slow to load
+
     error = float(np.std(values, ddof=1)) / count**0.5
-    return MeanInterval(mean, float(student.ppf(0.975, count - 1)) * error, count)
+    return MeanInterval(mean, float(stdtrit(count - 1, 0.975)) * error, count)
 
 
 def compare(

@@ -366,3 +366,34 @@ def test_the_program_ends_with_two_and_one_line_on_stderr():
     assert answer.stdout == ""
     assert answer.stderr.count("\n") == 1
     assert "none.swf: No such file or directory" in answer.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "unloaded"),
+    [
+        (["--help"], {"numba", "requests", "scipy"}),
+        (
+            [SAMPLE, "--policy", "easy", "--processors", "64", "--option", "engine=events"],
+            {"numba", "requests", "scipy"},
+        ),
+    ],
+    ids=["help", "the event engine"],
+)
+def test_numba_is_loaded_only_where_a_kernel_runs(words, unloaded):
+    """Slow: an interpreter is started."""
+    code = (
+        "import sys; from apples.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, "simulate", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(answer.stdout.splitlines()[-1].split())
+    assert "apples.simulation.run" in loaded
+    assert not loaded & unloaded
