@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.malleable import HostWeight, ResizeDone
+from apples.malleable import HostShare, ResizeDone
 from apples.testing import Rehearsal, rehearse
 
 HERE = Path(__file__).resolve()
@@ -82,11 +82,11 @@ def measured(rows: int, first: list[str], maps: list[list[str]], warm: bool = Fa
         program = (sys.executable, str(HERE), "job", str(rows), str(stop), "0.001")
 
         def commands():  # type: ignore[no-untyped-def]
-            yield from ([HostWeight(host) for host in one] for one in maps)
+            yield from ([HostShare(host) for host in one] for one in maps)
             stop.touch()
 
         return rehearse(
-            program, dict.fromkeys(hosts, 1), [HostWeight(host) for host in first], commands(),
+            program, dict.fromkeys(hosts, 1), [HostShare(host) for host in first], commands(),
             warm=hosts if warm else (), pause=1.0 if warm else 0.05,
         )  # fmt: skip
 
@@ -205,7 +205,7 @@ def sweeps(adaptive: bool, grid: int = 1400, iterations: int = 3000) -> float:
             "parameters": {"grid": grid, "iterations": iterations, "residual_every": 0},
             "implementations": {"h0": "numpy"}, "output": None, "save": False}  # fmt: skip
     if adaptive:
-        run = rehearse((sys.executable, str(solver)), {"h0": 1}, [HostWeight("h0")], task=task)
+        run = rehearse((sys.executable, str(solver)), {"h0": 1}, [HostShare("h0")], task=task)
         return float(run.events("result")[0]["seconds"])
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
         path = Path(folder) / "task.json"

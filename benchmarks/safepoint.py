@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.malleable import HostWeight
+from apples.malleable import HostShare
 from apples.testing import rehearse
 
 HERE = Path(__file__).resolve()
@@ -26,7 +26,7 @@ BAR = 0.5  # per cent of a sweep
 def measured(repeats: int) -> bool:
     """Print what a safe point costs among sweeps and borders; say whether the bar holds."""
     program = (sys.executable, str(HERE), "job", str(10 * repeats))
-    run = rehearse(program, {"h0": 1, "h1": 1}, [HostWeight("h0"), HostWeight("h1")])
+    run = rehearse(program, {"h0": 1, "h1": 1}, [HostShare("h0"), HostShare("h1")])
     alone, carried, sweep = (float(word) for word in run.lines[0].split())
     print(f"two ranks, 2000 x 2000, numpy kernel: a sweep takes {1e3 * sweep:.1f} ms a rank")
     held = True

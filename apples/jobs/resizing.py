@@ -17,7 +17,7 @@ from apples.jobs.store import StoredJob
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.malleable import RESIZE_SECONDS, resized
 from apples.malleable.control.client import ControlClient
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 
 Rows = Mapping[str, int]
 """Rows by host, in the order of the strips."""
@@ -52,7 +52,7 @@ def _position(job: StoredJob) -> tuple[ControlClient, int, Rows]:
 
 
 def _move(job: StoredJob, talking: ControlClient, epoch: int, rows: Rows) -> ResizeResult:
-    hosts = tuple(HostWeight(host, float(max(1, count))) for host, count in rows.items())
+    hosts = tuple(HostShare(host, float(max(1, count))) for host, count in rows.items())
     done = resized(talking.resize(ResizeCommand(epoch + 1, hosts), RESIZE_SECONDS))
     return ResizeResult(JobStatus.of(job), done.seconds, done.phases)
 

@@ -17,7 +17,7 @@ from apples.launch import bind, hydra
 from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.remote import ssh as line
 from apples.launch.ssh import LaunchTarget, carried
-from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import HostShare
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
@@ -157,7 +157,7 @@ def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
 def job_file(
     name: str,
     places: Sequence[HostSpec],
-    members: Sequence[HostWeight],
+    members: Sequence[HostShare],
     task: Mapping[str, Any],
     *,
     minimum: int = 1,

@@ -1,7 +1,7 @@
 """Malleable jobs: a running MPI program that shrinks, grows and migrates.
 
 This front door is what a program imports: `Job`, what it declares, and what a safe point tells it; besides
-`HostWeight`, of which a rehearsal's processor maps are made. Each folder below is named for the process that
+`HostShare`, of which a rehearsal's processor maps are made. Each folder below is named for the process that
 runs its code. Reading order: `control` (what agent and job manager say to each other), `manager` (one process
 a job: carries out commands), `node` (one process a host: starts, watches and ends the ranks there), `runtime`
 (in the ranks: safe points, redistribution of rows, checkpoints, blocks), `balancers` (who owns which block),

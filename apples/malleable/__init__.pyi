@@ -4,8 +4,9 @@ from apples.malleable.balancers import refine as refine
 from apples.malleable.balancers.contract import Measured as Measured
 from apples.malleable.balancers.contract import Processor as Processor
 from apples.malleable.control.command import HostRows as HostRows
-from apples.malleable.control.command import HostWeight as HostWeight
+from apples.malleable.control.command import HostShare as HostShare
 from apples.malleable.control.command import ResizeDone as ResizeDone
+from apples.malleable.control.command import RolledBack as RolledBack
 from apples.malleable.runtime.blocks import Blocks as Blocks
 from apples.malleable.runtime.collectives import wait as wait
 from apples.malleable.runtime.job import MalleableJob as MalleableJob

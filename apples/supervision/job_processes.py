@@ -76,14 +76,22 @@ def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
             waiting.append(pid)
 
 
-def kill_descendants(ancestor: int) -> None:
-    """Kill all descendants of this process and reap them, until none is left."""
-    while True:
-        found = list(descendants(ancestor))
+def kill_descendants(ancestor: int, *, spare: int = 0, seconds: float = float("inf")) -> None:
+    """Kill all descendants of this process and reap them, until none is left or for at most `seconds`.
+
+    Parameters
+    ----------
+    spare
+        A child that the caller kills and reaps itself; neither it nor its end is touched here.
+    """
+    deadline = time.monotonic() + seconds
+    while found := [pair for pair in descendants(ancestor) if pair[0] != spare]:
         for pid, parent in found:
             kill_child(pid, parent)
-        reap()
-        if not found:
+        for pid, _ in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
             return
         time.sleep(0.005)
 

@@ -17,13 +17,13 @@ from typing import Any
 from apples.launch.hydra import RankGroup
 from apples.launch.job_manager import job_file, local_spec
 from apples.launch.processes import job_name
-from apples.malleable.control.command import HostWeight, JobEnded, JobNotice, ResizeDone
+from apples.malleable.control.command import HostShare, JobEnded, JobNotice, ResizeDone
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.supervision.job_processes import marked
 from apples.testing.scripted import ScriptedControl
 
-Maps = Iterable[Iterable[HostWeight]]
+Maps = Iterable[Iterable[HostShare]]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Watched(ScriptedControl):
 def rehearse(
     program: Sequence[str],
     slots: Mapping[str, int],
-    first: Sequence[HostWeight],
+    first: Sequence[HostShare],
     maps: Maps = (),
     *,
     task: Mapping[str, Any] | None = None,

@@ -7,7 +7,7 @@ from selectors import BaseSelector
 
 from apples.malleable.control.command import (
     CommandSource,
-    HostWeight,
+    HostShare,
     JobNotice,
     JobStatus,
     ResizeCommand,
@@ -29,12 +29,12 @@ class ScriptedControl(CommandSource):
 
     Examples
     --------
-    >>> control = ScriptedControl([[HostWeight("a")]])
+    >>> control = ScriptedControl([[HostShare("a")]])
     >>> control.poll()
-    ResizeCommand(epoch=101, hosts=(HostWeight(host='a', weight=1.0, cpus=()),), ordered=False)
+    ResizeCommand(epoch=101, hosts=(HostShare(host='a', weight=1.0, cpus=(), rows=0),), ordered=False)
     """
 
-    def __init__(self, maps: Iterable[Iterable[HostWeight]]) -> None:
+    def __init__(self, maps: Iterable[Iterable[HostShare]]) -> None:
         self._maps = iter(maps)
         self._status: Callable[[], JobStatus] = lambda: JobStatus("starting")
         self._epoch = 100

@@ -17,6 +17,7 @@ from apples.malleable.balancers import (
     greedy,
     refine,
 )
+from apples.testing.balancer_checks import BalancerCheckError, check_balancer
 
 SECONDS = st.floats(0, 100)
 FEW = settings(max_examples=40)
@@ -157,3 +158,33 @@ def test_measurements_that_are_none_are_refused():
         Processor("a", speed=0)
     with pytest.raises(UsageError, match="no share"):
         Processor("a", background=1.5)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_balancer_of_ours_keeps_the_contract(name):
+    check_balancer(STRATEGIES[name], name)
+
+
+def forgets_who_leaves(now):
+    return now.owners
+
+
+def changes_its_mind(now, calls=itertools.count()):  # noqa: B008 - the fault that is looked for
+    return [now.enabled[next(calls) % len(now.enabled)] for _ in now.work]
+
+
+def loses_a_block(now):
+    return [now.enabled[0]] * (len(now.work) - 1)
+
+
+@pytest.mark.parametrize(
+    ("balancer", "broken"),
+    [
+        (forgets_who_leaves, "a host that leaves: UsageError"),
+        (changes_its_mind, "other owners when it is asked again"),
+        (loses_a_block, "one processor: UsageError: .* 1 owners for 2 blocks"),
+    ],
+)
+def test_a_balancer_that_breaks_its_contract_is_told_the_case_and_the_promise(balancer, broken):
+    with pytest.raises(BalancerCheckError, match=broken):
+        check_balancer(balancer)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable.control.command import HostWeight, LimitsRequested, RolledBack
+from apples.malleable.control.command import HostShare, LimitsRequested, RolledBack
 from apples.malleable.runtime import checkpoint
 from apples.testing.rehearsal import rehearse
 
@@ -68,23 +68,23 @@ class Killer:
         self.host, self.before, self.stop, self.killed = host, commits_before, stop, False
 
     def __call__(self, anchor):
-        engine, self.seen, hear = anchor.engine, 0, anchor.engine.fleet.hear
+        engine, self.seen, on_message = anchor.engine, 0, anchor.engine.groups.on_message
         pids = {}
 
         def listen(group, rank, message):
-            if message["say"] == "hello":
+            if message["event"] == "hello":
                 pids[group.host] = message["pid"]
-            self.seen += message["say"] == "committed"
-            hear(group, rank, message)
+            self.seen += message["event"] == "committed"
+            on_message(group, rank, message)
             if self.seen >= self.before and not self.killed:
                 self.killed = True
                 os.kill(pids[self.host], signal.SIGKILL)
             elif self.killed and engine.state == "running" and engine.stage == "idle":
                 self.stop.touch()
 
-        engine.fleet.hear = listen
-        for group in engine.fleet:
-            group._hear = listen
+        engine.groups.on_message = listen
+        for group in engine.groups:
+            group._on_message = listen
 
 
 @pytest.mark.mpi
@@ -96,7 +96,7 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path
     folder.mkdir()
     program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
     run = rehearse(
-        program, {"ada": 1, "bob": 1, "eve": 1}, [HostWeight("ada"), HostWeight("bob"), HostWeight("eve")],
+        program, {"ada": 1, "bob": 1, "eve": 1}, [HostShare("ada"), HostShare("bob"), HostShare("eve")],
         commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
     )  # fmt: skip
     assert run.ended.state == "finished", run.ended
@@ -119,7 +119,7 @@ def test_a_job_may_ask_for_other_limits_itself(tmp_path):
         "            job.request(2, 5)\n"
         "        state.iteration += 1\n"
     )
-    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostWeight("ada")])
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostShare("ada")])
     assert LimitsRequested(2, 5) in run.notices
 
 
@@ -134,6 +134,6 @@ def test_an_error_of_one_rank_ends_the_job_with_its_message(tmp_path):
         "        job.safepoint()\n"
         "        step += 1\n"
     )
-    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostWeight("ada")])
+    run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostShare("ada")])
     assert run.ended.state == "failed"
     assert "step (line 6)" in run.ended.reason

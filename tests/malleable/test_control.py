@@ -12,7 +12,7 @@ from apples.errors import LaunchError
 from apples.malleable.control.client import ControlClient
 from apples.malleable.control.command import (
     HostRows,
-    HostWeight,
+    HostShare,
     JobEnded,
     JobStatus,
     LimitsRequested,
@@ -88,13 +88,13 @@ def anchor(tmp_path):
 
 
 def resize(anchor, *hosts, epoch=1):
-    return anchor.talk().resize(ResizeCommand(epoch, tuple(map(HostWeight, hosts))), PATIENCE)
+    return anchor.talk().resize(ResizeCommand(epoch, tuple(map(HostShare, hosts))), PATIENCE)
 
 
 def test_an_agent_who_knows_the_secret_moves_the_job(anchor):
     assert anchor.talk().status()["hosts"] == ["ada"]
-    verdict = resize(anchor, "bob", "cleo")
-    assert (verdict.kind, verdict.phases) == ("done", {"wait": 0.25})
+    outcome = resize(anchor, "bob", "cleo")
+    assert (outcome.kind, outcome.phases) == ("done", {"wait": 0.25})
     status = anchor.talk().status()
     assert (status["hosts"], status["epoch"]) == (["bob", "cleo"], 1)
     assert status["last_resize"]["seconds"] == 0.5
@@ -111,8 +111,8 @@ def test_what_it_may_not_do_is_refused_before_the_job_hears_of_it(anchor):
 
 def test_what_the_job_could_not_do_is_told_as_a_failure(anchor):
     anchor.refuse = "bob does not start"
-    verdict = resize(anchor, "bob")
-    assert (verdict.kind, verdict.detail) == ("failed", "bob does not start")
+    outcome = resize(anchor, "bob")
+    assert (outcome.kind, outcome.detail) == ("failed", "bob does not start")
     assert anchor.talk().status()["hosts"] == ["ada"]
 
 
@@ -207,7 +207,7 @@ def test_it_listens_on_the_loopback_alone(anchor):
 def test_nobody_waits_for_a_job_that_is_over(tmp_path):
     gone = ControlClient("job1", SECRET, tmp_path / "control.json", over=lambda: True)
     with pytest.raises(LaunchError, match="does not answer"):
-        gone.resize(ResizeCommand(1, (HostWeight("ada"),)), PATIENCE)
+        gone.resize(ResizeCommand(1, (HostShare("ada"),)), PATIENCE)
 
 
 def test_an_agent_can_end_the_job(anchor):
@@ -224,7 +224,7 @@ def test_a_job_file_without_a_secret_is_refused(control, problem, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     place = HostSpec("ada", 1, ("x",), "p", "b", "m")
     with pytest.raises(JobFileError, match=problem):
-        open_control(JobFile("j", "/", (place,), (HostWeight("ada"),), {}, control=control))
+        open_control(JobFile("j", "/", (place,), (HostShare("ada"),), {}, control=control))
 
 
 def test_a_short_secret_is_refused(tmp_path):
@@ -232,4 +232,4 @@ def test_a_short_secret_is_refused(tmp_path):
     place = HostSpec("ada", 1, ("x",), "p", "b", "m")
     control = {"secret": str(tmp_path / "secret"), "announce": str(tmp_path / "c")}
     with pytest.raises(JobFileError, match="a secret of 8 bytes"):
-        open_control(JobFile("j", "/", (place,), (HostWeight("ada"),), {}, control=control))
+        open_control(JobFile("j", "/", (place,), (HostShare("ada"),), {}, control=control))

@@ -18,8 +18,8 @@ from apples.agent.launching import launch_plan
 from apples.launch import job_manager
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import RankGroup
-from apples.malleable.control.job_file import HostSpec, HostWeight, JobFile
-from apples.malleable.manager.rank_groups import ProcessGroup, ProcessGroups
+from apples.malleable.control.job_file import HostShare, HostSpec, JobFile
+from apples.malleable.manager.process_groups import ProcessGroup, ProcessGroups
 from apples.malleable.node import remote_supervisor, supervisor
 from apples.schedule import Allocation, Schedule
 
@@ -32,7 +32,7 @@ def shell(script):
 def end_of_group(reach, tmp_path):
     """Why a group of a launcher that ends at once is lost."""
     place = HostSpec("ada", 1, ("x",), "{python}", "x", "/bin/false", reach=reach)
-    job = JobFile("far", str(tmp_path), (place,), (HostWeight("ada"),), {})
+    job = JobFile("far", str(tmp_path), (place,), (HostShare("ada"),), {})
     lost = []
     with selectors.DefaultSelector() as selector:
         group = ProcessGroup(
@@ -50,14 +50,20 @@ def end_of_group(reach, tmp_path):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ('echo Welcome; echo \'{"say":\'; exec "$@"', "mpiexec ended (1)"),
+        ('echo Welcome; echo \'{"report":\'; exec "$@"', "mpiexec ended (1)"),
         ('exec "$@"', "mpiexec ended (1)"),
-        ("yes", "its login says too much before the guard does"),
-        ("echo apples.far_guard/1; echo rubbish; sleep 60", "it says what no guard says"),
-        ("echo apples.far_guard/1; echo '[]'; sleep 60", "it says what no guard says"),
+        ("yes", "its login prints too much before the supervisor does"),
         (
-            "echo apples.far_guard/1; yes | tr -d '\\n' | head -c 9000000; sleep 60",
-            "it says what no guard says",
+            "echo apples.node-supervisor/1; echo rubbish; sleep 60",
+            "it sends what no supervisor sends",
+        ),
+        (
+            "echo apples.node-supervisor/1; echo '[]'; sleep 60",
+            "it sends what no supervisor sends",
+        ),
+        (
+            "echo apples.node-supervisor/1; yes | tr -d '\\n' | head -c 9000000; sleep 60",
+            "it sends what no supervisor sends",
         ),
     ],
 )
@@ -70,8 +76,8 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
     words = [sys.executable, "-I", "-m", remote_supervisor.__name__]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
         assert guard.stdout.readline() == supervisor.HELLO
-        assert json.loads(guard.stdout.readline())["say"] == "alive"
-        (socket,) = Path("/tmp").glob(f"apples-*/guard-{guard.pid}")  # noqa: S108 - where it is made
+        assert json.loads(guard.stdout.readline())["report"] == "alive"
+        (socket,) = Path("/tmp").glob(f"apples-*/supervisor-{guard.pid}")  # noqa: S108 - where it is made
         if how == "input":
             guard.stdin.close()
         else:
@@ -85,11 +91,11 @@ def test_a_launcher_that_kills_its_process_group_kills_no_guard():
     """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
     say = "import os; print(os.getpgid(0) == os.getpid())"
     become = (
-        "import os, sys; from apples.malleable.node.supervisor import exec_launcher; "
-        f"exec_launcher([sys.executable, '-c', '{say}'], dict(os.environ), os.getppid())"
+        "import os, sys; from apples.supervision.job_processes import exec_launcher; "
+        f"exec_launcher([sys.executable, '-c', '{say}'], os.getppid())"
     )
-    launcher = subprocess.run([sys.executable, "-c", become], stderr=subprocess.PIPE, check=True)
-    assert launcher.stderr == b"True\n"
+    launcher = subprocess.run([sys.executable, "-c", become], stdout=subprocess.PIPE, check=True)
+    assert launcher.stdout == b"True\n"
 
 
 def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
@@ -142,14 +148,14 @@ def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsy
         fleet.groups[host] = SimpleNamespace(
             host=host, declared={"declared": 1}, sees_commits=sees
         )
-    assert fleet.objection(["ada"]) == ""
+    assert fleet.reason_against(["ada"]) == ""
     fleet.committed = True
-    assert fleet.objection(["bob"]) == (
+    assert fleet.reason_against(["bob"]) == (
         "bob does not see /states, where states of this job are kept"
     )
     fleet.committed = False
-    assert fleet.objection(["bob"]) == ""
+    assert fleet.reason_against(["bob"]) == ""
     assert fleet.directory == ""
     assert "bob does not see /states: rows are kept in memory only" in capsys.readouterr().err
     fleet.committed = True
-    assert fleet.objection(["bob"]) == ""
+    assert fleet.reason_against(["bob"]) == ""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apples.malleable.control import responder as ledgers
 from apples.malleable.control import responder as responders
 from apples.malleable.control.client import Requester, SendLine
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import ResizeOutcome, ResizeRequest, outcome_of, request_of
 from apples.malleable.control.responder import (
     CloseSession,
@@ -46,8 +46,8 @@ JSON = st.recursive(
 )
 
 
-def wish(*hosts, epoch=1, id="0123456789abcdef"):  # noqa: A002 - the field's name
-    return ResizeRequest(id, ResizeCommand(epoch, tuple(map(HostWeight, hosts))))
+def resize_of(*hosts, epoch=1, id="0123456789abcdef"):  # noqa: A002 - the field's name
+    return ResizeRequest(id, ResizeCommand(epoch, tuple(map(HostShare, hosts))))
 
 
 def status():
@@ -95,8 +95,8 @@ def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
     assert other.stdout.strip() == world.digest
 
 
-def forget(_self, _wish, verdict):
-    return verdict
+def forget(_self, _request, outcome):
+    return outcome
 
 
 PLANTED = {
@@ -104,7 +104,7 @@ PLANTED = {
         ResizeLedger, "_refusal", lambda self, c: ("busy", "") if self.busy else self.limits.refusal(c),
     ),
     "the seal is not checked": (Opener, "open", lambda _, line: parse(line).get("body", {})),
-    "verdicts are not remembered": (ResizeLedger, "_settle", forget),
+    "outcomes are not remembered": (ResizeLedger, "_settle", forget),
     "what was taken back is not marked": (
         ResizeLedger, "withdraw", lambda _, name: ResizeOutcome("nack", name, 0, "withdrawn"),
     ),
@@ -126,68 +126,68 @@ def test_the_simulation_finds_the_planted_bug(bug, monkeypatch):
 
 
 def test_a_command_is_carried_out_once_however_often_it_is_sent():
-    book, mine = ResizeLedger(LIMITS), wish("bob", "cleo")
+    book, mine = ResizeLedger(LIMITS), resize_of("bob", "cleo")
     assert book.submit(mine) is None
     assert book.submit(mine) is None
     assert book.begin() == mine.command
     assert book.submit(mine) is None
-    verdict = book.done(0.75, {"wait": 0.5})
-    assert (verdict.kind, verdict.seconds, verdict.phases) == ("done", 0.75, {"wait": 0.5})
-    assert book.submit(mine) == verdict
+    outcome = book.done(0.75, {"wait": 0.5})
+    assert (outcome.kind, outcome.seconds, outcome.phases) == ("done", 0.75, {"wait": 0.5})
+    assert book.submit(mine) == outcome
     assert book.begin() is None
     assert book.epoch == 1
 
 
 def test_what_the_job_could_not_do_takes_its_epoch_all_the_same():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
+    book.submit(resize_of("bob"))
     book.begin()
     assert book.failed("bob does not start").detail == "bob does not start"
-    assert book.submit(wish("bob", id="f" * 16)).reason == "stale"
-    assert book.submit(wish("bob", epoch=2, id="e" * 16)) is None
+    assert book.submit(resize_of("bob", id="f" * 16)).reason == "stale"
+    assert book.submit(resize_of("bob", epoch=2, id="e" * 16)) is None
 
 
 def test_a_job_that_lost_a_host_refuses_what_was_planned_before():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
+    book.submit(resize_of("bob"))
     assert book.moved(1).reason == "stale"
-    assert book.submit(wish("cleo", id="f" * 16)).reason == "stale"
+    assert book.submit(resize_of("cleo", id="f" * 16)).reason == "stale"
 
 
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("asked", "reason"),
     [
-        (wish(), "below_minimum"),
-        (wish("ada", "bob", "cleo", "ada"), "over_maximum"),
-        (wish("zoe"), "unknown_host"),
-        (wish("bob", epoch=2), "stale"),
-        (wish("bob", epoch=0), "stale"),
+        (resize_of(), "below_minimum"),
+        (resize_of("ada", "bob", "cleo", "ada"), "over_maximum"),
+        (resize_of("zoe"), "unknown_host"),
+        (resize_of("bob", epoch=2), "stale"),
+        (resize_of("bob", epoch=0), "stale"),
     ],
 )
-def test_a_command_that_cannot_be_is_refused_with_the_reason(wish, reason):
-    verdict = ResizeLedger(LIMITS).submit(wish)
-    assert (verdict.kind, verdict.reason) == ("nack", reason)
-    assert verdict.detail
+def test_a_command_that_cannot_be_is_refused_with_the_reason(asked, reason):
+    outcome = ResizeLedger(LIMITS).submit(asked)
+    assert (outcome.kind, outcome.reason) == ("nack", reason)
+    assert outcome.detail
 
 
 def test_a_second_command_finds_the_job_busy():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
-    assert book.submit(wish("cleo", id="f" * 16)).reason == "busy"
+    book.submit(resize_of("bob"))
+    assert book.submit(resize_of("cleo", id="f" * 16)).reason == "busy"
     book.begin()
-    assert book.submit(wish("cleo", id="e" * 16)).reason == "busy"
+    assert book.submit(resize_of("cleo", id="e" * 16)).reason == "busy"
 
 
 def test_what_was_taken_back_is_not_carried_out_even_if_it_comes_later():
     book = ResizeLedger(LIMITS)
     assert book.withdraw("0123456789abcdef").reason == "withdrawn"
-    assert book.submit(wish("bob")).reason == "withdrawn"
+    assert book.submit(resize_of("bob")).reason == "withdrawn"
     assert book.begin() is None
 
 
 def test_what_has_begun_is_not_taken_back():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
+    book.submit(resize_of("bob"))
     book.begin()
     assert book.withdraw("0123456789abcdef") is None
     assert book.done(0.0, {}).kind == "done"
@@ -195,29 +195,29 @@ def test_what_has_begun_is_not_taken_back():
 
 def test_limits_that_changed_meanwhile_count_at_the_safe_point():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
+    book.submit(resize_of("bob"))
     book.limits = HostLimits(2, 3, LIMITS.known)
     assert book.begin() is None
-    assert book.verdict("0123456789abcdef").reason == "below_minimum"
+    assert book.outcome("0123456789abcdef").reason == "below_minimum"
 
 
 def test_an_old_command_is_refused_by_its_epoch_when_nobody_remembers_it():
     book = ResizeLedger(LIMITS)
-    first = wish("bob")
+    first = resize_of("bob")
     book.submit(first)
     book.begin()
     book.done(0.0, {})
     for number in range(ledgers.REMEMBERED_OUTCOMES):
-        book.submit(wish("zoe", epoch=2, id=f"{number:016x}"))
-    assert book.verdict(first.id) is None
+        book.submit(resize_of("zoe", epoch=2, id=f"{number:016x}"))
+    assert book.outcome(first.id) is None
     assert book.submit(first).reason == "stale"
 
 
 def test_a_job_that_ends_says_so_to_who_waits():
     book = ResizeLedger(LIMITS)
-    book.submit(wish("bob"))
+    book.submit(resize_of("bob"))
     assert book.end("finished").reason == "ending"
-    assert book.submit(wish("cleo", id="f" * 16)).reason == "ending"
+    assert book.submit(resize_of("cleo", id="f" * 16)).reason == "ending"
 
 
 # ----------------------------------------------------------------------- sessions
@@ -226,10 +226,10 @@ def test_a_job_that_ends_says_so_to_who_waits():
 class Line:
     """A responder and one requester, connected by hand."""
 
-    def __init__(self, wish, secret=SECRET):
+    def __init__(self, asked, secret=SECRET):
         self.book = ResizeLedger(LIMITS)
         self.job = Responder("job1", SECRET, self.book, os.urandom, status)
-        self.agent = Requester("job1", secret, wish, 60.0, os.urandom)
+        self.agent = Requester("job1", secret, asked, 60.0, os.urandom)
         self.sent = []
         self.closed = []
         self.agent.start(0.0)
@@ -250,21 +250,21 @@ class Line:
 
 
 def test_agent_and_job_prove_to_each_other_that_they_know_the_secret():
-    line = Line(wish("bob"))
+    line = Line(resize_of("bob"))
     assert line.agent.acknowledged
-    assert line.book.waiting == wish("bob")
+    assert line.book.waiting == resize_of("bob")
     assert SECRET.hex().encode() not in b"".join(line.sent)
 
 
 def test_a_wrong_secret_is_sent_away_and_commands_nothing():
-    line = Line(wish("bob"), secret=b"wrong")
+    line = Line(resize_of("bob"), secret=b"wrong")
     assert line.closed == ["the answer to the challenge is wrong"]
     assert line.book.waiting is None
     assert line.job.sessions == {}
 
 
 def test_an_agent_does_not_command_a_peer_that_does_not_know_the_secret():
-    agent = Requester("job1", SECRET, wish("bob"), 60.0, os.urandom)
+    agent = Requester("job1", SECRET, resize_of("bob"), 60.0, os.urandom)
     agent.start(0.0)
     hello = canonical({"job": "job1", "protocol": 1, "challenge": "0" * 64})
     assert len(agent.received(hello, 0.0)) == 1
@@ -273,41 +273,41 @@ def test_an_agent_does_not_command_a_peer_that_does_not_know_the_secret():
 
 
 def test_a_line_heard_again_ends_its_session_and_does_nothing():
-    line = Line(wish("bob"))
+    line = Line(resize_of("bob"))
     effects = line.job.received(1, line.sent[-1], 0.0)
     assert effects == [CloseSession(1, "line 1 was heard before")]
 
 
 def test_the_lines_of_one_session_are_worth_nothing_in_another():
-    line = Line(wish("bob"))
+    line = Line(resize_of("bob"))
     for old in line.sent:
         line.job.opened(2, 0.0)
         assert [type(e) for e in line.job.received(2, old, 0.0)] == [CloseSession]
-    assert line.book.waiting == wish("bob")
+    assert line.book.waiting == resize_of("bob")
 
 
 def test_a_changed_line_ends_its_session():
     line = Line("status")
     assert line.agent.answer["hosts"] == ["ada"]
-    forged = Sealer(b"k" * 32).seal({"ask": "status"})
+    forged = Sealer(b"k" * 32).seal({"request": "status"})
     assert line.job.received(1, forged, 0.0) == [
         CloseSession(1, "the seal is not of this session")
     ]
 
 
 def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
-    line = Line(wish("bob"))
+    line = Line(resize_of("bob"))
     for number in range(2, 2000):
         line.job.opened(number, 0.0)
     assert 1 in line.job.sessions
     assert len(line.job.sessions) <= responders.UNAUTHENTICATED_SESSIONS + 1
     line.book.begin()
-    line.to_agent(line.job.tell(line.book.done(1.0, {})))
-    assert line.agent.verdict.kind == "done"
+    line.to_agent(line.job.send_outcome(line.book.done(1.0, {})))
+    assert line.agent.outcome.kind == "done"
 
 
 def test_those_who_say_nothing_are_sent_away():
-    line = Line(wish("bob"))
+    line = Line(resize_of("bob"))
     line.job.opened(2, 0.0)
     assert line.job.tick(responders.HANDSHAKE_SECONDS + 1) == [CloseSession(2, "silent for 5 s")]
     assert line.job.tick(responders.IDLE_SECONDS + 1) == [CloseSession(1, "silent for 120 s")]
@@ -319,7 +319,7 @@ def test_a_waiting_command_wakes_the_job():
     challenge = job.sessions[1].challenge
     proof = Proof(SECRET, "job1", challenge, "0" * 64)
     job.received(1, canonical({"challenge": "0" * 64, "answer": proof.of("requester")}), 0.0)
-    line = Sealer(proof.key("requester")).seal(wish("bob").body())
+    line = Sealer(proof.key("requester")).seal(resize_of("bob").body())
     assert WakeJob() in job.received(1, line, 0.0)
 
 
@@ -360,10 +360,10 @@ def test_a_line_that_is_no_object_of_ours_is_refused(line):
 
 def test_a_seal_is_checked_before_anything_in_the_line_counts():
     key = b"k" * 32
-    opener, line = Opener(key), Sealer(key).seal({"ask": "status"})
+    opener, line = Opener(key), Sealer(key).seal({"request": "status"})
     with pytest.raises(ForgeryError):
         opener.open(line.replace(b"status", b"resize"))
-    assert opener.open(line) == {"ask": "status"}
+    assert opener.open(line) == {"request": "status"}
 
 
 def test_no_secret_is_compared_by_its_first_difference(monkeypatch):
@@ -381,7 +381,7 @@ def test_a_command_survives_its_way(hosts, epoch, data):
     weights = data.draw(
         st.tuples(*[st.floats(1e-9, 1e9, allow_nan=False) for _ in hosts]), "weights"
     )
-    shares = tuple(HostWeight(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
+    shares = tuple(HostShare(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
     sent = ResizeRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True))
     assert request_of(parse(canonical(sent.body()))) == sent
 
@@ -391,14 +391,17 @@ def test_a_command_survives_its_way(hosts, epoch, data):
     [
         ({"hosts": []}, "'hosts' must be a list of 1 to 512 hosts"),
         (
-            {"hosts": [{"host": "a", "weight": 0, "cpus": []}]},
+            {"hosts": [{"host": "a", "weight": 0, "cpus": [], "rows": 0}]},
             "the weight of 'a' must be a number above 0",
         ),
-        ({"hosts": [{"host": "a", "weight": True, "cpus": []}]}, "the weight of 'a'"),
-        ({"hosts": [{"host": "../a", "weight": 1, "cpus": []}]}, "no name of a host"),
-        ({"hosts": [{"host": "a", "weight": 1, "cpus": []}] * 2}, "names a host twice"),
-        ({"hosts": [["a", 1]]}, "must have 'host', 'weight' and 'cpus'"),
-        ({"hosts": [{"host": "a", "weight": 1, "cpus": [-1]}]}, "the cpus of 'a' must be whole"),
+        ({"hosts": [{"host": "a", "weight": True, "cpus": [], "rows": 0}]}, "the weight of 'a'"),
+        ({"hosts": [{"host": "../a", "weight": 1, "cpus": [], "rows": 0}]}, "no name of a host"),
+        ({"hosts": [{"host": "a", "weight": 1, "cpus": [], "rows": 0}] * 2}, "names a host twice"),
+        ({"hosts": [["a", 1]]}, "must have 'host', 'weight', 'cpus' and 'rows'"),
+        (
+            {"hosts": [{"host": "a", "weight": 1, "cpus": [-1], "rows": 0}]},
+            "the cpus of 'a' must be whole",
+        ),
         ({"ordered": 1}, "'ordered' must be true or false"),
         ({"epoch": -1}, "'epoch' must be a whole number from 0"),
         ({"epoch": 1.0}, "'epoch' must be a whole number from 0"),
@@ -407,7 +410,7 @@ def test_a_command_survives_its_way(hosts, epoch, data):
 )
 def test_a_malformed_command_is_refused_with_its_field(change, problem):
     with pytest.raises(ForgeryError, match=problem):
-        request_of({**wish("ada").body(), **change})
+        request_of({**resize_of("ada").body(), **change})
 
 
 def test_a_verdict_survives_its_way():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.malleable.control.command import HostWeight, JobEnded, ResizeDone, ResizeRefused
+from apples.malleable.control.command import HostShare, JobEnded, ResizeDone, ResizeRefused
 from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -17,7 +17,7 @@ SLOTS = {"ada": 1, "bob": 2, "eve": 1, "far": 1}
 
 
 def shares(*hosts, weights=()):
-    return [HostWeight(h, w) for h, w in zip(hosts, weights or [1.0] * len(hosts), strict=True)]
+    return [HostShare(h, w) for h, w in zip(hosts, weights or [1.0] * len(hosts), strict=True)]
 
 
 def counting(rows, tmp_path):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from apples.launch import hydra
-from apples.malleable.control.command import HostWeight, ResizeDone
+from apples.malleable.control.command import HostShare, ResizeDone
 from apples.testing.rehearsal import rehearse
 
 SOLVER = Path(__file__).parents[2] / "examples" / "jacobi2d" / "solver.py"
@@ -44,7 +44,7 @@ def maps(draw):
     """Yield random maps for ever."""
     while True:
         hosts = draw.sample(list(SLOTS), draw.randint(1, len(SLOTS)))
-        yield [HostWeight(host, draw.choice([0.25, 1.0, 2.0, 3.5])) for host in hosts]
+        yield [HostShare(host, draw.choice([0.25, 1.0, 2.0, 3.5])) for host in hosts]
 
 
 def main(commands, seed):
@@ -53,7 +53,7 @@ def main(commands, seed):
     right = rigid_digest(order)
     while done < commands:
         run = rehearse(
-            (sys.executable, str(SOLVER)), SLOTS, [HostWeight("ada")], maps(draw), task=order
+            (sys.executable, str(SOLVER)), SLOTS, [HostShare("ada")], maps(draw), task=order
         )
         done += sum(isinstance(notice, ResizeDone) for notice in run.notices)
         if run.ended.state != "finished" or any(run.residents):

@@ -22,7 +22,7 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
-from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import HostShare
 from apples.malleable.control.command import ResizeCommand as MapCommand
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 from apples.malleable.control.messages import TRANSIENT_REASONS, ResizeOutcome
@@ -68,11 +68,11 @@ class MalleableExecution(RunExecution):
 
 def map_command(schedule: Schedule, epoch: int, ordered: bool = False) -> MapCommand:
     """Return the command that makes a job's map that of a schedule: its rows are the weights."""
-    shares = tuple(HostWeight(a.host.name, float(a.rows)) for a in schedule.allocations)
+    shares = tuple(HostShare(a.host.name, float(a.rows)) for a in schedule.allocations)
     return MapCommand(epoch, shares, ordered)
 
 
-def resized(verdict: ResizeOutcome) -> Resized:
+def resized(outcome: ResizeOutcome) -> Resized:
     """Return what a resize took.
 
     Raises
@@ -82,12 +82,12 @@ def resized(verdict: ResizeOutcome) -> Resized:
     LaunchError
         Refused for the moment (busy), or tried in vain; the job goes on as it was.
     """
-    if verdict.kind == "nack":
-        error = LaunchError if verdict.reason in TRANSIENT_REASONS else UsageError
-        raise error(f"refused: {verdict.detail} ({verdict.reason})")
-    if verdict.kind == "failed":
-        raise LaunchError(f"not done, the job goes on as it was: {verdict.detail}")
-    return Resized(verdict.epoch, verdict.seconds, verdict.phases)
+    if outcome.kind == "nack":
+        error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError
+        raise error(f"refused: {outcome.detail} ({outcome.reason})")
+    if outcome.kind == "failed":
+        raise LaunchError(f"not done, the job goes on as it was: {outcome.detail}")
+    return Resized(outcome.epoch, outcome.seconds, outcome.phases)
 
 
 class MalleableActuator(Actuator):
@@ -200,7 +200,7 @@ class MalleableActuator(Actuator):
     def _job(self, name: str, places: Sequence[HostSpec], plan: LaunchPlan) -> JobFile:
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
-        members = [HostWeight(strip.host.name, float(strip.rows)) for strip in plan.strips]
+        members = [HostShare(strip.host.name, float(strip.rows)) for strip in plan.strips]
         return job_manager.job_file(
             name,
             places,
@@ -272,7 +272,7 @@ def start_program(
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
     made = job_manager.job_file(
-        job, places, [HostWeight(first)], task, minimum=1, maximum=1, commits=shared
+        job, places, [HostShare(first)], task, minimum=1, maximum=1, commits=shared
     )
     order = job_manager.command(made, secret, folder, job_manager.PROGRAM_MANAGER)
     names = [host.name for host in hosts]

@@ -8,10 +8,10 @@ Read `greedy` (every block anew, heaviest first), `refine` (the fewest moves tha
 
 from collections.abc import Mapping
 
-from apples.malleable.balancers.contract import Measured, Processor, Strategy, accepted
+from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
 from apples.malleable.balancers.strategies import contiguous, decider, greedy, refine
 
-STRATEGIES: Mapping[str, Strategy] = {
+STRATEGIES: Mapping[str, LoadBalancer] = {
     "greedy": greedy,
     "refine": refine,
     "contiguous": contiguous,
@@ -20,9 +20,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 __all__ = [
     "STRATEGIES",
+    "LoadBalancer",
     "Measured",
     "Processor",
-    "Strategy",
     "accepted",
     "contiguous",
     "decider",

@@ -118,7 +118,7 @@ class Measured:
         return sum(a != b for a, b in zip(self.owners, owners, strict=True))
 
 
-Strategy = Callable[[Measured], Sequence[int]]
+LoadBalancer = Callable[[Measured], Sequence[int]]
 """Returns the owner of each block. Must be a function of what was measured, or of its own state."""
 
 

@@ -1,4 +1,9 @@
-"""The agent's side of the protocol on a socket: asks a job one thing and waits for its answer."""
+"""The agent's end of the control protocol: the state machine of one request, and the socket it works over.
+
+`Requester` is pure: time and lines go in, effects come out. Whatever is lost, it begins again with a new session
+and the same command, for the job carries a command out at most once. A deadline turns the request into its
+opposite: the command is withdrawn, unless it has begun. `ControlClient` gives it a socket and a clock.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ from apples.malleable.control.sealing import (
     parse,
     text_of,
 )
+from apples.wire.json_lines import LineBuffer, LineError
 
 ANSWER_SECONDS = 2.0
 """How long an answer may take before the question is asked again."""
@@ -37,7 +43,7 @@ TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class OpenConnection:
-    """Open a new connection; what was open is to be closed."""
+    """Open a new connection, in place of one that is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +61,14 @@ class Requester:
 
     Parameters
     ----------
-    wish
+    request
         A resize; or one of the questions that have one answer.
     deadline
         When to take the command back, in the clock's seconds.
 
     Attributes
     ----------
-    verdict
+    outcome
         What became of the command, once it is known.
     answer
         What the job says to a question.
@@ -76,14 +82,14 @@ class Requester:
         self,
         job: str,
         secret: bytes,
-        wish: ResizeRequest | Literal["status", "cancel"],
+        request: ResizeRequest | Literal["status", "cancel"],
         deadline: float,
         entropy: Callable[[int], bytes],
     ) -> None:
         self.job = job
-        self.wish = wish
+        self.request = request
         self.deadline = deadline
-        self.verdict: ResizeOutcome | None = None
+        self.outcome: ResizeOutcome | None = None
         self.answer: Body | None = None
         self.acknowledged = False
         self.imposter = ""
@@ -98,7 +104,7 @@ class Requester:
     @property
     def settled(self) -> bool:
         """Whether there is nothing left to ask."""
-        return self.verdict is not None or self.answer is not None
+        return self.outcome is not None or self.answer is not None
 
     @property
     def due(self) -> float:
@@ -117,18 +123,18 @@ class Requester:
             return []
         try:
             if self._proof is None:
-                return self._answer(parse(line, UNAUTHENTICATED_LINE_LIMIT))
+                return self._answer_challenge(parse(line, UNAUTHENTICATED_LINE_LIMIT))
             if self._opener is None:
-                return self._trust(parse(line, UNAUTHENTICATED_LINE_LIMIT), now)
-            self._hear(self._opener.open(line), now)
+                return self._authenticate(parse(line, UNAUTHENTICATED_LINE_LIMIT), now)
+            self._on_reply(self._opener.open(line), now)
         except ForgeryError as error:
             self.imposter = str(error)
-            self._lose(now)
+            self._on_session_lost(now)
         return []
 
     def closed(self, now: float) -> list[RequesterEffect]:
         """Take in that the connection is gone, or was never made; `tick` tries again."""
-        self._lose(now)
+        self._on_session_lost(now)
         return []
 
     def tick(self, now: float) -> list[RequesterEffect]:
@@ -139,12 +145,12 @@ class Requester:
             return self.start(now)
         return self._ask(now)
 
-    def _lose(self, now: float) -> None:
+    def _on_session_lost(self, now: float) -> None:
         """Give the session up and begin again after a pause."""
         self._sealer = None
         self._next = min(self._next, now + ANSWER_SECONDS / 8)
 
-    def _answer(self, body: Body) -> list[RequesterEffect]:
+    def _answer_challenge(self, body: Body) -> list[RequesterEffect]:
         """Answer the job's challenge and set one."""
         if body.get("protocol") != 1 or body.get("job") != self.job:
             raise ForgeryError("the peer is another job, or speaks another protocol")
@@ -153,7 +159,7 @@ class Requester:
         answer = {"challenge": mine, "answer": self._proof.of("requester")}
         return [SendLine(canonical(answer))]
 
-    def _trust(self, body: Body, now: float) -> list[RequesterEffect]:
+    def _authenticate(self, body: Body, now: float) -> list[RequesterEffect]:
         """See that the peer knows the secret too, and ask."""
         proof = self._proof
         if proof is None or not proof.shown("responder", text_of(body, "answer")):
@@ -168,28 +174,28 @@ class Requester:
             return []
         self._asked += 1
         self._next = now + ANSWER_SECONDS
-        if not isinstance(self.wish, ResizeRequest):
-            body: Body = {"ask": self.wish}
+        if not isinstance(self.request, ResizeRequest):
+            body: Body = {"request": self.request}
         elif now >= self.deadline:
-            body = {"ask": "withdraw", "id": self.wish.id}
+            body = {"request": "withdraw", "id": self.request.id}
         else:
-            body = self.wish.body()
+            body = self.request.body()
             self._next = min(self._next, self.deadline)
         return [SendLine(self._sealer.seal(body))]
 
-    def _hear(self, body: Body, now: float) -> None:
+    def _on_reply(self, body: Body, now: float) -> None:
         """Take in what the job says."""
-        said = body.get("say")
-        if not isinstance(self.wish, ResizeRequest):
+        said = body.get("reply")
+        if not isinstance(self.request, ResizeRequest):
             self.answer = body
         elif said == "ack":
             self.acknowledged, self._asked = True, 0
             if now < self.deadline:
                 self._next = min(now + ANSWER_SECONDS, self.deadline)
         else:
-            verdict = outcome_of(body)
-            if verdict.id == self.wish.id:
-                self.verdict = verdict
+            outcome = outcome_of(body)
+            if outcome.id == self.request.id:
+                self.outcome = outcome
 
 
 CONNECT_SECONDS = 2.0
@@ -251,17 +257,17 @@ class ControlClient:
         LaunchError
             Nobody answers any more: whether it was carried out is not known.
         """
-        wish = ResizeRequest(secrets.token_hex(16), command)
-        requester = self._requester(wish, self._clock() + seconds)
+        request = ResizeRequest(secrets.token_hex(16), command)
+        requester = self._requester(request, self._clock() + seconds)
         self._follow(requester, None)
-        if requester.verdict is None:
+        if requester.outcome is None:
             raise LaunchError(f"job {self.job} gave no answer; see: apples jobs {self.job}")
-        return requester.verdict
+        return requester.outcome
 
     def _requester(
-        self, wish: ResizeRequest | Literal["status", "cancel"], deadline: float
+        self, request: ResizeRequest | Literal["status", "cancel"], deadline: float
     ) -> Requester:
-        return Requester(self.job, self._secret, wish, deadline, secrets.token_bytes)
+        return Requester(self.job, self._secret, request, deadline, secrets.token_bytes)
 
     def _follow(self, requester: Requester, limit: float | None) -> None:
         """Carry lines and time to the machine until it is settled."""
@@ -299,7 +305,7 @@ class ClientConnection:
     def __init__(self, announce: Path) -> None:
         self._announce = announce
         self._socket: socket.socket | None = None
-        self._came = b""
+        self._lines = LineBuffer(LINE_LIMIT)
         self.lost = False
 
     @property
@@ -337,16 +343,19 @@ class ClientConnection:
             return []
         except OSError:
             data = b""
-        if not data or len(self._came) > LINE_LIMIT:
+        try:
+            lines = self._lines.feed(data)
+        except LineError:
+            data, lines = b"", []
+        if not data:
             self.close()
             self.lost = True
             return []
         self._socket.settimeout(CONNECT_SECONDS)
-        *lines, self._came = (self._came + data).split(b"\n")
         return lines
 
     def close(self) -> None:
         """Let go of the connection."""
         if self._socket is not None:
             self._socket.close()
-        self._socket, self._came = None, b""
+        self._socket, self._lines = None, LineBuffer(LINE_LIMIT)

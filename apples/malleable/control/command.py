@@ -1,44 +1,57 @@
-"""What control and mechanism of a malleable job tell each other: commands, replies, status; all frozen.
+"""The values that pass between control, job manager and ranks: commands, plans, notices, status. All frozen.
 
-The command is the paper's processor map (Kale et al. 2002, section 3.1) with a weight a host: it grows,
-shrinks, moves strip boundaries and swaps hosts, all by the same means. Standard library only: the anchor
-and every rank load this.
+A `ResizeCommand` is the processor map of Kale et al. 2002, section 3.1, with a share of the rows for each host:
+with it a job grows, shrinks, moves its strip boundaries and swaps hosts, all by the same means. The job manager
+makes of it a `ChangePlan`, which all ranks carry out. Standard library only, since the manager loads this.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from selectors import BaseSelector
-from typing import Literal
+from typing import Any, Literal
 
 StateName = Literal["starting", "running", "finished", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class HostWeight:
-    """One host of a processor map.
+class HostShare:
+    """One host of a processor map, and its share of the rows.
 
     Attributes
     ----------
     host
         Its name in the job file.
     weight
-        Rows are shared out in proportion to it: the planned speed of the whole host, all its slots,
-        in any unit common to the hosts of one map.
+        Where the map has no planned rows, they are apportioned by weight: the planned speed of the whole host,
+        all its slots, in any unit common to the hosts of one map.
     cpus
         CPUs its ranks are to be bound to from the safe point on; empty: as they are.
+    rows
+        Planned rows; 0: none are planned. Where every host of the map has some, and they add up to the rows
+        of the job, they are taken as they are, and the weights only say how fast each host is.
     """
 
     host: str
     weight: float = 1.0
     cpus: tuple[int, ...] = ()
+    rows: int = 0
+
+    @classmethod
+    def planned(cls, host: str, rows: int, cpus: tuple[int, ...] = ()) -> HostShare:
+        """Return the share of a host that is to have so many rows: a planner gives rows by speed.
+
+        A program may share out something else than the plan's rows, blocks for example; then its shares are
+        in proportion to the rows.
+        """
+        return cls(host, float(rows), cpus, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeCommand:
-    """Become this processor map.
+    """The processor map that the job is to have.
 
     Attributes
     ----------
@@ -52,18 +65,71 @@ class ResizeCommand:
     """
 
     epoch: int
-    hosts: tuple[HostWeight, ...]
+    hosts: tuple[HostShare, ...]
     ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HostRows:
-    """One host of the job as it is: its rows of the distributed arrays, `rows` from `first_row` on."""
+    """One strip of the job: `rows` rows of the distributed arrays, from `first_row` on, are on `host`."""
 
     host: str
     first_row: int
     rows: int
     weight: float = 1.0
+
+
+ChangeOrigin = Literal["start", "live", "moved", "commit"]
+"""Where the data of a change is: nowhere yet (``start``), in the old members (``live``), in the commit that a
+restart was made of (``moved``), or in the last commit before hosts were lost (``commit``)."""
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """A change of hosts: the same document on every rank, made by the job manager and completed by rank 0.
+
+    Attributes
+    ----------
+    old, new
+        The strips before and after.
+    slots
+        Ranks of every host.
+    hosts
+        Names of all hosts of the job file; the host of a `RankId` is a place in it.
+    lost
+        Hosts whose loss the change is about.
+    commits
+        Directory of commits; empty: there are none on disk.
+    commit
+        Number of the last commit. Completed by rank 0.
+    cpus
+        Host -> CPUs its ranks are bound to from now on, where the command said so.
+    values
+        The declared state of rank 0. Completed by rank 0.
+    """
+
+    epoch: int
+    old: tuple[HostRows, ...]
+    new: tuple[HostRows, ...]
+    slots: Mapping[str, int]
+    hosts: tuple[str, ...]
+    origin: ChangeOrigin
+    lost: tuple[str, ...] = ()
+    commits: str = ""
+    commit: int = 0
+    cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the plan as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
+        """Return the plan of a document."""
+        lists = {name: tuple(raw[name]) for name in ("hosts", "lost")}
+        maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
+        return cls(**{**raw, **lists, **maps})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +143,7 @@ class ResizeDone:
         ``wait`` (for the safe point), ``join``, ``redistribute``, ``rebuild``, ``leave`` (until released
         hosts are empty). ``seconds`` counts from the safe point to the last of them.
     moved_rows, moved_bytes
-        What went from one rank to another.
+        Rows and bytes that went from one rank to another.
     """
 
     epoch: int
@@ -100,7 +166,7 @@ class ResizeRefused:
 class RolledBack:
     """Hosts were lost; the job goes on elsewhere from its last commit. Unasked for; takes an epoch.
 
-    A command under way is answered by `ResizeRefused` before this is said.
+    A command under way is answered by `ResizeRefused` before this is notified.
     """
 
     epoch: int
@@ -146,10 +212,10 @@ class JobStatus:
 
 
 class CommandSource(ABC):
-    """The anchor's end of the control protocol, inside the anchor's process and its one loop.
+    """The job manager's end of the control protocol, inside its process and its one loop.
 
-    The anchor calls everything here from that loop, never concurrently, and none of it may block.
-    Commands it hands out are admitted: authenticated, fresh, within the limits, of known hosts.
+    The manager calls everything here from that loop, never concurrently, and none of it may block. The commands
+    that it hands out have been admitted: authenticated, fresh, within the limits, of known hosts.
     """
 
     @abstractmethod

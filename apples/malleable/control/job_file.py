@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import HostShare
 
 SCHEMA = "apples.anchor/1"
 ENGINES = ("auto", "merge", "restart")
@@ -100,7 +100,7 @@ class JobFile:
     job: str
     directory: str
     hosts: tuple[HostSpec, ...]
-    members: tuple[HostWeight, ...]
+    members: tuple[HostShare, ...]
     task: Mapping[str, Any]
     minimum: int = 1
     maximum: int = 0
@@ -147,8 +147,8 @@ def _place(raw: Mapping[str, Any]) -> HostSpec:
     return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
 
 
-def _share(raw: Mapping[str, Any]) -> HostWeight:
-    return HostWeight(**{**raw, "cpus": tuple(raw.get("cpus", ()))})
+def _share(raw: Mapping[str, Any]) -> HostShare:
+    return HostShare(**{**raw, "cpus": tuple(raw.get("cpus", ()))})
 
 
 def _check(job: JobFile) -> None:

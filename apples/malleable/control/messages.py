@@ -1,7 +1,7 @@
-"""What agent and anchor say to one another: a wish, and what became of it.
+"""The messages between agent and job manager: a request to resize, and its outcome.
 
-A wish is a command, which names the epoch it will make, so that at most one can ever be carried out on a
-configuration; and an identifier, so that it can be sent as often as need be.
+A request is a command with an identifier. The command names the epoch it will make, so that at most one can be
+carried out on a configuration; the identifier allows it to be sent as often as need be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
 HOSTS_LIMIT = 512
@@ -29,7 +29,7 @@ RefusalReason = Literal[
     "ending",
 ]  # fmt: skip
 TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "ending"})
-"""Reasons that lie in the moment: the same wish may be granted later. The others lie in the command."""
+"""The same request may be granted later; for the other reasons it never will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,20 @@ class ResizeRequest:
     command: ResizeCommand
 
     def body(self) -> Body:
-        """Return the wish as the body of a line."""
+        """Return the request as the body of a line."""
         hosts = [
-            {"host": s.host, "weight": s.weight, "cpus": list(s.cpus)} for s in self.command.hosts
+            {"host": s.host, "weight": s.weight, "cpus": list(s.cpus), "rows": s.rows}
+            for s in self.command.hosts
         ]
         return {
-            "ask": "resize", "id": self.id, "epoch": self.command.epoch, "hosts": hosts,
+            "request": "resize", "id": self.id, "epoch": self.command.epoch, "hosts": hosts,
             "ordered": self.command.ordered,
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeOutcome:
-    """What became of a wish.
+    """The outcome of a request.
 
     Attributes
     ----------
@@ -82,15 +83,15 @@ class ResizeOutcome:
     phases: Mapping[str, float] = field(default_factory=dict)
 
     def body(self) -> Body:
-        """Return the verdict as the body of a line."""
+        """Return the outcome as the body of a line."""
         return {
-            "say": self.kind, "id": self.id, "epoch": self.epoch, "reason": self.reason,
+            "reply": self.kind, "id": self.id, "epoch": self.epoch, "reason": self.reason,
             "detail": self.detail, "seconds": self.seconds, "phases": dict(self.phases),
         }  # fmt: skip
 
 
 def request_of(body: Body) -> ResizeRequest:
-    """Return the wish of a body.
+    """Return the request of a body.
 
     Raises
     ------
@@ -108,9 +109,9 @@ def request_of(body: Body) -> ResizeRequest:
     return ResizeRequest(identifier, ResizeCommand(count_of(body, "epoch"), shares, ordered))
 
 
-def _share(entry: Any) -> HostWeight:
-    if not isinstance(entry, dict) or set(entry) != {"host", "weight", "cpus"}:
-        raise ForgeryError("an entry of 'hosts' must have 'host', 'weight' and 'cpus'")
+def _share(entry: Any) -> HostShare:
+    if not isinstance(entry, dict) or set(entry) != {"host", "weight", "cpus", "rows"}:
+        raise ForgeryError("an entry of 'hosts' must have 'host', 'weight', 'cpus' and 'rows'")
     name, weight, cpus = entry["host"], entry["weight"], entry["cpus"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ForgeryError("an entry of 'hosts' has no name of a host")
@@ -120,14 +121,14 @@ def _share(entry: Any) -> HostWeight:
         raise ForgeryError(f"the cpus of '{name}' must be a list")
     if any(type(cpu) is not int or not 0 <= cpu < 2**20 for cpu in cpus):
         raise ForgeryError(f"the cpus of '{name}' must be whole numbers from 0")
-    return HostWeight(name, float(weight), tuple(cpus))
+    return HostShare(name, float(weight), tuple(cpus), count_of(entry, "rows"))
 
 
 def outcome_of(body: Body) -> ResizeOutcome:
-    """Return the verdict of a body; raises `ForgeryError` where it is none."""
-    kind = body.get("say")
+    """Return the outcome of a body; raises `ForgeryError` where it is none."""
+    kind = body.get("reply")
     if kind not in {"done", "nack", "failed"}:
-        raise ForgeryError("no verdict")
+        raise ForgeryError("no outcome")
     phases = body.get("phases")
     if not isinstance(phases, dict) or not all(
         type(value) in {int, float} for value in phases.values()
@@ -157,7 +158,7 @@ def _place(phase: str) -> tuple[int, str]:
 
 
 def identifier_of(body: Body) -> str:
-    """Return the identifier of the wish a body is about."""
+    """Return the identifier of the request a body is about."""
     identifier = text_of(body, "id", 64)
     if not IDENTIFIER.fullmatch(identifier):
         raise ForgeryError("'id' must be 16 to 64 hexadecimal digits")

@@ -1,8 +1,9 @@
-"""The job's end of the protocol, as a pure state machine: events in, effects out.
+"""The job's end of the control protocol: its requests (`ResizeLedger`) and its sessions (`Responder`), both pure.
 
-It holds no socket and reads no clock. Peers that have not proved that they know the secret cost little:
-few of them are held, for a short time, with short lines, and the oldest goes when another comes. Nothing
-such a peer does reaches the ledger.
+Events go in, effects come out; neither holds a socket or reads a clock. The ledger knows which request is waiting,
+which is being carried out, and the outcome of the others. The responder knows the peers: those that have not yet
+proved that they know the secret cost little, for few of them are held, for a short time, with short lines, and
+the oldest goes when another comes. Nothing such a peer sends reaches the ledger.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from apples.malleable.control.sealing import (
 )
 
 REMEMBERED_OUTCOMES = 256
-"""Verdicts kept. An older command that was carried out is still refused, by its epoch."""
+"""Outcomes kept. An older command that was carried out is still refused, by its epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,11 @@ class HostLimits:
 
     def refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
         """Return why the limits refuse a command, in a word and a line; None if they do not."""
-        strangers = [share.host for share in command.hosts if share.host not in self.known]
-        if strangers:
+        unknown = [share.host for share in command.hosts if share.host not in self.known]
+        if unknown:
             return (
                 "unknown_host",
-                f"unknown host '{strangers[0]}': the job's host list has no such",
+                f"unknown host '{unknown[0]}': the job's host list has no such",
             )
         count = len(command.hosts)
         if count < self.minimum:
@@ -69,7 +70,7 @@ class HostLimits:
 
 
 class ResizeLedger:
-    """Takes wishes in, hands them to the job one at a time, remembers what became of them.
+    """Takes requests in, hands them to the job one at a time, remembers their outcomes.
 
     Attributes
     ----------
@@ -78,11 +79,11 @@ class ResizeLedger:
     limits
         May be replaced at any time: an evolving job asks for others.
     waiting
-        What the job is to do next.
+        The request that the job is to carry out next.
     begun
-        What it is doing.
+        The request that it is carrying out.
     last
-        The last verdict ``done``.
+        The last outcome ``done``.
     """
 
     def __init__(self, limits: HostLimits, epoch: int = 0) -> None:
@@ -92,26 +93,26 @@ class ResizeLedger:
         self.begun: ResizeRequest | None = None
         self.last: ResizeOutcome | None = None
         self._ended = ""
-        self._verdicts: OrderedDict[str, tuple[ResizeRequest, ResizeOutcome]] = OrderedDict()
+        self._outcomes: OrderedDict[str, tuple[ResizeRequest, ResizeOutcome]] = OrderedDict()
 
     @property
     def busy(self) -> ResizeRequest | None:
-        """The wish that stands in the way of another."""
+        """The request that stands in the way of another."""
         return self.begun or self.waiting
 
-    def submit(self, wish: ResizeRequest) -> ResizeOutcome | None:
-        """Take a wish in, or again; return the verdict, None while there is none."""
-        if wish.id in self._verdicts:
-            before, verdict = self._verdicts[wish.id]
-            if before == wish or not before.command.hosts:  # none: taken back before it came
-                return verdict
-            return _nack(wish, "malformed", "another command has the same id")
-        if self.busy == wish:
+    def submit(self, request: ResizeRequest) -> ResizeOutcome | None:
+        """Take a request in, or again; return the outcome, None while there is none."""
+        if request.id in self._outcomes:
+            before, outcome = self._outcomes[request.id]
+            if before == request or not before.command.hosts:  # none: taken back before it came
+                return outcome
+            return _refused(request, "malformed", "another command has the same id")
+        if self.busy == request:
             return None
-        refusal = self._refusal(wish.command)
+        refusal = self._refusal(request.command)
         if refusal is not None:
-            return self._settle(wish, _nack(wish, *refusal))
-        self.waiting = wish
+            return self._settle(request, _refused(request, *refusal))
+        self.waiting = request
         return None
 
     def _refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
@@ -125,86 +126,90 @@ class ResizeLedger:
         return self.limits.refusal(command)
 
     def withdraw(self, identifier: str) -> ResizeOutcome | None:
-        """Take a wish back if it has not begun; return the verdict, None if it must run its course.
+        """Take a request back if it has not begun; return the outcome, None if it must run its course.
 
-        One that was never heard of is refused too, and stays so should it come late: else nobody could
+        One that has not come is refused too, and stays so should it come late: otherwise its sender could not
         know.
         """
-        if identifier in self._verdicts:
-            return self._verdicts[identifier][1]
+        if identifier in self._outcomes:
+            return self._outcomes[identifier][1]
         if self.begun is not None and self.begun.id == identifier:
             return None
         if self.waiting is not None and self.waiting.id == identifier:
-            wish, self.waiting = self.waiting, None
+            request, self.waiting = self.waiting, None
         else:
-            wish = ResizeRequest(identifier, ResizeCommand(0, ()))
-        return self._settle(wish, _nack(wish, "withdrawn", "the agent took it back"))
+            request = ResizeRequest(identifier, ResizeCommand(0, ()))
+        return self._settle(request, _refused(request, "withdrawn", "the agent took it back"))
 
     def begin(self) -> ResizeCommand | None:
         """Return what the job is to do now, if anything waits; it has begun then."""
         if self.waiting is None:
             return None
-        wish, self.waiting = self.waiting, None
-        refusal = self.limits.refusal(wish.command)  # they may have changed since
+        request, self.waiting = self.waiting, None
+        refusal = self.limits.refusal(request.command)  # they may have changed since
         if refusal is not None:
-            self._settle(wish, _nack(wish, *refusal))
+            self._settle(request, _refused(request, *refusal))
             return None
-        self.begun = wish
-        return wish.command
+        self.begun = request
+        return request.command
 
     def done(self, seconds: float, phases: Mapping[str, float]) -> ResizeOutcome:
-        """Take in that the job did it; return the verdict."""
-        wish = self._over()
+        """Take in that the job did it; return the outcome."""
+        request = self._over()
         self.last = ResizeOutcome(
-            "done", wish.id, wish.command.epoch, seconds=seconds, phases=dict(phases)
+            "done", request.id, request.command.epoch, seconds=seconds, phases=dict(phases)
         )
-        return self._settle(wish, self.last)
+        return self._settle(request, self.last)
 
     def failed(self, detail: str) -> ResizeOutcome:
         """Take in that the job tried and is as it was; the epoch has passed."""
-        wish = self._over()
-        return self._settle(wish, ResizeOutcome("failed", wish.id, wish.command.epoch, "", detail))
+        request = self._over()
+        return self._settle(
+            request, ResizeOutcome("failed", request.id, request.command.epoch, "", detail)
+        )
 
     def moved(self, epoch: int) -> ResizeOutcome | None:
-        """Take in that the job changed by itself (a host died); return the verdict on who waited."""
+        """Take in that the job changed by itself (a host died); return the outcome on who waited."""
         self.epoch = max(self.epoch + 1, epoch)
         if self.waiting is None:
             return None
-        wish, self.waiting = self.waiting, None
-        return self._settle(wish, _nack(wish, "stale", "the job's hosts changed meanwhile"))
+        request, self.waiting = self.waiting, None
+        return self._settle(
+            request, _refused(request, "stale", "the job's hosts changed meanwhile")
+        )
 
     def end(self, state: str) -> ResizeOutcome | None:
-        """Take in that the job ends; return the verdict on the wish that was under way."""
+        """Take in that the job ends; return the outcome on the request that was under way."""
         self._ended = state
         if self.begun is not None:
             return self.failed(f"the job is {state}")
         if self.waiting is None:
             return None
-        wish, self.waiting = self.waiting, None
-        return self._settle(wish, _nack(wish, "ending", f"the job is {state}"))
+        request, self.waiting = self.waiting, None
+        return self._settle(request, _refused(request, "ending", f"the job is {state}"))
 
-    def verdict(self, identifier: str) -> ResizeOutcome | None:
-        """Return what is remembered of a wish."""
-        known = self._verdicts.get(identifier)
+    def outcome(self, identifier: str) -> ResizeOutcome | None:
+        """Return the outcome of a request, if it is remembered."""
+        known = self._outcomes.get(identifier)
         return known[1] if known else None
 
     def _over(self) -> ResizeRequest:
         """Return what was begun, over now; its epoch is taken."""
         if self.begun is None:
             raise RuntimeError("no command was begun")
-        wish, self.begun = self.begun, None
-        self.epoch = max(self.epoch, wish.command.epoch)
-        return wish
+        request, self.begun = self.begun, None
+        self.epoch = max(self.epoch, request.command.epoch)
+        return request
 
-    def _settle(self, wish: ResizeRequest, verdict: ResizeOutcome) -> ResizeOutcome:
-        self._verdicts[wish.id] = (wish, verdict)
-        while len(self._verdicts) > REMEMBERED_OUTCOMES:
-            self._verdicts.popitem(last=False)
-        return verdict
+    def _settle(self, request: ResizeRequest, outcome: ResizeOutcome) -> ResizeOutcome:
+        self._outcomes[request.id] = (request, outcome)
+        while len(self._outcomes) > REMEMBERED_OUTCOMES:
+            self._outcomes.popitem(last=False)
+        return outcome
 
 
-def _nack(wish: ResizeRequest, reason: RefusalReason, detail: str) -> ResizeOutcome:
-    return ResizeOutcome("nack", wish.id, wish.command.epoch, reason, detail)
+def _refused(request: ResizeRequest, reason: RefusalReason, detail: str) -> ResizeOutcome:
+    return ResizeOutcome("nack", request.id, request.command.epoch, reason, detail)
 
 
 UNAUTHENTICATED_SESSIONS = 32
@@ -261,7 +266,7 @@ class Responder:
     Attributes
     ----------
     ledger
-        The job's wishes.
+        The job's requests.
     cancelled
         Whether an agent wants the job to end.
     sessions
@@ -283,7 +288,7 @@ class Responder:
         self._status = status
         self.cancelled = False
         self.sessions: dict[int, ControlSession] = {}
-        self._strangers: dict[int, None] = {}  # in the order they came
+        self._unauthenticated: dict[int, None] = {}  # in the order they came
 
     # ---------------------------------------------------------------- from the network
     def opened(self, session: int, now: float) -> list[ResponderEffect]:
@@ -291,7 +296,7 @@ class Responder:
         effects = self._room()
         challenge = self._entropy(CHALLENGE_BYTES).hex()
         self.sessions[session] = ControlSession(challenge, now)
-        self._strangers[session] = None
+        self._unauthenticated[session] = None
         hello = {"job": self.job, "protocol": 1, "challenge": challenge}
         return [*effects, SendToSession(session, canonical(hello))]
 
@@ -302,7 +307,7 @@ class Responder:
             return []
         try:
             if known.opener is None:
-                return self._greet(session, known, line, now)
+                return self._authenticate(session, known, line, now)
             body = known.opener.open(line)
             known.heard = now
             return self._answer(session, known, body)
@@ -312,10 +317,10 @@ class Responder:
     def closed(self, session: int) -> None:
         """Take in that a session is over."""
         self.sessions.pop(session, None)
-        self._strangers.pop(session, None)
+        self._unauthenticated.pop(session, None)
 
     def tick(self, now: float) -> list[ResponderEffect]:
-        """End the sessions of those who say nothing."""
+        """End the sessions that are silent for too long."""
         effects: list[ResponderEffect] = []
         for number, session in list(self.sessions.items()):
             limit = HANDSHAKE_SECONDS if session.opener is None else IDLE_SECONDS
@@ -332,27 +337,27 @@ class Responder:
     def begin(self) -> tuple[ResizeCommand | None, list[ResponderEffect]]:
         """Return what the job is to do now, if anything waits."""
         waiting, command = self.ledger.waiting, self.ledger.begin()
-        refused = self.ledger.verdict(waiting.id) if waiting and command is None else None
-        return command, self.tell(refused)
+        refused = self.ledger.outcome(waiting.id) if waiting and command is None else None
+        return command, self.send_outcome(refused)
 
-    def tell(self, verdict: ResizeOutcome | None) -> list[ResponderEffect]:
-        """Send a verdict to every session that asked about it."""
+    def send_outcome(self, outcome: ResizeOutcome | None) -> list[ResponderEffect]:
+        """Send a outcome to every session that asked about it."""
         effects: list[ResponderEffect] = []
-        if verdict is not None:
+        if outcome is not None:
             for number, session in self.sessions.items():
-                if verdict.id in session.asked:
-                    session.asked.discard(verdict.id)
-                    effects += self._say(number, verdict.body())
+                if outcome.id in session.asked:
+                    session.asked.discard(outcome.id)
+                    effects += self._reply(number, outcome.body())
         return effects
 
     # ----------------------------------------------------------------------- sessions
     def _room(self) -> list[ResponderEffect]:
-        """Close the oldest peer nobody knows, or the idlest known one, if there are too many."""
+        """Close the oldest unauthenticated session, or the idlest other one, if there are too many."""
         effects: list[ResponderEffect] = []
-        if len(self._strangers) >= UNAUTHENTICATED_SESSIONS:
-            effects += self._close(next(iter(self._strangers)), "too many sessions")
-        if len(self.sessions) - len(self._strangers) >= AUTHENTICATED_SESSIONS:
-            known = [n for n in self.sessions if n not in self._strangers]
+        if len(self._unauthenticated) >= UNAUTHENTICATED_SESSIONS:
+            effects += self._close(next(iter(self._unauthenticated)), "too many sessions")
+        if len(self.sessions) - len(self._unauthenticated) >= AUTHENTICATED_SESSIONS:
+            known = [n for n in self.sessions if n not in self._unauthenticated]
             idlest = min(known, key=lambda n: (self.sessions[n].heard, n))
             effects += self._close(idlest, "too many sessions")
         return effects
@@ -361,7 +366,7 @@ class Responder:
         self.closed(session)
         return [CloseSession(session, why)]
 
-    def _greet(
+    def _authenticate(
         self, number: int, session: ControlSession, line: bytes, now: float
     ) -> list[ResponderEffect]:
         """Check a peer's answer to the challenge, and answer its own."""
@@ -372,33 +377,33 @@ class Responder:
         session.opener = Opener(proof.key("requester"))
         session.sealer = Sealer(proof.key("responder"))
         session.heard = now
-        del self._strangers[number]
+        del self._unauthenticated[number]
         return [SendToSession(number, canonical({"answer": proof.of("responder")}))]
 
     def _answer(self, number: int, session: ControlSession, body: Body) -> list[ResponderEffect]:
-        asked = body.get("ask")
+        asked = body.get("request")
         if asked == "status":
-            return self._say(number, {"say": "status", **self._status()})
+            return self._reply(number, {"reply": "status", **self._status()})
         if asked == "cancel":
             self.cancelled = True
-            return [*self._say(number, {"say": "cancelling"}), WakeJob()]
+            return [*self._reply(number, {"reply": "cancelling"}), WakeJob()]
         if asked == "resize":
-            wish = request_of(body)
-            return self._follow(number, session, wish.id, self.ledger.submit(wish))
+            request = request_of(body)
+            return self._reply_about(number, session, request.id, self.ledger.submit(request))
         if asked == "withdraw":
             identifier = identifier_of(body)
-            return self._follow(number, session, identifier, self.ledger.withdraw(identifier))
-        raise ForgeryError("'ask' must be status, resize, withdraw or cancel")
+            return self._reply_about(number, session, identifier, self.ledger.withdraw(identifier))
+        raise ForgeryError("'request' must be status, resize, withdraw or cancel")
 
-    def _follow(
-        self, number: int, session: ControlSession, identifier: str, verdict: ResizeOutcome | None
+    def _reply_about(
+        self, number: int, session: ControlSession, identifier: str, outcome: ResizeOutcome | None
     ) -> list[ResponderEffect]:
-        """Say what is known of a wish, and remember who wants to know."""
+        """Reply with the outcome or an acknowledgement, and remember that this session asked."""
         session.asked.add(identifier)
-        if verdict is not None:
-            return self.tell(verdict)
-        return [*self._say(number, {"say": "ack", "id": identifier}), WakeJob()]
+        if outcome is not None:
+            return self.send_outcome(outcome)
+        return [*self._reply(number, {"reply": "ack", "id": identifier}), WakeJob()]
 
-    def _say(self, number: int, body: Body) -> list[ResponderEffect]:
+    def _reply(self, number: int, body: Body) -> list[ResponderEffect]:
         sealer = self.sessions[number].sealer
         return [SendToSession(number, sealer.seal(body))] if sealer else []

@@ -1,11 +1,11 @@
-"""Lines that only the two ends of one session can have written, each good for once.
+"""The sealed conversation: JSON lines that only the two ends of one session can have written, each good for once.
 
 Both ends know the job's secret and never send it. Each challenges the other with random bytes; from the
-secret and both challenges they derive the keys of this session, one a direction. Every later line carries
-its number and an HMAC over direction, number and content. So a line of another session, of the other
-direction, changed, or heard before is no line of this session.
+secret and both challenges they derive the keys of this session, one for each direction. Every later line carries
+its number and an HMAC over number and content. So a line of another session, of the other direction, changed, or
+received before is no line of this session.
 
-What is authenticated is what was parsed (keys sorted, no spaces, ASCII), not the bytes that came.
+The HMAC is over the parsed content in one spelling (keys sorted, no spaces, ASCII), not over the bytes that came.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
+
+from apples.wire.json_lines import LineError, decode
 
 Body = dict[str, Any]
 
@@ -50,36 +52,10 @@ def parse(line: bytes, limit: int = LINE_LIMIT) -> Body:
     ForgeryError
         It is none, or too long, or too deep.
     """
-    if len(line) > limit:
-        raise ForgeryError(f"a line of {len(line)} bytes; {limit} are allowed")
     try:
-        body = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_object)
-        canonical(body)  # refuses what JSON can spell and no number is: 1e999
-        too_deep = _depth(body) > DEPTH_LIMIT
-    except (ValueError, RecursionError) as error:
-        raise ForgeryError(f"no JSON object: {str(error)[:80]}") from None
-    if not isinstance(body, dict) or too_deep:
-        raise ForgeryError("no JSON object of ours")
-    return body
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ForgeryError(f"{name} is no number")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> Body:
-    body = dict(pairs)
-    if len(body) < len(pairs):
-        raise ForgeryError("a key occurs twice")
-    return body
-
-
-def _depth(value: object) -> int:
-    if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_depth, value), default=0)
-    return 0
+        return decode(line, limit, DEPTH_LIMIT)
+    except LineError as error:
+        raise ForgeryError(str(error)) from None
 
 
 def text_of(body: Body, key: str, limit: int = 256) -> str:
@@ -105,7 +81,7 @@ def _mac(key: bytes, *parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What both ends can work out from the secret and the two challenges, and nobody else.
+    """The values that only the two ends of a session can derive: answers to the challenges, and keys.
 
     Attributes
     ----------
@@ -121,11 +97,11 @@ class Proof:
     requester: str
 
     def of(self, side: str) -> str:
-        """Return what `side` must say to show that it knows the secret."""
+        """Return the answer by which `side` shows that it knows the secret."""
         return _mac(self.secret, "apples-answer", side, self.job, self.responder, self.requester)
 
     def shown(self, side: str, answer: str) -> bool:
-        """Whether `answer` is that; takes the same time however wrong it is."""
+        """Whether `answer` is that of `side`; the comparison takes the same time however wrong it is."""
         return hmac.compare_digest(self.of(side).encode(), answer.encode("utf-8", "replace"))
 
     def key(self, side: str) -> bytes:

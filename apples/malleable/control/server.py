@@ -1,7 +1,7 @@
-"""`ControlServer`: the protocol in the anchor's process and loop, on sockets of the loopback interface.
+"""`ControlServer`: the protocol in the job manager's process and loop, on sockets of the loopback interface.
 
-Everything that decides is in `protocol`; here are sockets, the clock, and bounds on what they cost: so many
-connections a second are taken in, so many bytes kept. Nothing blocks.
+Every decision is the responder's. Here are sockets, the clock, and bounds on their cost: so many connections a
+second are accepted, so many bytes are kept. Nothing blocks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from apples.malleable.control.responder import (
     SendToSession,
 )
 from apples.malleable.control.sealing import Body
+from apples.wire.json_lines import LineBuffer, LineError
 
 LOOPBACK = "127.0.0.1"
 SECRET_BYTES = 32
@@ -72,11 +73,11 @@ def open_control(job: JobFile) -> CommandSource:
 
 
 class ControlConnection:
-    """One connection: bytes that came and are no line yet, bytes that were not taken yet."""
+    """One connection: the lines that come in, and bytes that the peer has not read yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.came = b""
+        self.lines = LineBuffer()
         self.unsent = b""
 
 
@@ -110,9 +111,9 @@ class ControlServer(CommandSource):
         self._due = 0.0
         self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
         self._listener.setblocking(False)
-        self._say_where(job)
+        self._announce_address(job)
 
-    def _say_where(self, job: str) -> None:
+    def _announce_address(self, job: str) -> None:
         address, port = self._listener.getsockname()[:2]
         document = {"job": job, "address": address, "port": port}
         beside = self._announce.with_suffix(".new")
@@ -122,14 +123,14 @@ class ControlServer(CommandSource):
             json.dump(document, stream)
         beside.replace(self._announce)
 
-    # ------------------------------------------------------------ for the anchor's loop
+    # ------------------------------------------------------------ for the manager's loop
     def attach(self, selector: selectors.BaseSelector, status: Callable[[], JobStatus]) -> None:
         """Listen in this loop."""
         self._selector, self._status = selector, status
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def poll(self) -> ResizeCommand | None:
-        """Return what an agent wants done next."""
+        """Return the command to carry out next."""
         command, effects = self.responder.begin()
         self._effects(effects)
         return command
@@ -139,29 +140,29 @@ class ControlServer(CommandSource):
         return self.responder.cancelled
 
     def notify(self, notice: JobNotice) -> None:
-        """Tell who asked what became of it."""
-        verdict: ResizeOutcome | None = None
+        """Send the outcome to the sessions that asked about it."""
+        outcome: ResizeOutcome | None = None
         if isinstance(notice, ResizeDone):
-            verdict = self.ledger.done(notice.seconds, notice.phases)
+            outcome = self.ledger.done(notice.seconds, notice.phases)
         elif isinstance(notice, ResizeRefused):
-            verdict = self.ledger.failed(notice.reason)
+            outcome = self.ledger.failed(notice.reason)
         elif isinstance(notice, RolledBack):
-            verdict = self.ledger.moved(notice.epoch)
+            outcome = self.ledger.moved(notice.epoch)
         elif isinstance(notice, LimitsRequested):
             self._requested = notice
             known = self.ledger.limits.known
             most = min(notice.maximum or len(known), len(known))
             self.ledger.limits = HostLimits(max(1, min(notice.minimum, most)), most, known)
         elif isinstance(notice, JobEnded):
-            verdict = self.ledger.end(notice.state)
-        self._effects(self.responder.tell(verdict))
+            outcome = self.ledger.end(notice.state)
+        self._effects(self.responder.send_outcome(outcome))
 
     def deadline(self) -> float | None:
-        """Return when to look for those who say nothing."""
+        """Return when to look for silent sessions."""
         return self._due if self._peers or not self._listening else None
 
     def tick(self) -> None:
-        """Send those away who say nothing, and listen again after a flood."""
+        """Close silent sessions, and listen again after a flood of connections."""
         self._due = self._clock() + TICK_SECONDS
         self._effects(self.responder.tick(self._clock()))
         if not self._listening and self._may_accept():
@@ -204,7 +205,7 @@ class ControlServer(CommandSource):
         self._effects(self.responder.opened(number, self._clock()))
 
     def _exchange(self, number: int) -> None:
-        """Read what came and write what is waiting."""
+        """Read the bytes that came and write those that wait."""
         peer = self._peers.get(number)
         if peer is None:
             return
@@ -221,13 +222,16 @@ class ControlServer(CommandSource):
         self._take_in(number, peer, data)
 
     def _take_in(self, number: int, peer: ControlConnection, data: bytes) -> None:
-        *lines, peer.came = (peer.came + data).split(b"\n")
+        peer.lines.longest = self.responder.line_limit(number)
+        try:
+            lines = peer.lines.feed(data)
+        except LineError:
+            self._hang_up(number)
+            return
         for line in lines:
             self._effects(self.responder.received(number, line, self._clock()))
             if number not in self._peers:
                 return
-        if len(peer.came) > self.responder.line_limit(number):
-            self._hang_up(number)
 
     def _effects(self, effects: list[ResponderEffect]) -> None:
         for effect in effects:

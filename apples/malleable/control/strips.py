@@ -1,7 +1,8 @@
-"""Rows and who holds them: pure arithmetic of weights, orders and transfers.
+"""Rows and which ranks hold them: the pure arithmetic from a processor map to the messages of each rank.
 
-A map of hosts with weights becomes strips by largest remainder; the order of the strips is the one that
-moves the fewest rows; a change of strips becomes, for each rank, what to send and what to receive.
+A map becomes strips (`strips`): its planned rows as they are, or rows apportioned by weight. The order of the
+strips is the map's own, or the one that moves the fewest rows. A strip is divided over the ranks of its host
+(`rank_ranges`), and a change of strips becomes, for each rank, what to send and what to receive (`transfers`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from apples.apportion import apportion, equal_parts
-from apples.malleable.control.command import HostRows, HostWeight
+from apples.malleable.control.command import HostRows, HostShare
 
 EXHAUSTIVE_HOSTS = 6
-"""Up to so many hosts every order is tried: 720."""
+"""Up to so many hosts every order of the strips is tried: 720 orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,27 @@ class RowRange:
         return RowRange(first, max(first, min(self.stop, other.stop)))
 
 
-def strips_by_weight(
-    shares: Sequence[HostWeight], rows: int, slots: Mapping[str, int]
+def strips(
+    shares: Sequence[HostShare], rows: int, slots: Mapping[str, int]
 ) -> tuple[HostRows, ...]:
-    """Return the strips of a map in its own order."""
+    """Return the strips of a map in its own order.
+
+    Planned rows are taken as they are where every host has some, they add up to `rows`, and there is a row for
+    each rank. Otherwise the rows are apportioned by weight, at least one a rank.
+
+    Examples
+    --------
+    >>> two = (HostShare("a", rows=7), HostShare("b", rows=3))
+    >>> [one.rows for one in strips(two, 10, {"a": 1, "b": 1})]
+    [7, 3]
+    >>> [one.rows for one in strips(two, 12, {"a": 1, "b": 1})]
+    [6, 6]
+    """
     least = [slots[one.host] if rows else 0 for one in shares]
-    counts = apportion(rows, [one.weight for one in shares], least)
+    counts = [one.rows for one in shares]
+    enough = all(count >= low for count, low in zip(counts, least, strict=True))
+    if not (all(counts) and sum(counts) == rows and enough):
+        counts = apportion(rows, [one.weight for one in shares], least)
     found, first = [], 0
     for one, count in zip(shares, counts, strict=True):
         found.append(HostRows(one.host, first, count, one.weight))
@@ -54,7 +70,7 @@ def strips_by_weight(
 
 
 def strips_moving_fewest_rows(
-    old: Sequence[HostRows], shares: Sequence[HostWeight], rows: int, slots: Mapping[str, int]
+    old: Sequence[HostRows], shares: Sequence[HostShare], rows: int, slots: Mapping[str, int]
 ) -> tuple[HostRows, ...]:
     """Return the strips of a map in the order that moves the fewest rows.
 
@@ -63,21 +79,25 @@ def strips_moving_fewest_rows(
 
     Examples
     --------
-    >>> old = strips_by_weight([HostWeight("a"), HostWeight("b"), HostWeight("c")], 9, {"a": 1, "b": 1, "c": 1})
-    >>> new = [HostWeight("a"), HostWeight("c"), HostWeight("d")]
+    >>> old = strips([HostShare("a"), HostShare("b"), HostShare("c")], 9, {"a": 1, "b": 1, "c": 1})
+    >>> new = [HostShare("a"), HostShare("c"), HostShare("d")]
     >>> [m.host for m in strips_moving_fewest_rows(old, new, 9, dict.fromkeys("acd", 1))]
     ['a', 'd', 'c']
     """
-    place = {member.host: index for index, member in enumerate(old)}
-    vacant = iter([index for host, index in place.items() if host not in {s.host for s in shares}])
-    seat = {s.host: place[s.host] if s.host in place else next(vacant, len(place)) for s in shares}
-    begin = tuple(sorted(shares, key=lambda s: seat[s.host]))
+    # The search begins near the old order: hosts that stay keep their positions, new ones take vacant ones.
+    before = {one.host: index for index, one in enumerate(old)}
+    staying = {share.host for share in shares}
+    vacant = iter([index for host, index in before.items() if host not in staying])
+    position = {
+        s.host: before[s.host] if s.host in before else next(vacant, len(before)) for s in shares
+    }
+    begin = tuple(sorted(shares, key=lambda share: position[share.host]))
 
-    def cost(order: Sequence[HostWeight]) -> int:
-        return rows_moved(old, strips_by_weight(order, rows, slots))
+    def cost(order: Sequence[HostShare]) -> int:
+        return rows_moved(old, strips(order, rows, slots))
 
     if len(begin) <= EXHAUSTIVE_HOSTS:
-        return strips_by_weight(min(permutations(begin), key=cost), rows, slots)
+        return strips(min(permutations(begin), key=cost), rows, slots)
     best, least = begin, cost(begin)
     while True:
         swaps = [
@@ -87,7 +107,7 @@ def strips_moving_fewest_rows(
         ]
         candidate = min(swaps, key=cost)
         if cost(candidate) >= least:
-            return strips_by_weight(best, rows, slots)
+            return strips(best, rows, slots)
         best, least = candidate, cost(candidate)
 
 

@@ -1,22 +1,34 @@
-"""`ReconfigurationEngine`: carries out commands: starts groups, tells ranks what to become, answers when it is so.
+"""`ReconfigurationEngine`: the state machine that carries out the commands of one job.
 
-*Merge*: every host has a world of its own and worlds are merged. *Restart*: all ranks are one world, as a
-rigid allocation starts them; a change commits, ends it and starts another. After the loss of a host both
-start again on the survivors from the last commit.
+It starts process groups, sends ranks what to become, and notifies what came of it. A change is made in one of
+two ways. *Merge*: every host has an MPI world of its own, and worlds are merged. *Restart*: all ranks are one
+world, as a rigid allocation starts them; the world commits and ends, and another starts from that commit. After
+the loss of a host both start again on the survivors from the last commit.
+
+The stages of a change, and what ends each:
+
+    merge    idle -> start (new groups have parked) -> wait (safe point) -> change (rank 0 has changed)
+             -> leave (released hosts are empty) -> idle
+    restart  idle -> wait (safe point) -> change (rank 0 has committed) -> stop (the old world is empty)
+             -> launch (the new world has parked) -> change -> leave -> idle
+    loss     any -> clear (every rank has been killed) -> launch -> change -> leave -> idle
+    end      any -> finish (every host is empty) -> over
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
 from typing import Literal
 
 from apples.malleable.control.command import (
+    ChangeOrigin,
+    ChangePlan,
     HostRows,
-    HostWeight,
+    HostShare,
     JobEnded,
     JobNotice,
     JobStatus,
@@ -28,38 +40,41 @@ from apples.malleable.control.command import (
     StateName,
 )
 from apples.malleable.control.job_file import JobFile
-from apples.malleable.control.strips import rows_moved, strips_by_weight, strips_moving_fewest_rows
-from apples.malleable.manager.rank_groups import WORLD, Message, ProcessGroup, ProcessGroups
+from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
+from apples.malleable.manager.process_groups import WORLD, Message, ProcessGroup, ProcessGroups
 
 Stage = Literal[
     "launch", "idle", "start", "wait", "change", "leave", "stop", "clear", "finish", "over"
 ]
-"""Launch: groups start with nobody to join. Start: groups that are to join start. Wait: for the safe point.
-Change: until the new map holds. Leave: until released hosts are empty. Stop: until a restart's old world is.
-Clear: until lost ones are. Finish: until all are."""
 
 
 @dataclass
 class Reconfiguration:
-    """The change under way.
+    """One change of a job's hosts, from its beginning to its answer.
 
     Attributes
     ----------
+    command
+        What asked for it; None for a launch and after a loss, and once the command has been answered.
+    shares, new
+        The map to come, and its strips. The strips of a launch have no rows until the program has said how
+        many it has.
     origin
-        Where the data comes from, as in `Plan`.
+        Where the data comes from, as in `ChangePlan`.
     lost, reason
         Hosts whose loss it is about, and why.
     mark
         When the phase under way began.
     safe
-        When the safe point was reached.
+        When the safe point was reached; 0 before.
     """
 
     command: ResizeCommand | None
+    shares: tuple[HostShare, ...]
     new: tuple[HostRows, ...]
-    joining: list[str]
-    leaving: list[str]
-    origin: str = "live"
+    joining: list[str] = field(default_factory=list)
+    leaving: list[str] = field(default_factory=list)
+    origin: ChangeOrigin = "live"
     lost: tuple[str, ...] = ()
     reason: str = ""
     phases: dict[str, float] = field(default_factory=dict)
@@ -70,64 +85,48 @@ class Reconfiguration:
     moved_bytes: int = 0
 
     @classmethod
-    def of(
+    def commanded(
         cls, command: ResizeCommand, old: Sequence[HostRows], rows: int, slots: Mapping[str, int]
     ) -> Reconfiguration:
-        """Return the change a command asks for."""
-        shares = command.hosts
-        new = (
-            strips_by_weight(shares, rows, slots)
-            if command.ordered
-            else strips_moving_fewest_rows(old, shares, rows, slots)
-        )
-        before, after = {m.host for m in old}, {m.host for m in new}
-        joining = [m.host for m in new if m.host not in before]
-        return cls(command, new, joining, [m.host for m in old if m.host not in after])
+        """Return the change that a command asks for."""
+        if command.ordered:
+            new = strips(command.hosts, rows, slots)
+        else:
+            new = strips_moving_fewest_rows(old, command.hosts, rows, slots)
+        before, after = {one.host for one in old}, {one.host for one in new}
+        joining = [one.host for one in new if one.host not in before]
+        leaving = [one.host for one in old if one.host not in after]
+        return cls(command, command.hosts, new, joining, leaving)
 
-    def phase(self, name: str) -> None:
-        """End a phase now."""
+    @classmethod
+    def launched(
+        cls, shares: Sequence[HostShare], slots: Mapping[str, int], origin: ChangeOrigin
+    ) -> Reconfiguration:
+        """Return the start of all hosts of a map, in its order."""
+        return cls(None, tuple(shares), strips(shares, 0, slots), origin=origin)
+
+    def end_phase(self, name: str) -> None:
+        """End the phase under way and begin the next."""
         now = time.monotonic()
         self.phases[name] = now - self.mark
         self.mark = now
 
-    def share_out(self, rows: int, slots: Mapping[str, int]) -> None:
-        """Give the new members their rows, now that it is known how many there are."""
-        shares = [HostWeight(member.host, member.weight) for member in self.new]
-        self.new = strips_by_weight(shares, rows, slots)
+    def assign_rows(self, rows: int, slots: Mapping[str, int]) -> None:
+        """Give the new strips their rows, now that it is known how many the program has."""
+        by_host = {share.host: share for share in self.shares}
+        self.new = strips([by_host[one.host] for one in self.new], rows, slots)
 
-    def changed(self, message: Message, old: Sequence[HostRows]) -> None:
-        """Take what rank 0 says of the change that was made."""
+    def complete(self, message: Message, old: Sequence[HostRows]) -> None:
+        """Take rank 0's report of the change that was made."""
         self.phases.update(message["phases"])
         self.moved_bytes = message["bytes"]
         self.moved_rows = rows_moved(old, self.new) if old and self.origin == "live" else 0
         self.mark = time.monotonic()
 
-    def plan(
-        self,
-        job: JobFile,
-        epoch: int,
-        old: Sequence[HostRows],
-        slots: Mapping[str, int],
-        commits: str,
-    ) -> Message:
-        """Return the document all ranks work from; `commits` is the directory that all of them see."""
-        shares = self.command.hosts if self.command else ()
-        return {
-            "epoch": self.command.epoch if self.command else epoch + 1,
-            "old": [asdict(member) for member in old],
-            "new": [asdict(member) for member in self.new],
-            "slots": slots,
-            "hosts": [place.host for place in job.hosts],
-            "origin": self.origin,
-            "lost": self.lost,
-            "commits": commits,
-            "cpus": {share.host: share.cpus for share in shares if share.cpus},
-        }
-
-    def answer(
+    def notice(
         self, epoch: int, now: Sequence[HostRows], iteration: int
     ) -> ResizeDone | RolledBack | None:
-        """Return what is said of it when it is complete; None for the launch."""
+        """Return what is notified when it is complete; None for the launch."""
         seconds = time.monotonic() - (self.safe or self.begun)
         if self.command is not None:
             found = (epoch, tuple(now), seconds, self.phases)
@@ -138,14 +137,30 @@ class Reconfiguration:
 
 
 START_SECONDS = 60.0
-"""A cold group may take so long to park."""
+"""A group that was started for a change must have parked by then; twice as long at the launch."""
 CHANGE_SECONDS = 60.0
-FAREWELL_SECONDS = 5.0
-MOST_ROLLBACKS = 3  # in a row, without a commit between them
+"""From the safe point until the new map holds."""
+LEAVE_SECONDS = 5.0
+"""Released ranks may take so long to end by themselves before they are killed."""
+MOST_ROLLBACKS = 3
+"""In a row, without a commit between them."""
 
 
 class ReconfigurationEngine:
-    """One job's processes: what happens goes to `notify`, guards of this machine use `folder`."""
+    """Carries out the commands of one job.
+
+    Parameters
+    ----------
+    notify
+        Takes what happened.
+    folder
+        Where supervisors of this machine put their files.
+
+    Attributes
+    ----------
+    members
+        The strips of the map that holds now; empty until the launch is complete.
+    """
 
     def __init__(
         self,
@@ -156,7 +171,7 @@ class ReconfigurationEngine:
     ) -> None:
         self.job, self._notify = job, notify
         self.restarts = restarts(job)
-        self.fleet = ProcessGroups(job, selector, folder, self._hear, self._lose)
+        self.groups = ProcessGroups(job, selector, folder, self._on_message, self._on_lost)
         self.slots = {place.host: place.slots for place in job.hosts}
         self.stage: Stage = "launch"
         self.state: StateName = "starting"
@@ -165,10 +180,7 @@ class ReconfigurationEngine:
         self.members: tuple[HostRows, ...] = ()
         self._rows = self._rollbacks = 0
         self._finished = False
-        self._turn = Reconfiguration(
-            None, strips_by_weight(job.members, 0, self.slots), [], [], "start"
-        )
-        self._begin(self._turn)
+        self._begin(Reconfiguration.launched(job.members, self.slots, "start"))
 
     @property
     def status(self) -> JobStatus:
@@ -176,7 +188,7 @@ class ReconfigurationEngine:
         busy = self.stage not in ("idle", "over")
         limits = (self.job.minimum, self.job.maximum or len(self.slots))
         found = (self.state, self.members, self.epoch, self.iteration, *limits, busy)
-        return JobStatus(*found, warm=self.fleet.warm())
+        return JobStatus(*found, warm=self.groups.warm())
 
     def command(self, command: ResizeCommand) -> None:
         """Begin a command; asked only while idle. Answered by one `ResizeDone` or `ResizeRefused`."""
@@ -184,160 +196,182 @@ class ReconfigurationEngine:
         if self._rows and need > self._rows:
             self._notify(ResizeRefused(command.epoch, f"{self._rows} rows for {need} ranks"))
             return
-        self._turn = Reconfiguration.of(command, self.members, self._rows, self.slots)
+        self._change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
         if self.restarts:
             self.stage = "wait"
-            self._tell_leader("restart", 0)
+            self._send_to_leader("restart", 0)
             return
         self.stage = "start"
-        self.fleet.have(*self._turn.joining)
-        self._started()
+        self.groups.start_on(*self._change.joining)
+        self._on_parked()
 
-    def turn(self) -> None:
-        """Do what time asks for."""
+    def tick(self) -> None:
+        """Check every group, and end a stage that takes too long."""
         now = time.monotonic()
-        for group in self.fleet:
-            group.look(now)
-        late = now - self._turn.mark
+        for group in self.groups:
+            group.check(now)
+        late = now - self._change.mark
         if self.stage == "start" and late > START_SECONDS:
-            slow = [h for h in self._turn.joining if self.fleet[h].phase == "starting"]
+            slow = [h for h in self._change.joining if self.groups[h].phase == "starting"]
             self._refuse(f"{', '.join(slow)}: not ready within {START_SECONDS:g} s")
         elif self.stage == "launch" and late > START_SECONDS * 2:
             self._end("failed", f"the job was not ready within {START_SECONDS * 2:g} s")
         elif self.stage == "change" and late > CHANGE_SECONDS:
             self._recover("", f"a change took more than {CHANGE_SECONDS:g} s")
-        elif self.stage == "leave" and late > FAREWELL_SECONDS:
-            for host in self._turn.leaving:
-                self.fleet[host].end()
-        elif self.stage in ("finish", "stop") and late > FAREWELL_SECONDS:
-            self.fleet.end()
-        self._settle()
+        elif self.stage == "leave" and late > LEAVE_SECONDS:
+            for host in self._change.leaving:
+                self.groups[host].end()
+        elif self.stage in ("finish", "stop") and late > LEAVE_SECONDS:
+            self.groups.end()
+        self._advance_when_empty()
 
     def cancel(self) -> None:
         """End the job."""
         if self.stage != "over" and not self._finished:
             self._end("cancelled", "")
 
-    def _begin(self, turn: Reconfiguration) -> None:
-        """Start all groups of a map that no live member holds the data of."""
-        self._turn, self.fleet.declared, self.stage = turn, None, "launch"
-        turn.joining = [member.host for member in turn.new]
+    def _begin(self, change: Reconfiguration) -> None:
+        """Start all groups of a map whose data no live member holds."""
+        self._change, self.groups.declared, self.stage = change, None, "launch"
+        change.joining = [one.host for one in change.new]
         if self.restarts:
-            self.fleet.have_world(turn.joining)
+            self.groups.start_world(change.joining)
             return
-        self.fleet.have(*turn.joining)
+        self.groups.start_on(*change.joining)
 
-    def _started(self) -> None:
-        """Go on when everyone who is to join has parked."""
-        keys = [WORLD] if self.restarts else self._turn.joining
+    def _on_parked(self) -> None:
+        """Go on when every group that is to join has parked."""
+        keys = [WORLD] if self.restarts else self._change.joining
         if self.stage not in ("launch", "start"):
             return
-        if any(self.fleet[key].phase != "parked" for key in keys):
+        if any(self.groups[key].phase != "parked" for key in keys):
             return
-        if reason := self.fleet.objection(keys):
+        if reason := self.groups.reason_against(keys):
             self._give_up(reason)
             return
-        self._turn.phase("start")
+        self._change.end_phase("start")
         if self.stage == "launch":
-            self._launch(self.fleet[keys[0]], len(keys) - 1)
+            self._launch(self.groups[keys[0]], len(keys) - 1)
             return
         self.stage = "wait"
-        self._tell_leader("become", len(keys))
+        self._send_to_leader("resize", len(keys))
 
     def _launch(self, first: ProcessGroup, joining: int) -> None:
         """Let the first group admit the others."""
         self._rows = int(first.declared["rows"])
-        need = sum(self.slots[member.host] for member in self._turn.new)
+        need = sum(self.slots[member.host] for member in self._change.new)
         if self._rows and need > self._rows:
             self._end("failed", f"{self._rows} rows for {need} ranks")
             return
-        self._turn.share_out(self._rows, self.slots)
+        self._change.assign_rows(self._rows, self.slots)
         self.stage, first.phase = "change", "joining"
-        first.tell({**self.fleet.order("begin", first), "plan": self._plan(), "joining": joining})
+        first.send(
+            {
+                **self.groups.joining_order("launch", first),
+                "plan": self._plan(),
+                "joining": joining,
+            }
+        )
 
-    def _tell_leader(self, word: str, joining: int) -> None:
+    def _send_to_leader(self, order: str, joining: int) -> None:
+        """Send rank 0 an order; it tells the other ranks at the next safe point."""
         key = WORLD if self.restarts else self.members[0].host
-        self.fleet[key].tell({"do": word, "plan": self._plan(), "joining": joining}, 0)
+        self.groups[key].send({"order": order, "plan": self._plan(), "joining": joining}, 0)
 
-    def _plan(self) -> Message:
-        turn, directory = self._turn, self.fleet.directory
-        return turn.plan(self.job, self.epoch, self.members, self.slots, directory)
+    def _plan(self) -> dict[str, object]:
+        """Return the plan of the change under way, as the ranks get it."""
+        change, command = self._change, self._change.command
+        return ChangePlan(
+            epoch=command.epoch if command else self.epoch + 1,
+            old=self.members,
+            new=change.new,
+            slots=self.slots,
+            hosts=tuple(host.host for host in self.job.hosts),
+            origin=change.origin,
+            lost=change.lost,
+            commits=self.groups.directory,
+            cpus={share.host: share.cpus for share in command.hosts if share.cpus}
+            if command
+            else {},
+        ).dump()
 
-    def _hear(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        word = message["say"]
-        if word == "parked":
+    def _on_message(self, group: ProcessGroup, rank: int, message: Message) -> None:
+        """Take a message of a rank."""
+        event = message["event"]
+        if event == "parked":
             group.parked(message)
-            self._started()
-        elif word == "invite":
-            self.fleet.invite([] if self.restarts else self._turn.joining, message["port"])
-        elif word == "failed":
+            self._on_parked()
+        elif event == "invite":
+            self.groups.invite([] if self.restarts else self._change.joining, message["port"])
+        elif event == "failed":
             self._end("failed", f"rank {rank} on {group.host}: {message['message']}")
-        elif word == "request":
+        elif event == "limits":
             self._notify(LimitsRequested(message["minimum"], message["maximum"]))
-        elif word in ("at", "finished", "committed", "changed"):
+        elif event in ("progress", "finished", "committed", "changed"):
             self.iteration = message["iteration"]
-        self._go_on(word, message)
+        self._advance(event, message)
 
-    def _go_on(self, word: str, message: Message) -> None:
-        """Take the step that a word of rank 0 calls for."""
-        if word == "safepoint" and self.stage == "wait":
-            self._turn.phase("wait")
-            self._turn.safe = time.monotonic()
+    def _advance(self, event: str, message: Message) -> None:
+        """Take the step of the state machine that a message of rank 0 calls for."""
+        if event == "safepoint" and self.stage == "wait":
+            self._change.end_phase("wait")
+            self._change.safe = time.monotonic()
             self.stage = "change"
-        elif word == "stays" and self.stage == "change":
+        elif event == "commit_failed" and self.stage == "change":
             self._refuse(f"no commit could be made: {message['reason']}")
-        elif word == "stops" and self.stage == "change":
-            self._turn.phase("commit")
-            self.stage, self.fleet[WORLD].phase = "stop", "leaving"
-        elif word == "changed" and self.stage == "change":
-            self._turn.changed(message, self.members)
-            self.fleet.settle(self._turn.leaving)
-            self.members, self.epoch = self._turn.new, message["epoch"]
+        elif event == "restarting" and self.stage == "change":
+            self._change.end_phase("commit")
+            self.stage, self.groups[WORLD].phase = "stop", "leaving"
+        elif event == "changed" and self.stage == "change":
+            # From here on the new map holds, whatever happens to the hosts that leave.
+            self._change.complete(message, self.members)
+            self.groups.settle(self._change.leaving)
+            self.members, self.epoch = self._change.new, message["epoch"]
             self.stage, self.state = "leave", "running"
-        elif word == "committed":
-            self._rollbacks, self.fleet.committed = 0, True
-        elif word == "finished":
+        elif event == "committed":
+            self._rollbacks, self.groups.committed = 0, True
+        elif event == "finished":
             self._finish()
-        self._settle()
+        self._advance_when_empty()
 
-    def _settle(self) -> None:
-        """Go on where groups had to be empty first."""
-        turn = self._turn
-        if self.stage == "leave" and self.fleet.have_emptied(turn.leaving):
-            self._complete(turn)
-        elif self.stage == "stop" and self.fleet[WORLD].phase == "empty":
-            turn.phase("leave")
-            turn.leaving, turn.origin = [], "moved"
-            self._begin(turn)
-        elif self.stage == "clear" and all(g.phase in ("empty", "parked") for g in self.fleet):
-            for host in turn.lost:
-                self.fleet.drop(host)
-            self._begin(turn)
-        elif self.stage == "finish" and self.fleet.all_emptied():
+    def _advance_when_empty(self) -> None:
+        """Take the step that waited until groups were empty."""
+        change = self._change
+        if self.stage == "leave" and self.groups.have_emptied(change.leaving):
+            self._complete(change)
+        elif self.stage == "stop" and self.groups[WORLD].phase == "empty":
+            change.end_phase("leave")
+            change.leaving, change.origin = [], "moved"
+            self._begin(change)
+        elif self.stage == "clear" and all(g.phase in ("empty", "parked") for g in self.groups):
+            for host in change.lost:
+                self.groups.drop(host)
+            self._begin(change)
+        elif self.stage == "finish" and self.groups.all_emptied():
             self.stage = "over"
             self._notify(JobEnded(self.state, self.reason))
 
-    def _complete(self, turn: Reconfiguration) -> None:
-        self.fleet.release(turn.leaving)
-        if turn.leaving:
-            turn.phase("leave")
+    def _complete(self, change: Reconfiguration) -> None:
+        self.groups.release(change.leaving)
+        if change.leaving:
+            change.end_phase("leave")
         self.stage = "idle"
-        answer = turn.answer(self.epoch, self.members, self.iteration)
+        answer = change.notice(self.epoch, self.members, self.iteration)
         if answer is not None:
             self._notify(answer)
         if not self.restarts:
-            self.fleet.warm_up()
+            self.groups.start_warm()
 
     def _answer(self, reason: str) -> None:
         """Refuse the command under way, if there is one."""
-        command, self._turn.command = self._turn.command, None
+        command, self._change.command = self._change.command, None
         if command is not None and self.stage not in ("idle", "over"):
             self._notify(ResizeRefused(command.epoch, reason))
 
     def _refuse(self, reason: str) -> None:
         """Give a command up before anything changed."""
         if not self.restarts:
-            self.fleet.give_up(self._turn.joining)
+            self.groups.give_up(self._change.joining)
         self._answer(reason)
         self.stage = "idle"
 
@@ -349,12 +383,12 @@ class ReconfigurationEngine:
             self._refuse(reason)
 
     def _finish(self) -> None:
-        """See everyone off: the program is through."""
+        """See all groups end: the program has finished."""
         self._answer("the job finished first")
         self._finished = True
-        self._turn = Reconfiguration(None, self.members, [], [])
+        self._change = Reconfiguration(None, (), self.members)
         self.stage, self.state = "finish", "finished"
-        for group in self.fleet:
+        for group in self.groups:
             if group.phase in ("starting", "parked", "joining"):
                 group.end()
 
@@ -364,30 +398,30 @@ class ReconfigurationEngine:
             return
         self._answer(f"the job {state}: {reason}" if reason else f"the job was {state}")
         self.state, self.reason = state, reason
-        self.stage, self._turn = "finish", Reconfiguration(None, self.members, [], [])
-        self.fleet.end()
+        self.stage, self._change = "finish", Reconfiguration(None, (), self.members)
+        self.groups.end()
 
-    def _lose(self, group: ProcessGroup, why: str) -> None:
-        """Judge what the loss of a group means."""
-        joins = self.stage in ("launch", "start", "change") and group.host in self._turn.joining
+    def _on_lost(self, group: ProcessGroup, why: str) -> None:
+        """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
+        joins = self.stage in ("launch", "start", "change") and group.host in self._change.joining
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
         elif self.stage == "start" and joins:
             self._refuse(f"{group.host}: {why}")
         elif group.phase in ("parked", "starting") and not joins:
-            self.fleet.groups.pop(group.host).kill()
-        elif self.stage == "launch" and self._turn.origin == "start":
+            self.groups.groups.pop(group.host).kill()
+        elif self.stage == "launch" and self._change.origin == "start":
             self._end("failed", f"{group.host}: {why}")
         else:
             self._recover(group.host, why)
 
     def _recover(self, host: str, why: str) -> None:
         """End all ranks; what is left then starts again from the last commit."""
-        turn = self._turn
+        change = self._change
         reason = f"{host} was lost: {why}" if host else why
-        lost = (*turn.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
+        lost = (*change.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
         self._answer(reason)
-        left = tuple(m for m in self.members or turn.new if m.host not in lost)
+        left = tuple(m for m in self.members or change.new if m.host not in lost)
         self._rollbacks += 1
         if len(left) < max(1, self.job.minimum):
             self._end(
@@ -396,11 +430,12 @@ class ReconfigurationEngine:
         elif self._rollbacks > MOST_ROLLBACKS:
             self._end("failed", f"{reason}; {self._rollbacks} losses without a commit between")
         else:
-            self._turn = Reconfiguration(
-                None, left, [], [], "commit", tuple(filter(None, lost)), why
+            shares = tuple(HostShare(one.host, one.weight) for one in left)
+            self._change = Reconfiguration(
+                None, shares, left, origin="commit", lost=tuple(filter(None, lost)), reason=why
             )
             self.stage = "clear"
-            self.fleet.end(spare_parked=True)
+            self.groups.end(spare_parked=True)
 
 
 def restarts(job: JobFile) -> bool:

@@ -1,7 +1,7 @@
-"""The anchor of one job: ``python -m apples.malleable.manager.job_manager JOB_FILE``.
+"""The job manager: ``python -m apples.malleable.manager.job_manager JOB_FILE``, one process a job, without MPI.
 
-One process, one loop, no MPI. Its standard output carries the program's lines; it ends with code 0 when
-the job finished.
+Its one loop serves the agents (`control.server`), the supervisors of the nodes (`process_groups`) and the clock.
+Its standard output carries the program's lines; it ends with code 0 when the job finished.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from apples.malleable.control.job_file import JobFile, JobFileError, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.manager.engine import ReconfigurationEngine
 
-TURN_SECONDS = 0.1
+TICK_SECONDS = 0.1
+"""The longest time between two looks at the clock."""
 
 
 class JobManager:
-    """The loop of engine and control."""
+    """Serves one job: commands from `control` go to the engine, what it notifies goes back.
+
+    Parameters
+    ----------
+    folder
+        Where supervisors of this machine put their files.
+    """
 
     def __init__(self, job: JobFile, control: CommandSource, folder: Path = Path()) -> None:
         self._selector = selectors.DefaultSelector()
@@ -30,15 +37,15 @@ class JobManager:
         self.engine = ReconfigurationEngine(job, self._selector, self._notify, folder)
         control.attach(self._selector, lambda: self.engine.status)
 
-    def listen(self, handle: int, hear: Callable[[], object]) -> None:
-        """Call `hear` whenever something can be read from `handle`."""
-        self._selector.register(handle, selectors.EVENT_READ, hear)
+    def listen(self, handle: int, on_readable: Callable[[], object]) -> None:
+        """Call `on_readable` whenever something can be read from `handle`."""
+        self._selector.register(handle, selectors.EVENT_READ, on_readable)
 
     def run(self) -> JobEnded:
         """Serve until no process of the job is left."""
         while self._ended is None:
             due = self._control.deadline()
-            left = TURN_SECONDS if due is None else min(TURN_SECONDS, due - time.monotonic())
+            left = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
             for key, _ in self._selector.select(max(0.0, left)):
                 key.data()
             due = self._control.deadline()
@@ -46,7 +53,7 @@ class JobManager:
                 self._control.tick()
             if self._control.cancelled():
                 self.engine.cancel()
-            self.engine.turn()
+            self.engine.tick()
             if self.engine.stage == "idle" and (command := self._control.poll()) is not None:
                 self.engine.command(command)
         self._control.close()
@@ -59,7 +66,7 @@ class JobManager:
 
 
 def main() -> int:
-    """Run the anchor of the job file in the first argument."""
+    """Run the job of the file in the first argument; return the exit code."""
     try:
         job = loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         control = open_control(job)

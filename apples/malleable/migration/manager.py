@@ -1,7 +1,7 @@
-"""One unmodified program as a job: started on a host, moved to another on command, its end reported.
+"""The manager of one unmodified program: it is started on a host, moved to another on command, its end reported.
 
-Run as ``python -m apples.malleable.migration.manager JOB_FILE``. To control it is what the anchor of an MPI job is
-(`apples.malleable.control.command`); a command that names one other host is a migration, all others are refused.
+Run as ``python -m apples.malleable.migration.manager JOB_FILE``. It is commanded as the manager of an MPI job is
+(`apples.malleable.control.command`): a command that names one other host is a migration, all others are refused.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def to_stderr(data: bytes) -> None:
         data = data[os.write(STANDARD_ERROR, data) :]
 
 
-TURN_SECONDS = 0.1
+TICK_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
 START_SECONDS = 20.0
 SIGNAL, SIGNAL_SECONDS = "USR1", 1.0
@@ -97,36 +97,36 @@ class ProgramManager:
         One member; its `commits` is a folder that the hosts share.
     commands
         Where commands come from and notices go to.
-    say, copy
-        Take an event of the application protocol, and what the program wrote.
+    emit, copy
+        Take an event of the application protocol, and bytes that the program wrote.
     """
 
     def __init__(
         self,
         job: JobFile,
         commands: CommandSource,
-        say: Callable[[str], None] = print,
+        emit: Callable[[str], None] = print,
         copy: Callable[[bytes], None] = to_stderr,
     ) -> None:
-        self.job, self.commands, self.say = job, commands, say
-        wishes = dict(job.task.get("program", {}))
+        self.job, self.commands, self.emit = job, commands, emit
+        wanted = dict(job.task.get("program", {}))
         self.folder = Path(job.commits)
         self.checkpoint = self.folder / "checkpoint"
-        files = (Path(wishes.get(name) or self.folder / name) for name in ("output", "errors"))
+        files = (Path(wanted.get(name) or self.folder / name) for name in ("output", "errors"))
         self.output = ProgramOutput(files, copy)
-        self.signal = signal_number(str(wishes.get("signal", SIGNAL)))
-        self.signal_seconds = float(wishes.get("signal_seconds", SIGNAL_SECONDS))
+        self.signal = signal_number(str(wanted.get("signal", SIGNAL)))
+        self.signal_seconds = float(wanted.get("signal_seconds", SIGNAL_SECONDS))
         self.host = job.members[0].host
         self.selector = selectors.DefaultSelector()
-        self.keepers = ProgramSupervisors(
-            job, self.selector, self._proceed, self._ended, self._left
+        self.supervisors = ProgramSupervisors(
+            job, self.selector, self._proceed, self._on_program_exit, self._on_supervisor_lost
         )
         self.state: StateName = "starting"
         self.reason = ""
         self.epoch = 0
         self.command: ResizeCommand | None = None
         self.steps: MigrationSteps | None = None
-        self.begun = self.moving_since = self.said = time.monotonic()
+        self.begun = self.moving_since = self.last_event = time.monotonic()
 
     def status(self) -> JobStatus:
         """Return the job at this moment."""
@@ -142,20 +142,20 @@ class ProgramManager:
         try:
             self._start()
             while self.state in {"starting", "running"}:
-                self._turn()
+                self._tick()
         finally:
-            self.keepers.close()
+            self.supervisors.close()
             self.selector.close()
         self.output.copy()
         return self._end()
 
-    def _turn(self) -> None:
-        """Hear whoever has something to say, and do what is due."""
+    def _tick(self) -> None:
+        """Take the reports and commands that came, and do what is due."""
         due = self.commands.deadline()
-        patience = TURN_SECONDS if due is None else min(TURN_SECONDS, due - time.monotonic())
+        patience = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
         for key, _ in self.selector.select(max(0.0, patience)):
             key.data()
-        self.keepers.look_after()
+        self.supervisors.check()
         if due is not None and time.monotonic() >= due:
             self.commands.tick()
         if self.commands.cancelled():
@@ -163,9 +163,9 @@ class ProgramManager:
         elif self.state == "running" and self.command is None:
             command = self.commands.poll()
             if command is not None:
-                self._obey(command)
+                self._handle(command)
         self.output.copy()
-        if self.state == "running" and time.monotonic() - self.said >= PROGRESS_SECONDS:
+        if self.state == "running" and time.monotonic() - self.last_event >= PROGRESS_SECONDS:
             self._event("progress", iteration=0, iterations=1, seconds=self._seconds(), hosts=[])
 
     def _end(self) -> int:
@@ -191,15 +191,15 @@ class ProgramManager:
         place = self.job.place(self.host)
         output, errors = map(str, self.output.read_to)
         start = {
-            "do": "start",
+            "order": "start",
             "argv": list(place.program),
             "directory": self.job.directory,
             "environment": {**place.environment, "APPLES_JOB": self.job.job},
             "output": output,
             "errors": errors,
-            **_seat(place),
+            **_placement(place),
         }
-        self.keepers.ask(SupervisorRequest(self.host, start, START_SECONDS))
+        self.supervisors.ask(SupervisorRequest(self.host, start, START_SECONDS))
 
     def _proceed(self, answer: SupervisorAnswer) -> None:
         """Take the answer to what was asked: of a migration's steps, or of the start."""
@@ -207,38 +207,41 @@ class ProgramManager:
             self._started(answer)
             return
         try:
-            self.keepers.ask(self.steps.send(answer))
+            self.supervisors.ask(self.steps.send(answer))
         except StopIteration as over:
-            self._arrived(over.value)
+            self._on_migrated(over.value)
 
     def _started(self, answer: SupervisorAnswer) -> None:
         program = Path(self.job.place(self.host).program[0]).name
-        if answer["said"] != "started":
+        if answer["report"] != "started":
             why = "; ".join(map(str, answer["reasons"]))
             self._fail(f"{self.host}: cannot start {program}: {why}")
             return
         self.state, self.begun = "running", time.monotonic()
         self._event("ready", protocol=1, program=program, version="", ranks=1)
 
-    def _ended(self, code: int) -> None:
+    def _on_program_exit(self, code: int) -> None:
         if code == 0:
             self.state = "finished"
         else:
             how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
             self._fail(f"the program ended with {how}")
 
-    def _left(self, host: str) -> None:
-        """Take a keeper that is gone: its program died with it, unless that is a checkpoint just now."""
-        written = self.keepers.asked is not None and self.keepers.asked.command["do"] == "restart"
+    def _on_supervisor_lost(self, host: str) -> None:
+        """Take the loss of a supervisor: its program died with it, unless it is in a checkpoint just now."""
+        written = (
+            self.supervisors.asked is not None
+            and self.supervisors.asked.command["order"] == "restart"
+        )
         if host == self.host and not written:
-            self._fail(f"{host}: the program's keeper ended or fell silent")
+            self._fail(f"{host}: the program's supervisor ended or fell silent")
 
     def _fail(self, reason: str) -> None:
         self.state, self.reason = "failed", reason
 
     # ---------------------------------------------------------- a migration
 
-    def _obey(self, command: ResizeCommand) -> None:
+    def _handle(self, command: ResizeCommand) -> None:
         wanted = [share.host for share in command.hosts]
         known = {place.host for place in self.job.hosts}
         if len(wanted) != 1:
@@ -254,7 +257,7 @@ class ProgramManager:
         else:
             self.command, self.moving_since = command, time.monotonic()
             self.steps = migration(self._request(wanted[0]))
-            self.keepers.ask(next(self.steps))
+            self.supervisors.ask(next(self.steps))
 
     def _request(self, target: str) -> MigrationRequest:
         here, there = self.job.place(self.host), self.job.place(target)
@@ -264,24 +267,24 @@ class ProgramManager:
             target=target,
             folder=str(self.checkpoint),
             token=str(self.folder / SHARED),
-            place={place.host: _seat(place) for place in (here, there)},
+            place={place.host: _placement(place) for place in (here, there)},
             signal=self.signal,
             signal_seconds=self.signal_seconds,
         )
 
-    def _arrived(self, outcome: MigrationDone | MigrationRefused | MigrationLost) -> None:
-        """Say what a migration came to, and let go of the keeper that has no program."""
+    def _on_migrated(self, outcome: MigrationDone | MigrationRefused | MigrationLost) -> None:
+        """Notify the outcome of a migration, and dismiss the supervisor that has no program."""
         command, self.command, self.steps = self.command, None, None
         assert command is not None  # noqa: S101 - for the type checker: a migration had one
         if isinstance(outcome, MigrationDone):
             left, self.host, self.epoch = self.host, command.hosts[0].host, command.epoch
-            self.keepers.dismiss(left)
+            self.supervisors.dismiss(left)
             seconds, phases = time.monotonic() - self.moving_since, dict(outcome.phases)
             members = self.status().members
             done = ResizeDone(command.epoch, members, seconds, phases, moved_bytes=outcome.bytes)
             self.commands.notify(done)
         else:
-            self.keepers.dismiss(command.hosts[0].host)
+            self.supervisors.dismiss(command.hosts[0].host)
             self.commands.notify(ResizeRefused(command.epoch, outcome.reason))
         if isinstance(outcome, MigrationLost):
             self._fail(outcome.reason)
@@ -294,8 +297,8 @@ class ProgramManager:
         return time.monotonic() - self.begun
 
     def _event(self, event: str, **fields: Any) -> None:
-        self.said = time.monotonic()
-        self.say(json.dumps({"event": event, **fields}))
+        self.last_event = time.monotonic()
+        self.emit(json.dumps({"event": event, **fields}))
 
 
 def signal_number(name: str) -> int:
@@ -314,7 +317,7 @@ def signal_number(name: str) -> int:
     return names[name]
 
 
-def _seat(place: HostSpec) -> dict[str, Any]:
+def _placement(place: HostSpec) -> dict[str, Any]:
     return {"cpus": list(place.cpus), "cgroup": place.cgroup}
 
 
@@ -322,12 +325,12 @@ def main() -> int:
     """Run the job of the file in the first argument."""
     try:
         job = loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        anchor = ProgramManager(job, open_control(job), lambda line: print(line, flush=True))  # noqa: T201 - data
+        manager = ProgramManager(job, open_control(job), lambda line: print(line, flush=True))  # noqa: T201 - data
     except (OSError, ValueError) as error:
         print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
         return 2
-    anchor.run()
-    return {"finished": 0, "failed": 5}.get(anchor.state, 130)
+    manager.run()
+    return {"finished": 0, "failed": 5}.get(manager.state, 130)
 
 
 if __name__ == "__main__":

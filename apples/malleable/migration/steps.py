@@ -1,4 +1,4 @@
-"""The steps of a migration, as a generator that asks keepers and is sent their answers; nothing happens here.
+"""The steps of a migration: a generator that yields requests to supervisors and is sent their answers.
 
 The order of van Albada et al. 1999 ("Migration of communicating tasks"): what is needed on the target is made
 ready first, then the program is signalled, checkpointed, and restarted from the checkpoint. Until the checkpoint
@@ -19,7 +19,7 @@ LONG_SECONDS = 660.0
 
 @dataclass(frozen=True, slots=True)
 class SupervisorRequest:
-    """Tell the keeper on `host` and wait for its answer, at most `seconds`."""
+    """An order to the supervisor on `host`, which is answered within `seconds`."""
 
     host: str
     command: Mapping[str, Any]
@@ -28,7 +28,7 @@ class SupervisorRequest:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """What is to move: from a host to another, through which folder.
+    """A migration that is asked for: of a program, from a host to another, through a folder.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class MigrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class MigrationDone:
-    """It runs on the target."""
+    """The program runs on the target."""
 
     phases: Mapping[str, float]
     bytes: int
@@ -61,14 +61,14 @@ class MigrationDone:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRefused:
-    """It runs on the source, as before."""
+    """The program runs on the source, as before."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationLost:
-    """It runs nowhere. The checkpoint, where one was written, is left in its folder."""
+    """The program runs nowhere. The checkpoint, where one was written, is left in its folder."""
 
     reason: str
 
@@ -76,60 +76,60 @@ class MigrationLost:
 MigrationSteps = Generator[
     SupervisorRequest, SupervisorAnswer, MigrationDone | MigrationRefused | MigrationLost
 ]
-GONE: SupervisorAnswer = {"said": "gone", "reasons": ["its keeper ended or fell silent"]}
-"""What an anchor answers for a keeper that does not."""
+GONE: SupervisorAnswer = {"report": "gone", "reasons": ["its supervisor ended or fell silent"]}
+"""Takes the place of the answer of a supervisor that gives none."""
 
 
 def migration(asked: MigrationRequest) -> MigrationSteps:
-    """Yield what to ask whom; return what came of it.
+    """Yield the requests of a migration in turn; return its outcome.
 
     Examples
     --------
     >>> steps = migration(MigrationRequest("ada", "bob", "/job/1", "/job/token", {}))
-    >>> steps.send(None).host, steps.send({"said": "seen", "pids": [7], "files": [], "kernel": ""}).host
+    >>> steps.send(None).host, steps.send({"report": "seen", "pids": [7], "files": [], "kernel": ""}).host
     ('ada', 'bob')
     """
-    seen = yield SupervisorRequest(asked.source, {"do": "inspect"}, LOOK_SECONDS)
-    if seen["said"] != "seen":
+    seen = yield SupervisorRequest(asked.source, {"order": "inspect"}, LOOK_SECONDS)
+    if seen["report"] != "seen":
         return _gone_or(seen, MigrationRefused(_why(seen, asked.source)))
     look = {
-        "do": "look",
+        "order": "look",
         "pids": seen["pids"],
         "files": seen["files"],
         "token": asked.token,
         "kernel": seen["kernel"],
     }
     fit = yield SupervisorRequest(asked.target, look, LOOK_SECONDS)
-    if fit["said"] != "fit":
+    if fit["report"] != "fit":
         return MigrationRefused(_why(fit, asked.target))
     checkpoint = {
-        "do": "checkpoint",
+        "order": "checkpoint",
         "folder": asked.folder,
         "signal": asked.signal,
         "signal_seconds": asked.signal_seconds,
     }
     written = yield SupervisorRequest(asked.source, checkpoint, LONG_SECONDS)
-    if written["said"] == "refused":
+    if written["report"] == "refused":
         return MigrationRefused(_why(written, asked.source))
-    if written["said"] != "written":
+    if written["report"] != "written":
         return MigrationLost(_why(written, asked.source))
     return (yield from _restart(asked, written))
 
 
 def _restart(asked: MigrationRequest, written: SupervisorAnswer) -> MigrationSteps:
     """Restart what was checkpointed: on the target, or else where it came from."""
-    restart = {"do": "restart", "folder": asked.folder}
+    restart = {"order": "restart", "folder": asked.folder}
     restart |= {name: written[name] for name in ("pid", "stopped")}
     there = yield SupervisorRequest(
         asked.target, {**restart, **asked.place[asked.target]}, LONG_SECONDS
     )
-    if there["said"] == "restarted":
+    if there["report"] == "restarted":
         return MigrationDone({**written["phases"], "restart": there["seconds"]}, written["bytes"])
     here = yield SupervisorRequest(
         asked.source, {**restart, **asked.place[asked.source]}, LONG_SECONDS
     )
     failed = f"{_why(there, asked.target)}; the checkpoint was restarted on {asked.source}"
-    if here["said"] == "restarted":
+    if here["report"] == "restarted":
         return MigrationRefused(failed)
     return MigrationLost(
         f"{_why(there, asked.target)}; {_why(here, asked.source)}; it is kept in {asked.folder}"
@@ -143,5 +143,5 @@ def _why(answer: SupervisorAnswer, host: str) -> str:
 def _gone_or(
     answer: SupervisorAnswer, otherwise: MigrationRefused
 ) -> MigrationRefused | MigrationLost:
-    """Return what it means that the source did not answer: its program died with its keeper."""
-    return MigrationLost(otherwise.reason) if answer["said"] == "gone" else otherwise
+    """Return the outcome where the source refused, or is gone: then its program died with its supervisor."""
+    return MigrationLost(otherwise.reason) if answer["report"] == "gone" else otherwise

@@ -1,22 +1,20 @@
-"""The parent of an unmodified program on one host: starts it, checkpoints it, restarts it, mourns it.
+"""The supervisor of an unmodified program on one host: starts it, checkpoints it, restarts it, reports its end.
 
-Run as ``python -m apples.malleable.migration.supervisor`` on the host. Commands come as JSON lines on standard
-input, answers go out the same way on standard output; both are pipes of the anchor, over ssh where the host is
-elsewhere. The end of the input ends the program: whoever held it is gone or done. The program dies with the
-keeper (parent-death signal, which a checkpoint keeps), its own children by the keeper's last act or by the
-watchdog of the run.
+Run as ``python -m apples.malleable.migration.supervisor`` on the host; elsewhere over a connection. Orders of the
+program manager: ``look``, ``start``, ``inspect``, ``checkpoint``, ``restart``; each is answered by one report that
+names it (``to``). Unasked it reports ``alive``, and ``ended`` with the exit code of the program.
+
+The program dies with this process: by a parent-death signal, which a checkpoint keeps; its own children are killed
+last of all here, or by the supervisor of the run.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
-import select
+import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,57 +22,59 @@ from typing import Any
 
 from apples.malleable.migration import criu, inspection
 from apples.malleable.migration.criu import Criu, working_criu
+from apples.malleable.node.supervisor import SupervisorProcess
+from apples.supervision.job_processes import kill_descendants, signal_at_parents_end
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ALIVE_SECONDS = 1.0
-"""How often at least something is said."""
+"""It reports something at least so often."""
 CRIU_SECONDS = 600.0
 STUCK_SECONDS = 2.0
-"""How long a criu may stay stopped (by somebody's signal) before it is given up."""
-STEP_SECONDS = 0.02
+"""A criu that somebody's signal has stopped for so long is given up."""
+STEP_SECONDS = 0.002
 
 Answer = dict[str, Any]
 
 
 class CannotMove(Exception):  # noqa: N818 - no error: the program runs on
-    """The program cannot be moved: every reason."""
+    """The program cannot be moved; the arguments are the reasons."""
 
 
-class ProgramSupervisor:
-    """Serves one anchor."""
+class ProgramSupervisor(SupervisorProcess):
+    """Supervises one program for its manager.
+
+    Attributes
+    ----------
+    pid
+        Process number of the program; 0 where none runs here.
+    """
+
+    death_signal = signal.SIGKILL
 
     def __init__(self) -> None:
+        super().__init__()
         self.pid = 0
         self.criu: Criu | None = None
-        self.said = time.monotonic()
-        self.libc = ctypes.CDLL(None)
 
-    def serve(self) -> None:
-        """Carry out commands until the input ends."""
-        self.libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        self.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    def open(self) -> None:
+        """Begin to listen, also to the ends of children."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        pending = b""
-        try:
-            while True:
-                ready, _, _ = select.select([0, woken], [], [], ALIVE_SECONDS)
-                if woken in ready:
-                    os.read(woken, 4096)
-                    self._reap()
-                if 0 in ready:
-                    data = os.read(0, 1 << 16)
-                    if not data:
-                        return
-                    *lines, pending = (pending + data).split(b"\n")
-                    for line in lines:
-                        self._do(json.loads(line))
-                self._alive()
-        finally:
-            self.end()
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only what has a handler wakes
+        self.selector.register(woken, selectors.EVENT_READ, lambda: self._on_child_exit(woken))
+        super().open()
 
-    def _do(self, command: Mapping[str, Any]) -> None:
+    def check(self) -> None:
+        """Report being alive where nothing else was reported for a while."""
+        if time.monotonic() - self.last_report >= ALIVE_SECONDS:
+            self.report("alive")
+
+    def close(self) -> None:
+        """Kill the program and all that it started; a process that cannot die is given up after a while."""
+        kill_descendants(os.getpid(), seconds=STUCK_SECONDS)
+        self.pid = 0
+
+    def handle(self, order: dict[str, Any]) -> None:
+        """Carry out one order and answer it."""
         work: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
             "look": self._look,
             "start": self._start,
@@ -82,49 +82,31 @@ class ProgramSupervisor:
             "checkpoint": self._checkpoint,
             "restart": self._restart,
         }
+        what = order["order"]
         try:
-            answer = work[command["do"]](command)
-        except CannotMove as refusal:
-            answer = {"said": "refused", "reasons": list(refusal.args)}
+            answer = work[what](order)
+        except CannotMove as reasons:
+            answer = {"report": "refused", "reasons": list(reasons.args)}
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            answer = {"said": "failed", "reasons": [str(error)]}
-        self._say({**answer, "to": command["do"]})
+            answer = {"report": "failed", "reasons": [str(error)]}
+        self.report(answer.pop("report"), **answer, to=what)
 
-    def _say(self, answer: Answer) -> None:
-        self.said = time.monotonic()
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-
-    def _alive(self) -> None:
-        if time.monotonic() - self.said >= ALIVE_SECONDS:
-            self._say({"said": "alive"})
+    def _on_child_exit(self, woken: int) -> None:
+        os.read(woken, 4096)
+        self._reap()
 
     def _reap(self) -> None:
-        """Report the end of the program; what else ended below it is only buried."""
+        """Reap every child that has ended; report the end of the program itself."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.pid:
                     self.pid = 0
-                    code = os.waitstatus_to_exitcode(ended[1])
-                    self._say({"said": "ended", "code": code})
-
-    def end(self) -> None:
-        """Kill the program and all that it started; none is left when this returns."""
-        deadline = time.monotonic() + STUCK_SECONDS
-        while (left := inspection.tree(os.getpid())[1:]) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            time.sleep(STEP_SECONDS / 10)
-        self.pid = 0
+                    self.report("ended", code=os.waitstatus_to_exitcode(ended[1]))
 
     # ------------------------------------------------------------- commands
 
     def _look(self, command: Mapping[str, Any]) -> Answer:
-        """Say whether the program could be restarted here: CRIU, the folder, its files, its numbers."""
+        """Answer whether the program could be restarted here: CRIU, the folder, its files, its process numbers."""
         reasons = [
             f"{path} is not there" for path in command["files"] if not os.path.lexists(path)
         ]
@@ -133,12 +115,12 @@ class ProgramSupervisor:
         taken = [pid for pid in command["pids"] if Path(f"/proc/{pid}").exists()]
         if taken and command["kernel"] != inspection.kernel():
             reasons.append(f"the process number {taken[0]} is in use there")
-        self.criu, missing = working_criu(self._alive)
+        self.criu, missing = working_criu(self.check)
         if self.criu is None:
             reasons.append(missing)
         if reasons:
             raise CannotMove(*reasons)
-        return {"said": "fit", "version": self.criu.origin if self.criu else ""}
+        return {"report": "fit", "version": self.criu.origin if self.criu else ""}
 
     def _start(self, command: Mapping[str, Any]) -> Answer:
         self._take_place(command)
@@ -154,17 +136,14 @@ class ProgramSupervisor:
                 cwd=command["directory"],
                 env={**os.environ, **command["environment"]},
                 start_new_session=True,  # CRIU restarts a session only from its leader
-                preexec_fn=self._die_with_parent,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
             )
         finally:
             os.close(output)
             os.close(errors)
         self.pid = process.pid
         process.returncode = 0  # its end is awaited by `_reap`, not by subprocess
-        return {"said": "started", "pid": process.pid}
-
-    def _die_with_parent(self) -> None:
-        self.libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        return {"report": "started", "pid": process.pid}
 
     def _take_place(self, command: Mapping[str, Any]) -> None:
         """Put this process, and so all that it starts, on the host's CPUs and into its cgroup."""
@@ -176,10 +155,10 @@ class ProgramSupervisor:
     def _inspect(self, _: Mapping[str, Any]) -> Answer:
         found = inspection.inspect(self._running())
         seen = {"pids": found.pids, "files": sorted(found.files), "kernel": inspection.kernel()}
-        return {"said": "seen", **seen}
+        return {"report": "seen", **seen}
 
     def _checkpoint(self, command: Mapping[str, Any]) -> Answer:
-        """Signal the program, look whether it can be moved, and write it into the folder; it is gone then."""
+        """Signal the program, inspect it, and write it into the folder; where that succeeds, it is gone here."""
         pid = self._running()
         begin = time.monotonic()
         stopped = self._signal(pid, command["signal"], begin + command["signal_seconds"])
@@ -200,7 +179,13 @@ class ProgramSupervisor:
             "inspect": inspected - signalled,
             "checkpoint": time.monotonic() - inspected,
         }
-        return {"said": "written", "pid": pid, "stopped": stopped, "phases": phases, "bytes": size}
+        return {
+            "report": "written",
+            "pid": pid,
+            "stopped": stopped,
+            "phases": phases,
+            "bytes": size,
+        }
 
     def _demand_movable(self, pid: int) -> None:
         reasons = inspection.inspect(pid).reasons
@@ -215,7 +200,7 @@ class ProgramSupervisor:
         while (
             told and time.monotonic() < deadline and any(inspection.state(p) != "T" for p in told)
         ):
-            time.sleep(STEP_SECONDS / 10)
+            time.sleep(STEP_SECONDS)
         return [pid for pid in told if inspection.state(pid) == "T"]
 
     def _dump(self, pid: int, folder: str) -> None:
@@ -224,7 +209,7 @@ class ProgramSupervisor:
         if (
             code < 0
         ):  # in the middle, with code of its own inside the program: it is not what it was
-            self.end()
+            self.close()
             raise OSError(f"criu was killed (signal {-code}) inside the program, which was ended")
         if code:
             raise CannotMove(f"CRIU cannot checkpoint it: {reason}")
@@ -236,12 +221,12 @@ class ProgramSupervisor:
         folder, pid = command["folder"], command["pid"]
         code, reason = self._run(self._found().restore(folder), folder, criu.RESTORE_LOG)
         if code or not inspection.state(pid):
-            self.end()
+            self.close()
             raise CannotMove(f"CRIU cannot restart it: {reason}")
         self.pid = pid
         self._continue(command["stopped"])
         self._reap()
-        return {"said": "restarted", "pid": pid, "seconds": time.monotonic() - begin}
+        return {"report": "restarted", "pid": pid, "seconds": time.monotonic() - begin}
 
     # --------------------------------------------------------------- innards
 
@@ -257,19 +242,19 @@ class ProgramSupervisor:
 
     def _found(self) -> Criu:
         if self.criu is None:
-            self.criu, missing = working_criu(self._alive)
+            self.criu, missing = working_criu(self.check)
             if self.criu is None:
                 raise CannotMove(missing)
         return self.criu
 
     def _run(self, command: list[str], folder: str, log: str) -> tuple[int, str]:
-        """Run criu, saying now and then that this process lives; return its code and its first error."""
+        """Run criu, reporting meanwhile that this process is alive; return its code and its first error."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=self._die_with_parent,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
         deadline = time.monotonic() + CRIU_SECONDS
         moving = time.monotonic()
@@ -278,18 +263,17 @@ class ProgramSupervisor:
             moving = moving if inspection.state(process.pid) == "T" else now
             if now > deadline or now - moving > STUCK_SECONDS:
                 process.kill()
-            time.sleep(STEP_SECONDS / 10)
-            self._alive()
+            time.sleep(STEP_SECONDS)
+            self.check()
         text = Path(folder, log)
         return process.returncode, criu.first_error(
             text.read_text(errors="replace") if text.exists() else ""
         )
 
 
-def main() -> None:
-    """Serve the anchor on this process's standard input and output."""
-    ProgramSupervisor().serve()
+def _die_with_parent() -> None:
+    signal_at_parents_end(signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main()
+    ProgramSupervisor().run()

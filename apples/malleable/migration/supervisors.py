@@ -1,9 +1,11 @@
-"""The keepers of a job as the anchor holds them: one a host, asked one thing at a time, never waited for."""
+"""The program manager's end of its supervisors: one a host, asked one thing at a time, never waited for.
+
+`trial_migration` asks one of this machine to move a sleeping program, which tells more than CRIU's own check.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import subprocess
@@ -17,21 +19,22 @@ from typing import Any
 
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
+from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 MODULE = "apples.malleable.migration.supervisor"
 LINE_LIMIT = 1 << 20
 END_SECONDS = 4.0
 SILENCE_SECONDS = 4.0
-"""Of a keeper: it says something every second."""
+"""A supervisor silent for so long is given up; it reports something every second."""
 
 
 class SupervisorConnection:
-    """The keeper on one host.
+    """The connection to the supervisor on one host.
 
     Parameters
     ----------
     place
-        Where: its `python` runs the keeper, there through its `reach`.
+        Where: its `python` runs the supervisor, there through its `reach`.
     """
 
     def __init__(self, place: HostSpec) -> None:
@@ -45,33 +48,30 @@ class SupervisorConnection:
         assert self.process.stdout is not None  # noqa: S101 - for the type checker
         self.file = self.process.stdout
         os.set_blocking(self.file.fileno(), False)
-        self.heard = time.monotonic()
-        self._pending = b""
+        self.last_report = time.monotonic()
+        self._lines = LineBuffer(LINE_LIMIT)
 
-    def tell(self, command: Mapping[str, Any]) -> None:
-        """Send a command; a keeper that is gone is noticed by what is read."""
+    def send(self, order: Mapping[str, Any]) -> None:
+        """Send an order; whether the supervisor is gone is noticed when it is read."""
         assert self.process.stdin is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+            self.process.stdin.write(encode(order))
 
     def read(self) -> list[dict[str, Any]] | None:
-        """Return what it said; None when it is gone, or said what no keeper says."""
+        """Return the reports that came; None when the supervisor is gone, or sent what is no report."""
         try:
             data = os.read(self.file.fileno(), 1 << 16)
         except BlockingIOError:
             return []
         except OSError:
             return None
-        self.heard = time.monotonic()
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        if not data or len(self._pending) > LINE_LIMIT:
-            return None
+        self.last_report = time.monotonic()
         try:
-            answers = [json.loads(line) for line in lines]
-        except ValueError:
+            reports = [decode(line, LINE_LIMIT) for line in self._lines.feed(data)]
+        except LineError:
             return None
-        said = all(isinstance(one, dict) and isinstance(one.get("said"), str) for one in answers)
-        return answers if said else None
+        complete = all(isinstance(one.get("report"), str) for one in reports)
+        return reports if data and complete else None
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Let it end its program and itself; kill it when it does not."""
@@ -87,7 +87,7 @@ class SupervisorConnection:
 
 
 class ProgramSupervisors:
-    """All keepers of one job, and the one answer that is waited for.
+    """All supervisors of one job, and the one request whose answer is awaited.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class ProgramSupervisors:
     ended
         Takes the exit code of the program.
     lost
-        Takes the host of a keeper that is gone without having been asked anything.
+        Takes the host of a supervisor that is gone without having been asked anything.
     """
 
     def __init__(
@@ -114,35 +114,35 @@ class ProgramSupervisors:
         self._until = 0.0
 
     def ask(self, ask: SupervisorRequest) -> None:
-        """Ask a keeper, which is started if there is none on its host."""
+        """Send a request to the supervisor of its host, which is started if there is none."""
         self.asked, self._until = ask, time.monotonic() + ask.seconds
         if ask.host not in self._pipes:
             try:
                 pipe = SupervisorConnection(self._job.place(ask.host))
             except OSError as error:
-                self._take({"said": "failed", "reasons": [str(error)]})
+                self._take({"report": "failed", "reasons": [str(error)]})
                 return
             self._pipes[ask.host] = pipe
-            self._selector.register(pipe.file, EVENT_READ, lambda: self._hear(pipe))
-        self._pipes[ask.host].tell(ask.command)
+            self._selector.register(pipe.file, EVENT_READ, lambda: self._on_readable(pipe))
+        self._pipes[ask.host].send(ask.command)
 
-    def look_after(self) -> None:
-        """Give up keepers that are silent, and answers that do not come."""
+    def check(self) -> None:
+        """Give up supervisors that are silent, and answers that are late."""
         now = time.monotonic()
         for host, pipe in list(self._pipes.items()):
             late = self.asked is not None and self.asked.host == host and now > self._until
-            if late or now - pipe.heard > SILENCE_SECONDS:
+            if late or now - pipe.last_report > SILENCE_SECONDS:
                 self._give_up(pipe)
 
     def dismiss(self, host: str) -> None:
-        """Let a keeper end its program, if it has one, and itself."""
+        """Let the supervisor of a host end its program, if it has one, and itself."""
         pipe = self._pipes.pop(host, None)
         if pipe is not None:
             self._selector.unregister(pipe.file)
             pipe.close()
 
     def process_of(self, host: str) -> int:
-        """Return the number of the keeper on `host`; of the way to it where it is elsewhere."""
+        """Return the process number of the supervisor on `host`; of the connection to it where it is elsewhere."""
         return self._pipes[host].process.pid
 
     def close(self) -> None:
@@ -151,13 +151,13 @@ class ProgramSupervisors:
         for host in list(self._pipes):
             self.dismiss(host)
 
-    def _hear(self, pipe: SupervisorConnection) -> None:
+    def _on_readable(self, pipe: SupervisorConnection) -> None:
         answers = pipe.read()
         if answers is None:
             self._give_up(pipe)
             return
         for answer in answers:
-            if answer["said"] == "ended":
+            if answer["report"] == "ended":
                 self._ended(int(answer["code"]))
             elif self.asked and self.asked.host == pipe.host and "to" in answer:
                 self._take(answer)
@@ -183,49 +183,51 @@ def trial_migration() -> str:
     """Return why a process cannot be moved on this machine, empty if it can."""
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
         try:
-            keeper = SupervisorConnection(HostSpec("here", 1, SLEEP, sys.executable, "", ""))
+            supervisor = SupervisorConnection(HostSpec("here", 1, SLEEP, sys.executable, "", ""))
         except OSError as error:
             return str(error)
         try:
-            return _moved(keeper, Path(folder))
+            return _moved(supervisor, Path(folder))
         finally:
-            keeper.close()
+            supervisor.close()
 
 
-def _moved(keeper: SupervisorConnection, folder: Path) -> str:
+def _moved(supervisor: SupervisorConnection, folder: Path) -> str:
     seat: dict[str, Any] = {"cpus": [], "cgroup": ""}
     start = {
-        "do": "start",
+        "order": "start",
         "argv": list(SLEEP),
         "directory": "/",
         "environment": {},
         "output": os.devnull,
         "errors": os.devnull,
     }
-    checkpoint = {"do": "checkpoint", "folder": str(folder / "checkpoint")}
-    begun = _asked(keeper, {**start, **seat})
-    if begun["said"] != "started":
+    checkpoint = {"order": "checkpoint", "folder": str(folder / "checkpoint")}
+    begun = _answer_to(supervisor, {**start, **seat})
+    if begun["report"] != "started":
         return _why(begun)
-    written = _asked(keeper, {**checkpoint, "signal": 0, "signal_seconds": 0.0})
-    if written["said"] != "written":
+    written = _answer_to(supervisor, {**checkpoint, "signal": 0, "signal_seconds": 0.0})
+    if written["report"] != "written":
         return _why(written)
     known = {name: written[name] for name in ("pid", "stopped")}
-    again = _asked(keeper, {"do": "restart", "folder": checkpoint["folder"], **known, **seat})
-    return "" if again["said"] == "restarted" else _why(again)
+    again = _answer_to(
+        supervisor, {"order": "restart", "folder": checkpoint["folder"], **known, **seat}
+    )
+    return "" if again["report"] == "restarted" else _why(again)
 
 
-def _asked(keeper: SupervisorConnection, command: dict[str, Any]) -> dict[str, Any]:
-    keeper.tell(command)
+def _answer_to(supervisor: SupervisorConnection, command: dict[str, Any]) -> dict[str, Any]:
+    supervisor.send(command)
     until = time.monotonic() + TRIAL_SECONDS
     while (left := until - time.monotonic()) > 0:
-        select.select([keeper.file], [], [], left)
-        answers = keeper.read()
+        select.select([supervisor.file], [], [], left)
+        answers = supervisor.read()
         if answers is None:
-            return {"said": "gone", "reasons": ["the keeper ended"]}
+            return {"report": "gone", "reasons": ["the supervisor ended"]}
         for answer in answers:
-            if answer.get("to") == command["do"]:
+            if answer.get("to") == command["order"]:
                 return answer
-    return {"said": "late", "reasons": [f"no answer in {TRIAL_SECONDS:g} s"]}
+    return {"report": "late", "reasons": [f"no answer in {TRIAL_SECONDS:g} s"]}
 
 
 def _why(answer: dict[str, Any]) -> str:

@@ -1,1 +1,4 @@
-"""Node."""
+"""The node supervisor, one process a host: parent of the ranks there. Standard library only.
+
+`supervisor` runs on the manager's machine, `remote_supervisor` at the far end of a connection.
+"""

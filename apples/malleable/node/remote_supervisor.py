@@ -1,8 +1,9 @@
 """The supervisor of a node that is another machine: ``python -I -m apples.malleable.node.remote_supervisor``.
 
-It has no folder of the run there, so it makes its own; ranks write into its pipes; and what the anchor cannot
-know of that machine, its interpreter's path, its MPI's, its network, its folders, it fills in itself. A login may
-say something first: what counts begins after `supervisor.HELLO`.
+It differs from a node supervisor of this machine in four things. It makes a folder of its own, because the run's
+is elsewhere. The ranks write into pipes of that folder, and it sends their lines to the manager as reports. It
+fills into the ``start`` order what only its machine knows. And a login may print something before it does: what
+counts begins after `supervisor.HELLO`.
 """
 
 from __future__ import annotations
@@ -18,40 +19,51 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from apples.malleable.node import supervisor
-from apples.malleable.node.supervisor import NodeSupervisor, serve
+from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision.this_host import located, network
+from apples.wire.json_lines import LineBuffer
 
 
 class RemoteNodeSupervisor(NodeSupervisor):
-    """One host's guard, at the far end of a connection."""
+    """A node supervisor at the far end of a connection."""
 
     def __init__(self) -> None:
         super().__init__(tempfile.mkdtemp(prefix="apples-", dir="/tmp"))
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Begin to listen, also to the ranks' output and to signals."""
         os.set_blocking(1, False)
-        self.selector.register(_asked_to_end(), selectors.EVENT_READ, _end)
+        self.selector.register(_signalled(), selectors.EVENT_READ, _end)
         for name in ("output", "errors"):
-            pipe = supervisor.OutputPipe(os.path.join(self.folder, name), partial(self._say, name))  # noqa: PTH118
-            self.selector.register(pipe.handle, selectors.EVENT_READ, pipe.read)
-        super()._open()
+            path = os.path.join(self.folder, name)  # noqa: PTH118 - as in `supervisor`
+            os.mkfifo(path, 0o600)
+            pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            lines = LineBuffer(LINE_LIMIT, truncating=True)
+            forward = partial(self._forward, name, pipe, lines)
+            self.selector.register(pipe, selectors.EVENT_READ, forward)
+        super().open()
 
-    def _remove(self) -> None:
+    def start(self, order: dict[str, Any]) -> None:
+        """Start the group as this host can."""
+        localize(order)
+        if order["commits"] and not os.path.isdir(order["commits"]):  # noqa: PTH112
+            self.report("no_commits", group=order["group"])
+        super().start(order)
+
+    def on_manager_silent(self) -> None:
+        """Leave the parent alone: it serves the connection, and the manager is on another machine."""
+
+    def remove_files(self) -> None:
+        """Remove its folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _miss_the_anchor(self) -> None:
-        """Leave the parent alone: it is the connection's, the anchor is elsewhere."""
-
-    def _start(self, order: dict[str, Any]) -> None:
-        localize(order)
-        if order["commits"] and not os.path.isdir(order["commits"]):  # noqa: PTH112 - as in `guard`
-            self._say("blind", group=order["group"])
-        super()._start(order)
+    def _forward(self, name: str, pipe: int, lines: LineBuffer) -> None:
+        for line in lines.feed(os.read(pipe, 1 << 16)):
+            self.report(name, line=line.decode(errors="replace"))
 
 
 def localize(order: dict[str, Any]) -> None:
-    """Make this host's own of an order that was written elsewhere."""
+    """Fill into a ``start`` order what only this host knows: its network, interpreter, MPI and folders."""
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
     order["environment"] = {**network(server), **order["environment"]}
     order["argv"] = [local_word(word) for word in order["argv"]]
@@ -67,7 +79,7 @@ def localize(order: dict[str, Any]) -> None:
 
 
 def local_word(word: str) -> str:
-    """Return what a word in braces stands for on this host: the interpreter, mpiexec, a module's file.
+    """Return the path that a word in braces stands for on this host: interpreter, mpiexec, a module's file.
 
     Examples
     --------
@@ -84,30 +96,29 @@ def local_word(word: str) -> str:
     return word
 
 
-def _asked_to_end() -> int:
-    """Return a pipe that can be read from when a signal asked this process to end.
+def _signalled() -> int:
+    """Return a pipe that becomes readable when a signal asks this process to end.
 
-    A signal that raised an error instead would find the guard anywhere, also in the middle of its clearing up.
+    A signal handler that raised an error instead would interrupt it anywhere, also while it cleans up.
     """
-    asked, asking = os.pipe()
-    os.set_blocking(asking, False)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.write(asking, b"."))
-    return asked
+        signal.signal(number, lambda *_: os.write(writing, b"."))
+    return reading
 
 
 def _end() -> None:
     raise EOFError
 
 
-def main() -> int:
-    """Guard until the connection ends."""
-    os.write(1, supervisor.HELLO)
-    code = serve(RemoteNodeSupervisor)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # it ends already, whoever asks once more
+def main() -> None:
+    """Supervise until the connection ends."""
+    os.write(1, HELLO)
+    RemoteNodeSupervisor().run()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # it is ending: further requests change nothing
         signal.signal(number, signal.SIG_IGN)
-    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

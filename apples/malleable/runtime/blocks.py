@@ -26,7 +26,7 @@ from mpi4py import MPI
 
 from apples.errors import ApplicationError, UsageError
 from apples.malleable.balancers import STRATEGIES
-from apples.malleable.balancers.contract import Measured, Processor, Strategy, accepted
+from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
 from apples.malleable.runtime.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.runtime.collectives import broadcast_document, combine_by_number, wait
 from apples.malleable.runtime.packing import Arrays, Packed, packed, unpacked
@@ -105,7 +105,7 @@ class Blocks(Generic[T]):
         *,
         count: int = 0,
         decomposition: str = "",
-        strategy: str | Strategy = "greedy",
+        strategy: str | LoadBalancer = "greedy",
         background: bool = False,
     ) -> None:
         if bool(count) == bool(decomposition):
@@ -113,7 +113,7 @@ class Blocks(Generic[T]):
         self.name, self._make, self._pack, self._unpack = name, make, pack, unpack
         self._asked = Decomposition.read(decomposition) if decomposition else demand_blocks(count)
         self._strategy_name = strategy if isinstance(strategy, str) else strategy.__name__
-        self._strategy: Strategy = (
+        self._strategy: LoadBalancer = (
             resolve(strategy, STRATEGIES, "strategy") if isinstance(strategy, str) else strategy
         )
         self._background = background

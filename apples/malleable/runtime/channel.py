@@ -1,4 +1,4 @@
-"""A rank's wire to its host's guard: JSON messages over a socket, memory that is to outlive the rank.
+"""A rank's connection to its node supervisor: JSON messages over a local socket, and memory for commits.
 
 Standard library only: a parked rank waits here, in a blocking read, and loads nothing heavy.
 """
@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 ADDRESS = "APPLES_MALLEABLE"
-"""Environment variable with the guard's socket; without it a program runs rigid."""
+"""Environment variable with the supervisor's socket; without it a program runs rigid."""
 MESSAGE_LIMIT = 1 << 20
 ANSWER_SECONDS = 10.0
 
@@ -20,16 +20,16 @@ Message = dict[str, Any]
 
 
 class SupervisorGoneError(ConnectionError):
-    """The guard closed the wire: this job is being ended."""
+    """The supervisor closed the connection: this job is being ended."""
 
 
 class SupervisorChannel:
-    """The wire of one rank.
+    """The connection of one rank.
 
     Parameters
     ----------
     address
-        Path of the guard's socket.
+        Path of the supervisor's socket.
     rank
         In the group.
     """
@@ -40,22 +40,22 @@ class SupervisorChannel:
         self._socket.setblocking(False)
         self._ready = select.poll()
         self._ready.register(self._socket, select.POLLIN)
-        self.say("hello", rank=rank, pid=os.getpid())
+        self.send("hello", rank=rank, pid=os.getpid())
 
-    def say(self, word: str, **fields: object) -> None:
-        """Send a message; the anchor hears all but those for the guard itself."""
-        self._send(json.dumps({"say": word, **fields}).encode(), [])
+    def send(self, event: str, **fields: object) -> None:
+        """Send a message; the job manager gets all but the few that concern the supervisor itself."""
+        self._send(json.dumps({"event": event, **fields}).encode(), [])
 
     def keep(self, handle: int, **label: object) -> None:
-        """Give the guard memory to keep for a commit."""
-        self._send(json.dumps({"say": "keep", **label}).encode(), [handle])
+        """Give the supervisor memory to keep for a commit."""
+        self._send(json.dumps({"event": "keep", **label}).encode(), [handle])
 
     def memories(self) -> list[tuple[Message, int]]:
-        """Return what the guard keeps: labels and handles to be closed."""
-        self.say("memories")
+        """Return the memory that the supervisor keeps: labels, and file descriptors for the caller to close."""
+        self.send("memories")
         found = []
         for _ in range(int(self.wait(ANSWER_SECONDS)["count"])):
-            self._await(ANSWER_SECONDS)
+            self._demand_readable(ANSWER_SECONDS)
             data, handles, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
             found.append((json.loads(data), handles[0]))
         return found
@@ -70,21 +70,21 @@ class SupervisorChannel:
         Raises
         ------
         AnchorGoneError
-            The wire was closed, or nothing came in so many seconds.
+            The connection was closed, or nothing came in so many seconds.
         """
-        self._await(seconds)
+        self._demand_readable(seconds)
         try:
             data = self._socket.recv(MESSAGE_LIMIT)
         except OSError as error:
-            raise SupervisorGoneError(f"the guard is gone: {error}") from None
+            raise SupervisorGoneError(f"the node supervisor is gone: {error}") from None
         if not data:
-            raise SupervisorGoneError("the guard is gone")
+            raise SupervisorGoneError("the node supervisor is gone")
         message: Message = json.loads(data)
         return message
 
-    def _await(self, seconds: float | None) -> None:
+    def _demand_readable(self, seconds: float | None) -> None:
         if not self._ready.poll(None if seconds is None else 1000 * seconds):
-            raise SupervisorGoneError(f"no answer of the guard in {seconds} s")
+            raise SupervisorGoneError(f"no answer of the node supervisor in {seconds} s")
 
     def _send(self, data: bytes, handles: list[int]) -> None:
         self._socket.setblocking(True)
@@ -94,6 +94,6 @@ class SupervisorChannel:
             else:
                 self._socket.send(data)
         except OSError as error:
-            raise SupervisorGoneError(f"the guard is gone: {error}") from None
+            raise SupervisorGoneError(f"the node supervisor is gone: {error}") from None
         finally:
             self._socket.setblocking(False)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime import memory_checkpoint
 from apples.malleable.runtime.channel import SupervisorChannel
@@ -23,7 +24,7 @@ from apples.malleable.runtime.collectives import (
     combine_by_number,
     gather_documents,
 )
-from apples.malleable.runtime.membership import ChangePlan, Declared
+from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
 
 SCHEMA = "apples.commit/1"

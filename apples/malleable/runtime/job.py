@@ -10,7 +10,7 @@
         state.iteration += 1
     job.finish()
 
-Started without an anchor the same program runs rigid on its MPI world.
+Started without a job manager the same program runs rigid on its MPI world.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import DTypeLike, NDArray
 
-from apples.malleable.balancers.contract import Processor, Strategy
-from apples.malleable.control.command import HostRows
+from apples.malleable.balancers.contract import LoadBalancer, Processor
+from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime import membership, undeclared
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
@@ -36,7 +36,6 @@ from apples.malleable.runtime.channel import ADDRESS, Message, SupervisorChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import broadcast_document
 from apples.malleable.runtime.membership import (
-    ChangePlan,
     ChangeResult,
     Declared,
     HostChange,
@@ -57,11 +56,13 @@ from apples.malleable.runtime.state import (
 T = TypeVar("T")
 
 TOPOLOGY = "APPLES_TOPOLOGY_JOB"
-"""Set by the topology daemon for what it starts: then resizes are heard of before they come, and acknowledged."""
+"""Set by the topology daemon for processes it starts: then changes of CPUs are announced and acknowledged."""
 
 
 class CpuMask:
-    """What a safe point knows of the CPUs of this rank; a rank loads `Threads` only when it needs it.
+    """Keeps a rank's threads to the CPUs it may use, as the malleability points of DROM do (SD-Policy, 3.3).
+
+    `Threads` is loaded only when the CPUs change, because a rank starts sooner without it.
 
     Parameters
     ----------
@@ -91,16 +92,16 @@ class CpuMask:
         return Threads(self._ranks)
 
 
-NEWS_SECONDS = 0.5
-"""How often rank 0 tells the anchor where the job is."""
+PROGRESS_SECONDS = 0.5
+"""How often rank 0 reports the iteration to the job manager."""
 HOST = "APPLES_HOST"
-"""Environment variable with the host's name, where a group has one host."""
+"""Environment variable with the host's name, where a process group has one host."""
 RIGID = "here"
-"""The host of a job that no anchor started."""
+"""Name of the host of a job that was started without a job manager."""
 
 
 class MalleableJob:
-    """The job this program is, one object a rank.
+    """A program's side of its malleable job, one object a rank. In programs it is called `malleable.Job`.
 
     Parameters
     ----------
@@ -124,13 +125,13 @@ class MalleableJob:
         self._local_rank = self._world.Get_rank()
         address = os.environ.get(ADDRESS)
         self._channel = SupervisorChannel(address, self._local_rank) if address else None
-        self._keeping = CheckpointPolicy(self._channel) if self._channel else None
+        self._checkpoints = CheckpointPolicy(self._channel) if self._channel else None
         self._declared = Declared()
         self._agreement: Agreement | None = None
         self._commit_seconds = commit_seconds
         self._losable: set[str] = set()
-        self._committed = self._told = time.monotonic()
-        self._host, self._seat = -1, self._local_rank
+        self._committed = self._progress_sent = time.monotonic()
+        self._host, self._host_rank = -1, self._local_rank
         self._plan: ChangePlan | None = None
         self._mask = CpuMask(self._world.Get_size())
         self.comm: MPI.Intracomm = self._world
@@ -147,23 +148,23 @@ class MalleableJob:
     def commit(self) -> str:
         """Commit the state: what the job rolls back to when a host is lost. Collective.
 
-        Returns what went wrong, empty if nothing did; the commit before is still there then. A job that
-        no anchor started commits nothing.
+        Returns what went wrong, empty if nothing did; the commit before is still there then. A job
+        without a job manager commits nothing.
         """
         self._committed = time.monotonic()
-        if self._keeping is None or self._plan is None or self._channel is None:
+        if self._checkpoints is None or self._plan is None or self._channel is None:
             return ""
-        fault = self._keeping.make(self.comm, self._plan, self._declared, self.strip)
+        fault = self._checkpoints.make(self.comm, self._plan, self._declared, self.strip)
         if self.rank == 0:
             word = "uncommitted" if fault else "committed"
-            self._channel.say(
-                word, commit=self._keeping.number, iteration=self._iteration(), reason=fault
+            self._channel.send(
+                word, commit=self._checkpoints.number, iteration=self._iteration(), reason=fault
             )
         return fault
 
     @property
     def rigid(self) -> bool:
-        """Whether no anchor started it: its hosts never change."""
+        """Whether it was started without a job manager: its hosts never change."""
         return self._channel is None
 
     @property
@@ -206,7 +207,7 @@ class MalleableJob:
         *,
         count: int = 0,
         decomposition: str = "",
-        strategy: str | Strategy = "greedy",
+        strategy: str | LoadBalancer = "greedy",
         background: bool = False,
     ) -> Blocks[T]:
         """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`."""
@@ -256,10 +257,9 @@ class MalleableJob:
         """
         if self._agreement is None:
             self._demand_declared(sys._getframe(1))
-            return self._enter()
-        if (
-            self._agreement.passes()
-        ):  # in the caches a sweep leaves nothing of what all else would take
+            return self._join()
+        # Nothing else before this test: a sweep leaves none of it in the caches, and most safe points pass.
+        if self._agreement.passes():
             return None
         self._mask.follow()
         asked = self._agreement.take()
@@ -269,7 +269,7 @@ class MalleableJob:
         if asked & COMMIT:
             self.commit()
         if asked & MESSAGE:
-            found = self._obey(before)
+            found = self._handle_order(before)
         if found is None:
             self._agreement.begin()
         return found
@@ -283,7 +283,7 @@ class MalleableJob:
     def request(self, minimum: int, maximum: int) -> None:
         """Ask for other limits, in hosts (an evolving job); whoever runs the job may answer with a change."""
         if self._channel is not None and self.rank == 0:
-            self._channel.say("request", minimum=minimum, maximum=maximum)
+            self._channel.send("limits", minimum=minimum, maximum=maximum)
 
     def finish(self) -> None:
         """End the job's collective life; every rank calls it after the loop, and works alone from then on."""
@@ -293,8 +293,8 @@ class MalleableJob:
         self.comm.Barrier()
         if self._channel is not None:
             if self.rank == 0:
-                self._channel.say("finished", iteration=self._iteration())
-            self._channel.say("leaving")
+                self._channel.send("finished", iteration=self._iteration())
+            self._channel.send("leaving")
 
     def __enter__(self) -> MalleableJob:
         """Return itself."""
@@ -310,40 +310,41 @@ class MalleableJob:
         if kind is None:
             self.finish()
         elif self._channel is not None and not issubclass(kind, Released):
-            self._channel.say("failed", message=f"{kind.__name__}: {error}"[:2000])
+            self._channel.send("failed", message=f"{kind.__name__}: {error}"[:2000])
 
     # ---------------------------------------------------------------- membership
     def _iteration(self) -> int:
         value = self._declared.state.dump().get("iteration", 0)
         return value if isinstance(value, int) else 0
 
-    def _look(self) -> int:
-        """Return what rank 0 has to tell the others; where the job is, now and then, to the anchor."""
+    def _question(self) -> int:
+        """Return the bits that rank 0 puts into the agreement; now and then report the iteration."""
         channel = self._channel
         if channel is None:
             return 0
         now = time.monotonic()
-        if now - self._told > NEWS_SECONDS:
-            self._told = now
-            channel.say("at", iteration=self._iteration())
+        if now - self._progress_sent > PROGRESS_SECONDS:
+            self._progress_sent = now
+            channel.send("progress", iteration=self._iteration())
         due = self._commit_seconds and now - self._committed >= self._commit_seconds
         return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
 
-    def _enter(self) -> HostChange | Rollback:
-        """Become a member: wait, parked, to be told with whom."""
+    def _join(self) -> HostChange | Rollback:
+        """Become a member: report being parked, wait for the order, and meet the other ranks."""
         if self._channel is None:
             return self._run_rigid()
-        self._channel.say("parked", declared=self._declared.summary(), rows=self._declared.rows)
+        self._channel.send("parked", declared=self._declared.summary(), rows=self._declared.rows)
         order = self._channel.wait()
-        self._host, self._seat = order["seats"][self._local_rank]
+        self._host, self._host_rank = order["rank_ids"][self._local_rank]
         if self._commit_seconds is None:
             self._commit_seconds = order["commit_seconds"]
-        if order["do"] == "join":
-            return self._become(membership.connect(self._world, order["port"]), None, True)
+        if order["order"] == "join":
+            return self._change_hosts(membership.connect(self._world, order["port"]), None, True)
         merged = self._admit(self._world, order)
-        return self._become(merged, order["plan"], True)
+        return self._change_hosts(merged, order["plan"], True)  # at the launch
 
     def _run_rigid(self) -> HostChange:
+        """Share everything out over the MPI world the program was started with."""
         size, rows = self._world.Get_size(), self._declared.rows
         self.members = (HostRows(RIGID, 0, rows),)
         self.host, self.layout = RIGID, rank_ranges(self.members, {RIGID: size})
@@ -352,83 +353,97 @@ class MalleableJob:
             array.begin(self.strip)
         for blocks in self._declared.blocks:
             blocks.begin(self._world, (Processor(RIGID),) * size)
-        self._settle(self._world.Dup())
+        self._work_on(self._world.Dup())
         for blocks in self._declared.blocks:
             blocks.settle(self.comm, {rank: rank for rank in range(size)})
         return HostChange("started", 0, (), self.members, True)
 
-    def _obey(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
-        """Do what the anchor sent to rank 0. Collective."""
+    def _handle_order(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
+        """Carry out the order that the job manager sent to rank 0. Collective."""
         channel = self._channel
-        assert channel is not None  # noqa: S101 - who has none is never asked anything
+        assert channel is not None  # noqa: S101 - without one no message is ever waiting
         order = broadcast_document(self.comm, channel.wait() if self.rank == 0 else None)
-        if order["do"] == "restart":
+        if order["order"] == "restart":
             self._restart(before)
             return None
         if before is not None:
             before()
         begin = time.perf_counter()
         merged = self._admit(self.comm, order)
-        return self._become(merged, order["plan"], False, time.perf_counter() - begin)
+        return self._change_hosts(merged, order["plan"], False, time.perf_counter() - begin)
 
     def _restart(self, before: Callable[[], object] | None) -> None:
-        """Commit and leave, to be started elsewhere; where the commit fails, stay. Collective."""
+        """Commit and leave, to be started again on other hosts; stay where the commit fails. Collective."""
         if self._channel is not None and self.rank == 0:
-            self._channel.say("safepoint")
+            self._channel.send("safepoint")
         if fault := self.commit():
             if self._channel is not None and self.rank == 0:
-                self._channel.say("stays", reason=fault)
+                self._channel.send("commit_failed", reason=fault)
             return
         if before is not None:
             before()
         if self._channel is not None and self.rank == 0:
-            self._channel.say("stops")
+            self._channel.send("restarting")
         self.comm.Disconnect()
         self._leave()
 
     def _admit(self, comm: MPI.Intracomm, order: Message) -> MPI.Intracomm:
-        """Let the groups join that the anchor names."""
+        """Let as many groups join as the order says; the manager invites them one after another."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - as above
         if comm.Get_rank() == 0:
-            channel.say("safepoint")
+            channel.send("safepoint")
         return membership.admit(
-            comm, order["joining"], lambda port: channel.say("invite", port=port)
+            comm, order["joining"], lambda port: channel.send("invite", port=port)
         )
 
-    def _become(
+    def _change_hosts(
         self, merged: MPI.Intracomm, sent: Message | None, is_new: bool, join: float = 0.0
     ) -> HostChange | Rollback:
-        """Carry out the plan that rank 0 was sent; return as a member, or leave."""
+        """Carry out the plan that rank 0 was sent; return as a member, or leave.
+
+        All old and new ranks do this together, in `merged`. Only the old rank 0 knows the plan, so it completes
+        it with the program's state and broadcasts it. Then the data moves, the old communicators are left, and
+        rank 0 reports that the new map holds.
+
+        Parameters
+        ----------
+        sent
+            The manager's plan, on the rank that got it.
+        join
+            Seconds it took until the groups had joined.
+        """
         begin = time.perf_counter()
         if merged.Get_rank() == 0 and sent is not None:
             sent = {
                 **sent,
                 "values": self._declared.state.dump(),
-                "commit": self._keeping.number if self._keeping else 0,
+                "commit": self._checkpoints.number if self._checkpoints else 0,
             }
         plan = ChangePlan.load(broadcast_document(merged, sent))
-        seat = membership.RankId(self._host, self._seat, -1 if is_new else self.comm.Get_rank())
-        speaks = merged.Get_rank() == 0
-        keeping, found = self._keeping, 0
-        assert keeping is not None  # noqa: S101 - as above
-        keeping.number = plan.commit
+        rank_id = membership.RankId(
+            self._host, self._host_rank, -1 if is_new else self.comm.Get_rank()
+        )
+        reports = merged.Get_rank() == 0
+        checkpoints, found = self._checkpoints, 0
+        assert checkpoints is not None  # noqa: S101 - as above
+        checkpoints.number = plan.commit
 
         def take_commit(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> bool:
             nonlocal found
             first = self._local_rank == 0
-            found = keeping.restore(comm, plan, self._declared, strips, first)
+            found = checkpoints.restore(comm, plan, self._declared, strips, first)
             return found > 0
 
-        done = carry_out(merged, plan, self._declared, seat, take_commit)
+        done = carry_out(merged, plan, self._declared, rank_id, take_commit)
         if not is_new:
             self.comm.Disconnect()
         if merged not in (self._world, self.comm):
             merged.Disconnect()
         phases = {"join": join, **done.phases}
         phases["rebuild"] = time.perf_counter() - begin - phases["redistribute"]
-        if speaks and self._channel is not None:
-            self._channel.say(
+        if reports and self._channel is not None:
+            self._channel.send(
                 "changed",
                 epoch=plan.epoch,
                 phases=phases,
@@ -437,31 +452,32 @@ class MalleableJob:
             )
         if done.comm is None:
             self._leave()
-        return self._member(plan, done, is_new, found)
+        return self._become_member(plan, done, is_new, found)
 
-    def _member(
+    def _become_member(
         self, plan: ChangePlan, done: ChangeResult, is_new: bool, commit: int
     ) -> HostChange | Rollback:
+        """Take over the new communicator, strip and CPUs; return what the safe point returns."""
         assert done.comm is not None  # noqa: S101 - a member has one
         self._plan, self.members, self.strip = plan, plan.new, done.strip
         self.layout = rank_ranges(plan.new, plan.slots)
         if cpus := plan.cpus.get(plan.hosts[self._host]):
             os.sched_setaffinity(0, cpus)
         self.host = plan.hosts[self._host]
-        self._settle(done.comm)
+        self._work_on(done.comm)
         if plan.origin == "commit":
             return Rollback(plan.epoch, commit, plan.lost, plan.new)
         kind = "started" if not plan.old else "resized"
         return HostChange(kind, plan.epoch, plan.old, plan.new, is_new, done.phases)  # type: ignore[arg-type]
 
-    def _settle(self, comm: MPI.Intracomm) -> None:
+    def _work_on(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
-        self._agreement = Agreement(comm, self._look)
+        self._agreement = Agreement(comm, self._question)
         self._agreement.begin()
 
     def _leave(self) -> NoReturn:
         if self._channel is not None:
-            self._channel.say("leaving")
+            self._channel.send("leaving")
         raise Released
 
     # -------------------------------------------------------------- declarations
@@ -477,7 +493,7 @@ class MalleableJob:
             raise DeclarationError(f"{name!r} is declared twice")
 
     def _demand_declared(self, frame: FrameType) -> None:
-        """Refuse a loop that carries what nobody declared."""
+        """Refuse a loop that carries an undeclared value from one safe point to the next."""
         kept = (MalleableJob, RowArray, Replicated, State, Blocks)
         known = {name for name, value in frame.f_locals.items() if isinstance(value, kept)}
         found = undeclared.carried(frame, known | self._losable)

@@ -1,17 +1,23 @@
-"""What a rank knows of its job's members, and the change from one set of them to another."""
+"""The change of a job's hosts, as its ranks make it together.
+
+1. The MPI worlds of the hosts meet: `admit` on the side of the job, `connect` on that of a group that joins.
+2. All ranks, old and new, carry out the plan (`carry_out`): every array's rows, every block and all state go to
+   their new ranks; then those that stay get a communicator of their own.
+3. The safe point returns a `HostChange`, or a `Rollback` where the data came from a commit.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
 
 from apples.malleable.balancers.contract import Processor
-from apples.malleable.control.command import HostRows
+from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.collectives import broadcast_document, total, wait
@@ -20,8 +26,63 @@ from apples.malleable.runtime.state import Replicated, State
 
 
 @dataclass(frozen=True, slots=True)
+class HostChange:
+    """What a safe point returns after a change of hosts: all data is as it was, nothing is computed again.
+
+    Attributes
+    ----------
+    kind
+        ``started`` at a program's first safe point, else ``resized``.
+    epoch
+        Number of the map.
+    old, new
+        The hosts and their rows before and after, in strip order.
+    is_new
+        Whether this rank joined with this change.
+    """
+
+    kind: Literal["started", "resized"]
+    epoch: int
+    old: tuple[HostRows, ...]
+    new: tuple[HostRows, ...]
+    is_new: bool
+    phases: dict[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What a safe point returns after a loss of hosts: all data is that of the last commit.
+
+    The program computes again what came after it.
+
+    Attributes
+    ----------
+    commit
+        Number of the commit; 0: the beginning.
+    lost
+        Hosts that are gone.
+    """
+
+    epoch: int
+    commit: int
+    lost: tuple[str, ...]
+    new: tuple[HostRows, ...]
+    is_new: bool = True
+
+
+class Released(SystemExit):
+    """This rank's host leaves the job: unwinds the program, which ends with code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+# ------------------------------------------------------------- worlds meet and part
+
+
+@dataclass(frozen=True, slots=True)
 class RankId:
-    """Who a rank of a merged communicator is: the index of its host, its rank there, its rank before or -1."""
+    """A rank of a merged communicator: the index of its host, its rank there, its rank before the change or -1."""
 
     host: int
     rank: int
@@ -79,9 +140,9 @@ def _merge(
     return merged
 
 
-def gather_rank_ids(comm: MPI.Intracomm, seat: RankId) -> list[RankId]:
-    """Return who every rank is. Collective."""
-    mine = np.array([seat.host, seat.rank, seat.before], np.int64)
+def gather_rank_ids(comm: MPI.Intracomm, rank_id: RankId) -> list[RankId]:
+    """Return the identity of every rank. Collective."""
+    mine = np.array([rank_id.host, rank_id.rank, rank_id.before], np.int64)
     every = np.empty((comm.Get_size(), 3), np.int64)
     wait(comm.Iallgather(mine, every).Test)
     return [RankId(*map(int, row)) for row in every]
@@ -115,54 +176,9 @@ class Declared:
         return [arrays, replicated, blocks, sorted(self.state.dump())]
 
 
-@dataclass(frozen=True)
-class ChangePlan:
-    """A change, the same document on every rank: made by the anchor, completed by rank 0.
-
-    Attributes
-    ----------
-    origin
-        Where the data is: ``live`` in the old members, ``start`` nowhere yet, ``moved`` in the commit
-        that a restart was made of, ``commit`` in the last commit before hosts were lost.
-    hosts
-        Names of all hosts of the job file, which seats count by.
-    commits
-        Directory of committed states; empty: there are none.
-    commit
-        Number of the last commit.
-    cpus
-        Host -> CPUs its ranks are bound to from now on, where that was asked.
-    values
-        The state of rank 0.
-    """
-
-    epoch: int
-    old: tuple[HostRows, ...]
-    new: tuple[HostRows, ...]
-    slots: Mapping[str, int]
-    hosts: tuple[str, ...]
-    origin: str
-    lost: tuple[str, ...] = ()
-    commits: str = ""
-    commit: int = 0
-    cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    def dump(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
-    @classmethod
-    def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
-        """Return the plan of a document."""
-        lists = {name: tuple(raw[name]) for name in ("hosts", "lost")}
-        maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
-        return cls(**{**raw, **lists, **maps})
-
-
 @dataclass
 class ChangeResult:
-    """What a change came to, for one rank."""
+    """The result of a change, for one rank; `comm` is None where the rank leaves."""
 
     comm: MPI.Intracomm | None
     strip: RowRange
@@ -174,7 +190,7 @@ def carry_out(
     merged: MPI.Intracomm,
     plan: ChangePlan,
     declared: Declared,
-    seat: RankId,
+    rank_id: RankId,
     take_commit: Callable[[MPI.Intracomm, Sequence[RowRange]], bool],
 ) -> ChangeResult:
     """Carry out a plan among all old and new ranks; the data is in its new places then. Collective.
@@ -183,29 +199,31 @@ def carry_out(
     ----------
     merged
         All ranks, the old ones first in their old order; freed here.
-    seat
+    rank_id
         This rank's.
     take_commit
         Called to take the last commit into these strips, collectively; false where there is none.
     """
     begin = time.perf_counter()
-    sitting = gather_rank_ids(merged, seat)
-    old, new, order = layout(sitting, plan)
+    ids = gather_rank_ids(merged, rank_id)
+    old, new, order = layout(ids, plan)
+    # State and replicated arrays first: new ranks have none of it, and blocks may be made from it.
     if plan.origin == "live":
         declared.state.load(plan.values)
         for one in declared.replicated:
             one.share(merged)
-    seated = processors(sitting, plan, order)
+    balanced = processors(ids, plan, order)
     for blocks in declared.blocks:
-        blocks.expect(merged, seated)
+        blocks.expect(merged, balanced)
     moved = 0
     if plan.origin == "live":
         moved = redistribute(merged, declared.arrays, old, new)
-        moved += sum(blocks.redistribute(merged, seated) for blocks in declared.blocks)
+        moved += sum(blocks.redistribute(merged, balanced) for blocks in declared.blocks)
     elif plan.origin == "start" or not take_commit(merged, new):
-        begin_all(merged, declared, new[merged.Get_rank()], seated)
+        begin_all(merged, declared, new[merged.Get_rank()], balanced)
     moved = total(merged, moved)
     shared = time.perf_counter()
+    # Ranks that leave get no communicator; the others are numbered in the order of the new strips.
     mine = order[merged.Get_rank()]
     comm = merged.Split(MPI.UNDEFINED if mine is None else 0, mine or 0)
     assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
@@ -219,30 +237,30 @@ def carry_out(
 
 
 def begin_all(
-    merged: MPI.Intracomm, declared: Declared, strip: RowRange, seated: Sequence[Processor]
+    merged: MPI.Intracomm, declared: Declared, strip: RowRange, balanced: Sequence[Processor]
 ) -> None:
     """Give everything that is shared out its first contents."""
     for array in declared.arrays:
         array.begin(strip)
     for blocks in declared.blocks:
-        blocks.begin(merged, seated)
+        blocks.begin(merged, balanced)
 
 
 def processors(
-    sitting: Sequence[RankId], plan: ChangePlan, order: Sequence[int | None]
+    ids: Sequence[RankId], plan: ChangePlan, order: Sequence[int | None]
 ) -> tuple[Processor, ...]:
     """Return every rank as the load balancer sees it: a host's weight is shared by its ranks."""
     weights = {member.host: member.weight for member in (*plan.old, *plan.new)}
     found = []
-    for seat, place in zip(sitting, order, strict=True):
-        host = plan.hosts[seat.host]
+    for one, place in zip(ids, order, strict=True):
+        host = plan.hosts[one.host]
         speed = weights.get(host, 1.0) / plan.slots.get(host, 1)
         found.append(Processor(host, speed, enabled=place is not None))
     return tuple(found)
 
 
 def layout(
-    sitting: Sequence[RankId], plan: ChangePlan
+    ids: Sequence[RankId], plan: ChangePlan
 ) -> tuple[list[RowRange], list[RowRange], list[int | None]]:
     """Return every rank's old strip, its new strip, and its new number (None: it leaves)."""
     old_ranges = [rows for _, rows in rank_ranges(plan.old, plan.slots)]
@@ -253,60 +271,10 @@ def layout(
         number += plan.slots[member.host]
     new_ranges = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
     old, new, order = [], [], []
-    for seat in sitting:
-        name = plan.hosts[seat.host]
-        mine = first[name] + seat.rank if name in first else None
-        old.append(old_ranges[seat.before] if seat.before >= 0 else RowRange(0, 0))
+    for one in ids:
+        name = plan.hosts[one.host]
+        mine = first[name] + one.rank if name in first else None
+        old.append(old_ranges[one.before] if one.before >= 0 else RowRange(0, 0))
         new.append(RowRange(0, 0) if mine is None else new_ranges[mine])
         order.append(mine)
     return old, new, order
-
-
-@dataclass(frozen=True, slots=True)
-class HostChange:
-    """The hosts are others now; all data is as it was, nothing is computed again.
-
-    Attributes
-    ----------
-    kind
-        ``started`` at a program's first safe point, else ``resized``.
-    epoch
-        Number of the map.
-    old, new
-        Members before and after, in strip order.
-    is_new
-        Whether this rank joined with this change.
-    """
-
-    kind: Literal["started", "resized"]
-    epoch: int
-    old: tuple[HostRows, ...]
-    new: tuple[HostRows, ...]
-    is_new: bool
-    phases: dict[str, float] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """Hosts were lost; all data is that of the last commit, and what came after it is computed again.
-
-    Attributes
-    ----------
-    commit
-        Number of the commit; 0: the beginning.
-    lost
-        Hosts that are gone.
-    """
-
-    epoch: int
-    commit: int
-    lost: tuple[str, ...]
-    new: tuple[HostRows, ...]
-    is_new: bool = True
-
-
-class Released(SystemExit):
-    """This rank's host leaves the job: unwinds the program, which ends with code 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)

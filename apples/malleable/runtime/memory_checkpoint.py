@@ -16,10 +16,11 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.channel import SupervisorChannel
 from apples.malleable.runtime.collectives import gather_documents, wait
-from apples.malleable.runtime.membership import ChangePlan, Declared
+from apples.malleable.runtime.membership import Declared
 
 Bytes = NDArray[np.uint8]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from apples.malleable.control.client import Requester, SendLine
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import ResizeRequest
 from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS
 from apples.malleable.control.sealing import canonical
@@ -44,11 +44,11 @@ class Adversary:
 
     def _forged(self) -> bytes:
         """Return a command nobody asked for, under a seal that is none."""
-        wish = ResizeRequest(
+        request = ResizeRequest(
             self.chance.randbytes(8).hex(),
-            ResizeCommand(self.exchange.responder.ledger.epoch + 1, (HostWeight("ada"),)),
+            ResizeCommand(self.exchange.responder.ledger.epoch + 1, (HostShare("ada"),)),
         )
-        return canonical({"n": 999, "mac": "0" * 64, "body": wish.body()})
+        return canonical({"n": 999, "mac": "0" * 64, "body": request.body()})
 
     def _old_line(self) -> bytes:
         return self.chance.choice(self.exchange.heard) if self.exchange.heard else b"{}"
@@ -69,7 +69,7 @@ class Adversary:
         """Open a session with a wrong secret, or with another session's answer, then command."""
         epoch = self.exchange.responder.ledger.epoch + 1
         wrong = ResizeRequest(
-            self.chance.randbytes(8).hex(), ResizeCommand(epoch, (HostWeight("ada"),))
+            self.chance.randbytes(8).hex(), ResizeCommand(epoch, (HostShare("ada"),))
         )
         guess = self.chance.randbytes(32)
         enemy = Requester("job1", guess, wrong, self.clock.now + 9.0, self.chance.randbytes)

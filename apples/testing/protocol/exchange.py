@@ -74,7 +74,9 @@ class Exchange:
             if isinstance(effect, SendToSession):
                 line = effect.line
                 self.heard.append(line)
-                self._note("say", effect.session, len(line), hashlib.sha256(line).hexdigest()[:16])
+                self._note(
+                    "reply", effect.session, len(line), hashlib.sha256(line).hexdigest()[:16]
+                )
                 self._deliver(self._ends[effect.session][0], line)
             elif isinstance(effect, CloseSession):
                 self._note("close", effect.session, effect.why)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from apples.malleable.control import responder as job_end
 from apples.malleable.control.client import OpenConnection, Requester, SendLine
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import ResizeOutcome, ResizeRequest
 from apples.malleable.control.responder import HostLimits, ResizeLedger, Responder
 from apples.testing.protocol.adversary import Adversary
@@ -28,10 +28,10 @@ from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedN
 HOSTS = ("ada", "bob", "cleo", "dan", "eva", "fay")
 SECRET = bytes(range(32))
 TICK_SECONDS = 0.5
-WISH_SECONDS = 40.0
+REQUEST_SECONDS = 40.0
 """An agent's longest deadline for one command."""
 SETTLING_SECONDS = 400.0
-"""Time for every agent to send what wishes it has left, one after another."""
+"""Time for every agent to send what requests it has left, one after another."""
 MOST_SESSIONS = job_end.UNAUTHENTICATED_SESSIONS + job_end.AUTHENTICATED_SESSIONS
 
 
@@ -41,7 +41,7 @@ class BrokenPromiseError(AssertionError):
 
 @dataclass
 class SimulatedAgent:
-    """One who wishes, as the simulation sees it.
+    """One who requests, as the simulation sees it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class SimulatedAgent:
     requester: Requester | None = None
     session: int = 0
     alive: bool = True
-    wishes: int = 0
+    requests: int = 0
 
 
 @dataclass
@@ -75,8 +75,8 @@ class SimulatedControl:
     seed
         Of everything.
     agents
-        How many wish at once.
-    wishes
+        How many request at once.
+    requests
         How many commands each sends, one after another.
 
     Attributes
@@ -86,7 +86,7 @@ class SimulatedControl:
     """
 
     def __init__(
-        self, seed: int, agents: int = 3, wishes: int = 5, faults: NetworkFaults | None = None
+        self, seed: int, agents: int = 3, requests: int = 5, faults: NetworkFaults | None = None
     ) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
         self.faults = faults or NetworkFaults()
@@ -98,11 +98,11 @@ class SimulatedControl:
         self.ledger = ResizeLedger(limits)
         self.responder = Responder("job1", SECRET, self.ledger, self.chance.randbytes, dict)
         self.exchange = Exchange(self.clock, self.network, self.responder, self.note)
-        self.wishes = wishes
+        self.requests = requests
         self.agents = [SimulatedAgent(number) for number in range(agents)]
         self._checked = (0, 0, 0)
         for agent in self.agents:
-            self.clock.after(self.chance.uniform(0, 5), lambda a=agent: self._wish(a))  # type: ignore[misc]
+            self.clock.after(self.chance.uniform(0, 5), lambda a=agent: self._request(a))  # type: ignore[misc]
         self.clock.after(0.5, self._safe_point)
         self.clock.after(1.0, Adversary(self.chance, self.exchange, self.faults.stop).attack)
         self.clock.after(TICK_SECONDS, self._tick)
@@ -128,9 +128,10 @@ class SimulatedControl:
 
     @property
     def settled(self) -> bool:
-        """Whether every agent that lives has sent all its wishes and knows what became of them."""
+        """Whether every agent that lives has sent all its requests and knows what became of them."""
         return all(
-            not a.alive or (a.wishes >= self.wishes and a.requester is None) for a in self.agents
+            not a.alive or (a.requests >= self.requests and a.requester is None)
+            for a in self.agents
         )
 
     def note(self, *words: object) -> None:
@@ -138,22 +139,22 @@ class SimulatedControl:
         self.trace.append(f"{self.clock.now:.9f} {' '.join(map(str, words))}".encode())
 
     # ------------------------------------------------------------------------- agents
-    def _wish(self, agent: SimulatedAgent) -> None:
-        """Begin a wish, planned on what the agent believes the epoch is."""
-        agent.wishes += 1
+    def _request(self, agent: SimulatedAgent) -> None:
+        """Begin a request, planned on what the agent believes the epoch is."""
+        agent.requests += 1
         hosts = tuple(
             self.chance.sample(HOSTS[: self.chance.choice((5, 5, 6))], self.chance.randint(1, 5))
         )
         belief = self.ledger.epoch + self.chance.choice((0, 0, 0, 0, 0, -1))
-        shares = tuple(HostWeight(host, float(self.chance.randint(1, 9))) for host in hosts)
-        wish = ResizeRequest(
+        shares = tuple(HostShare(host, float(self.chance.randint(1, 9))) for host in hosts)
+        request = ResizeRequest(
             self.chance.randbytes(8).hex(), ResizeCommand(max(1, belief + 1), shares)
         )
-        self.record.asked[wish.id] = wish
-        deadline = self.clock.now + self.chance.uniform(0.5, WISH_SECONDS)
-        requester = Requester("job1", SECRET, wish, deadline, self.chance.randbytes)
+        self.record.asked[request.id] = request
+        deadline = self.clock.now + self.chance.uniform(0.5, REQUEST_SECONDS)
+        requester = Requester("job1", SECRET, request, deadline, self.chance.randbytes)
         agent.requester = requester
-        self.note("wish", agent.name, wish.id, wish.command.epoch, *hosts)
+        self.note("request", agent.name, request.id, request.command.epoch, *hosts)
         self._act(agent, requester.start(self.clock.now))
 
     def _act(self, agent: SimulatedAgent, effects: list[OpenConnection | SendLine]) -> None:
@@ -179,16 +180,16 @@ class SimulatedControl:
         self.exchange.connect(session)
 
     def _learn(self, agent: SimulatedAgent) -> None:
-        """Note the verdict, and wish again."""
+        """Note the outcome, and request again."""
         requester = agent.requester
-        if requester is None or requester.verdict is None:
+        if requester is None or requester.outcome is None:
             return
-        verdict = requester.verdict
-        self.record.told[verdict.id] = verdict.kind
-        self.note("told", agent.name, verdict.id, verdict.kind, verdict.reason)
+        outcome = requester.outcome
+        self.record.told[outcome.id] = outcome.kind
+        self.note("told", agent.name, outcome.id, outcome.kind, outcome.reason)
         agent.requester = None
-        if agent.wishes < self.wishes:
-            self.clock.after(self.chance.uniform(0, 20), lambda: self._wish(agent))
+        if agent.requests < self.requests:
+            self.clock.after(self.chance.uniform(0, 20), lambda: self._request(agent))
 
     # ---------------------------------------------------------------------------- job
     def _safe_point(self) -> None:
@@ -196,10 +197,10 @@ class SimulatedControl:
         command, effects = self.responder.begin()
         self.exchange.carry_out(effects)
         if command is not None and self.ledger.begun is not None:
-            wish = self.ledger.begun
-            self.note("begin", wish.id)
-            self.record.begun[wish.id] = wish
-            self.clock.after(self.chance.uniform(0.05, 5.0), lambda: self._finish(wish))
+            request = self.ledger.begun
+            self.note("begin", request.id)
+            self.record.begun[request.id] = request
+            self.clock.after(self.chance.uniform(0.05, 5.0), lambda: self._finish(request))
             return
         dice = self.chance.random()
         if dice < 0.02:
@@ -209,20 +210,20 @@ class SimulatedControl:
             self.ledger.limits = HostLimits(low, low + 3, self.ledger.limits.known)
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _finish(self, wish: ResizeRequest) -> None:
+    def _finish(self, request: ResizeRequest) -> None:
         if self.chance.random() < 0.1:
             self._taken(self.ledger.failed("the spawn failed"))
         else:
             seen = self.record.carried_out
-            seen[wish.id] = seen.get(wish.id, 0) + 1
+            seen[request.id] = seen.get(request.id, 0) + 1
             self._taken(self.ledger.done(1.0, {"wait": self.chance.random()}))
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _taken(self, verdict: ResizeOutcome | None) -> None:
+    def _taken(self, outcome: ResizeOutcome | None) -> None:
         """Note that an epoch was taken, and tell who asked."""
         self.record.epochs.append(self.ledger.epoch)
         self.note("epoch", self.ledger.epoch)
-        self.exchange.carry_out(self.responder.tell(verdict))
+        self.exchange.carry_out(self.responder.send_outcome(outcome))
 
     def _tick(self) -> None:
         now = self.clock.now
@@ -248,7 +249,7 @@ class SimulatedControl:
         self._checked = happened
         if record.epochs != list(range(1, len(record.epochs) + 1)):
             raise BrokenPromiseError(f"epochs {record.epochs[-5:]} are not one after another")
-        if any(record.asked.get(name) != wish for name, wish in record.begun.items()):
+        if any(record.asked.get(name) != request for name, request in record.begun.items()):
             raise BrokenPromiseError("the job does what nobody asked for")
         for identifier, kind in record.told.items():
             times = record.carried_out.get(identifier, 0)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from apples.launch import hydra
-from apples.malleable.control.command import HostWeight, ResizeDone, RolledBack
+from apples.malleable.control.command import HostShare, ResizeDone, RolledBack
 from apples.supervision.job_processes import marked
 from apples.testing.rehearsal import rehearse
 
@@ -81,11 +81,11 @@ def test_energy_and_every_bit_survive_random_resizes():
     def maps():
         for _ in range(6):
             hosts = draw.sample(list(SLOTS), draw.randint(1, 3))
-            yield [HostWeight(host, draw.choice([0.5, 1.0, 3.0])) for host in hosts]
+            yield [HostShare(host, draw.choice([0.5, 1.0, 3.0])) for host in hosts]
 
     for steps in (300, 1500, 6000):
         run = rehearse(
-            SOLVER, SLOTS, [HostWeight("ada"), HostWeight("bob")], maps(),
+            SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], maps(),
             task=task(steps=steps, balance_every=9, strategy="greedy"), warm=list(SLOTS),
         )  # fmt: skip
         assert run.ended.state == "finished", run.ended
@@ -135,7 +135,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
         killers[0].start()
 
     run = rehearse(
-        SOLVER, SLOTS, [HostWeight("ada"), HostWeight("bob")], task=task(steps=steps, balance_every=9),
+        SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], task=task(steps=steps, balance_every=9),
         commits=tmp_path, commit_seconds=0.05, watch=watch,
     )  # fmt: skip
     killers[0].join(60)

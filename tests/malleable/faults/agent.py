@@ -10,7 +10,7 @@ from pathlib import Path
 from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.job_manager import job_file, local_spec
 from apples.launch.processes import Processes
-from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import HostShare
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
@@ -23,7 +23,7 @@ program = (
     str(folder / "stop"),
 )
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
-first = [HostWeight(host) for host in json.loads(maps)[0]]
+first = [HostShare(host) for host in json.loads(maps)[0]]
 job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
@@ -31,7 +31,7 @@ with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as proc
         for source, line in processes.read(1.0):
             text = line.decode(errors="replace")
             print(source, text, flush=True)
-            if text.startswith("notice Ended"):  # whatever the watchdog may still say
+            if text.startswith("notice JobEnded"):  # whatever the watchdog may still say
                 processes.stop()
                 sys.exit(0 if text.split()[2] == "finished" else 5)
             if source == "report" and text.startswith("exit "):

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from apples.malleable.control.command import HostWeight
+from apples.malleable.control.command import HostShare
 from apples.malleable.control.job_file import loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.testing.scripted import ScriptedControl
@@ -20,7 +20,7 @@ class Telling(ScriptedControl):
 
 
 def maps(hosts):
-    yield from [[HostWeight(host) for host in one] for one in hosts]
+    yield from [[HostShare(host) for host in one] for one in hosts]
     Path(sys.argv[3]).touch()
 
 
@@ -36,7 +36,7 @@ def trace():
         print(f"stage {told[-1]}", flush=True)
 
 
-turn = anchor.engine.turn
-anchor.engine.turn = lambda: (trace(), turn(), trace())
+tick = anchor.engine.tick
+anchor.engine.tick = lambda: (trace(), tick(), trace())
 ended = anchor.run()
 sys.exit(0 if ended.state == "finished" else 5)

@@ -184,7 +184,7 @@ def _fault(code: int, heard: list[str], seconds: float) -> str:
         return f"silently wrong: {totals}"
     if code == 0:
         return "" if totals else f"no result, and no failure: {heard[-4:]}"
-    went_on = any("notice RolledBack" in line or "notice Done" in line for line in heard)
+    went_on = any("notice RolledBack" in line or "notice ResizeDone" in line for line in heard)
     late = seconds > END_SECONDS and not went_on
     return f"failed only after {seconds:.1f} s: {heard[-4:]}" if late else ""
 

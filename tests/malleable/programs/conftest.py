@@ -11,7 +11,7 @@ import pytest
 
 from apples.malleable.control.command import (
     CommandSource,
-    HostWeight,
+    HostShare,
     JobEnded,
     ResizeCommand,
     ResizeDone,
@@ -107,7 +107,7 @@ class Stage:
             "test",
             str(self.folder),
             hosts,
-            (HostWeight("a"),),
+            (HostShare("a"),),
             self.task,
             commits=str(self.folder / "job"),
         )
@@ -140,4 +140,4 @@ def stage(tmp_path):
 
 
 def to(host, epoch=1):
-    return ResizeCommand(epoch, (HostWeight(host),))
+    return ResizeCommand(epoch, (HostShare(host),))

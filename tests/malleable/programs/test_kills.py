@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from apples.malleable.control.command import HostWeight, JobEnded, ResizeCommand
+from apples.malleable.control.command import HostShare, JobEnded, ResizeCommand
 from apples.malleable.migration import inspection
 
 pytestmark = [pytest.mark.criu, pytest.mark.usefixtures("criu")]
@@ -71,7 +71,7 @@ def test_a_kill_in_a_migration_leaves_one_whole_program_or_a_failure(stage, seed
         return on.script.done or on.script.refused
 
     code, script = on.run(
-        (lambda: on.written("3\n")() and move(), ResizeCommand(1, (HostWeight("b"),))),
+        (lambda: on.written("3\n")() and move(), ResizeCommand(1, (HostShare("b"),))),
         (settled, (on.folder / "enough").touch),
     )
     killer.over.set()

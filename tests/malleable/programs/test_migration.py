@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.migration import inspection, supervisors
 
 pytestmark = [pytest.mark.criu, pytest.mark.hardware, pytest.mark.usefixtures("criu")]
@@ -37,7 +37,7 @@ while not os.path.exists("enough"):
 
 
 def to(*hosts, epoch=1):
-    return ResizeCommand(epoch, tuple(map(HostWeight, hosts)))
+    return ResizeCommand(epoch, tuple(map(HostShare, hosts)))
 
 
 def test_a_program_goes_on_counting_on_the_other_hosts_cpus_and_back(stage):
@@ -261,14 +261,14 @@ def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process
     pids = []
 
     def kill():
-        keeper = on.anchor.keepers.process_of("a")
+        keeper = on.anchor.supervisors.process_of("a")
         pids.extend(inspection.tree(keeper))
         os.kill(keeper, number)
 
     code, script = on.run((on.written("[", count=2), kill))
     assert code == 1
     assert script.ended.state == "failed"
-    assert script.ended.reason == "a: the program's keeper ended or fell silent"
+    assert script.ended.reason == "a: the program's supervisor ended or fell silent"
     assert len(pids) == 2
     until = time.monotonic() + 5
     while any(inspection.state(pid) not in {"", "Z"} for pid in pids):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from apples.malleable.control.command import HostWeight, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.migration import inspection
 
 COUNTING = """
@@ -17,7 +17,7 @@ while not os.path.exists("enough"):
 
 
 def to(*hosts, epoch=1):
-    return ResizeCommand(epoch, tuple(map(HostWeight, hosts)))
+    return ResizeCommand(epoch, tuple(map(HostShare, hosts)))
 
 
 def test_what_is_no_single_other_host_is_refused(stage):
@@ -62,7 +62,7 @@ def test_a_cancelled_program_is_gone_with_its_children(stage):
     pids = []
 
     def cancel():
-        pids.extend(inspection.tree(on.anchor.keepers.process_of("a")))
+        pids.extend(inspection.tree(on.anchor.supervisors.process_of("a")))
         on.script.stop = True
 
     code, script = on.run((on.written("up"), cancel))

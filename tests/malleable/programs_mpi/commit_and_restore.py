@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable.control.command import HostRows
+from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime import checkpoint
 from apples.malleable.runtime import checkpoint as commits
-from apples.malleable.runtime.membership import ChangePlan, Declared
+from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.row_array import RowArray
 from apples.malleable.runtime.state import Replicated, State
 

@@ -1,4 +1,8 @@
-"""`ProcessGroup`: the anchor's end of one host: its guard, and through it the ranks that run there."""
+"""The job manager's end of every host: the supervisors it started there, and through them the ranks.
+
+`ProcessGroup` is one host's, `ProcessGroups` holds all of a job. Nothing here blocks: what is sent waits in a
+buffer, what comes is read when the selector says so.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +23,20 @@ from typing import Any, Literal
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.node import supervisor
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT
+from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
 
 SUPERVISOR = Path(supervisor.__file__)
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
 SILENCE_SECONDS = 3.0
-"""Of a guard that was heard before."""
+"""A supervisor that reported before and is silent for so long is lost."""
 BIRTH_SECONDS = 15.0
-"""Until a guard is first heard."""
+"""Until a supervisor must have reported for the first time."""
 EXIT_SECONDS = 2.0
 CHUNK = 1 << 16
 LONGEST_LINE = 8 * LINE_LIMIT
-"""A line of a rank may be so long, and in JSON six times as long."""
-MOST_BEFORE_HELLO = 1 << 16
-"""Bytes a login may say before the guard does."""
+"""Bytes of a report: a line of a rank's output is up to six times as long in JSON."""
+LONGEST_GREETING = 1 << 16
+"""Bytes a login may print before the supervisor does."""
 
 Phase = Literal["starting", "parked", "joining", "member", "leaving", "ending", "empty"]
 Message = dict[str, Any]
@@ -45,10 +50,10 @@ class ProcessGroup:
     places
         Host, or hosts in rank order.
     folder
-        Where guards of this machine put their files: that of the run.
-    hear
+        Where supervisors of this machine put their files: that of the run.
+    on_message
         Called with this group, the rank, and each message of a rank.
-    lose
+    on_lost
         Called with this group and the reason when it is lost: at most once.
     """
 
@@ -59,36 +64,36 @@ class ProcessGroup:
         number: int,
         selector: selectors.BaseSelector,
         folder: Path,
-        hear: Callable[[ProcessGroup, int, Message], None],
-        lose: Callable[[ProcessGroup, str], None],
+        on_message: Callable[[ProcessGroup, int, Message], None],
+        on_lost: Callable[[ProcessGroup, str], None],
     ) -> None:
         self.job, self.places, self.number = job, tuple(places), number
         self.phase: Phase = "starting"
         self.declared: Message = {}
         self.parked_ranks = 0
         self.sees_commits = True
-        self._hear, self._lose, self._selector = hear, lose, selector
-        self._input = b""
-        self._greeted = not self.places[0].reach
+        self._on_message, self._on_group_lost, self._selector = on_message, on_lost, selector
+        self._lines = LineBuffer(LONGEST_LINE)
+        self._greeting = Greeting(HELLO, LONGEST_GREETING) if self.places[0].reach else None
         self._unsent = b""
-        self._heard: float | None = None
-        self._begun = self._pinged = time.monotonic()
+        self._last_report: float | None = None
+        self._begun = self._last_ping = time.monotonic()
         first = self.places[0]
         here = [first.python, "-I", "-S", str(SUPERVISOR), str(folder.absolute())]
         there = [*first.reach, "-I", "-m", REMOTE_SUPERVISOR]
-        self._guard = subprocess.Popen(
+        self._supervisor = subprocess.Popen(
             there if first.reach else here,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "APPLES_JOB": job.job},
             start_new_session=True,
         )
-        assert self._guard.stdin is not None  # noqa: S101 - for the type checker: both are pipes
-        assert self._guard.stdout is not None  # noqa: S101
-        self._to, self._from = self._guard.stdin.fileno(), self._guard.stdout.fileno()
+        assert self._supervisor.stdin is not None  # noqa: S101 - for the type checker: both are pipes
+        assert self._supervisor.stdout is not None  # noqa: S101
+        self._to, self._from = self._supervisor.stdin.fileno(), self._supervisor.stdout.fileno()
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        selector.register(self._from, selectors.EVENT_READ, self._read)
+        selector.register(self._from, selectors.EVENT_READ, self._read_reports)
 
     @property
     def host(self) -> str:
@@ -102,7 +107,7 @@ class ProcessGroup:
 
     @property
     def gone(self) -> bool:
-        """Whether the guard has ended too."""
+        """Whether the supervisor has ended too."""
         return self._from < 0
 
     def start(self) -> None:
@@ -114,7 +119,7 @@ class ProcessGroup:
         environment = {**self.places[0].environment, "APPLES_JOB": self.job.job}
         if len(self.places) == 1:
             environment["APPLES_HOST"] = self.host
-        self._send(
+        self._order(
             "start",
             ranks=self.ranks,
             group=self.number,
@@ -131,46 +136,46 @@ class ProcessGroup:
         if self.parked_ranks == self.ranks:
             self.phase = "parked"
 
-    def tell(self, message: Message, rank: int | None = None) -> None:
+    def send(self, message: Message, rank: int | None = None) -> None:
         """Send a message to one rank or to all."""
-        self._send("tell", rank=rank, message=message)
+        self._order("send", rank=rank, message=message)
 
     def end(self) -> None:
-        """Kill the ranks; the guard stays."""
+        """Kill the ranks; the supervisor stays."""
         if self.phase not in ("ending", "empty"):
             self.phase = "ending"
             self._begun = time.monotonic()
-            self._send("end")
+            self._order("end")
 
     def dismiss(self) -> None:
-        """Let the guard end, and with it all there is of the job on the host."""
+        """Let the supervisor end, and with it all there is of the job on the host."""
         with contextlib.suppress(OSError):
-            if self._guard.stdin is not None and not self._guard.stdin.closed:
-                self._guard.stdin.close()
+            if self._supervisor.stdin is not None and not self._supervisor.stdin.closed:
+                self._supervisor.stdin.close()
         self._to = -1
 
     def kill(self) -> None:
-        """End the guard at once, and with it, by the kernel, what it guards; a far one when it misses us."""
-        self._guard.kill()
+        """Kill the supervisor, and with it, by the kernel, its launcher; a remote one ends when it misses us."""
+        self._supervisor.kill()
         self._close()
 
-    def look(self, now: float) -> None:
-        """Say that the anchor is there; notice that the guard is not."""
+    def check(self, now: float) -> None:
+        """Let the supervisor know that the manager is there; notice when the supervisor is not."""
         if self.gone:
             return
-        if now - self._pinged > 1.0:
-            self._pinged = now
-            self._send("ping")
+        if now - self._last_ping > 1.0:
+            self._last_ping = now
+            self._order("ping")
         late = (
             now - self._begun > BIRTH_SECONDS
-            if self._heard is None
-            else now - self._heard > SILENCE_SECONDS
+            if self._last_report is None
+            else now - self._last_report > SILENCE_SECONDS
         )
         if late or (self.phase == "ending" and now - self._begun > EXIT_SECONDS):
-            self._give_up("its guard does not answer")
+            self._give_up("its supervisor does not answer")
 
     def _argv(self) -> list[str]:
-        """Return the launcher's command line; ``{launch}`` is where the guard put the file."""
+        """Return the launcher's command line; the supervisor writes the file that ``{launch}`` stands for."""
         first = self.places[0]
         argv = list(self.job.world) or [first.mpiexec, *first.options]
         for index, place in enumerate(self.places):
@@ -198,12 +203,13 @@ class ProcessGroup:
             return json.dumps({"directory": first.directory, "hosts": hosts})
         return json.dumps({"directory": first.directory or self.job.directory, "hosts": hosts})
 
-    def _send(self, word: str, **fields: object) -> None:
-        self._unsent += json.dumps({"do": word, **fields}).encode() + b"\n"
+    def _order(self, what: str, **fields: object) -> None:
+        """Send an order to the supervisor."""
+        self._unsent += encode({"order": what, **fields})
         self._flush()
 
     def _flush(self) -> None:
-        """Write what can be written; the rest follows when the guard is heard next."""
+        """Write what can be written now; the rest follows after the supervisor's next report."""
         if self._to < 0:
             return
         try:
@@ -212,72 +218,61 @@ class ProcessGroup:
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent = b""  # it is gone: reading says so
+            self._unsent = b""  # the supervisor is gone: reading from it says so
 
-    def _read(self) -> None:
+    def _read_reports(self) -> None:
         data = os.read(self._from, CHUNK)
         if not data:
             self._close()
-            self._lost("its guard ended")
+            self._on_lost("its supervisor ended")
             return
-        self._input += data
-        if not self._greeted:
-            self._greet()
-            return
-        self._understand()
-
-    def _greet(self) -> None:
-        """Leave out what a login says before the guard does."""
-        _, hello, rest = self._input.partition(HELLO)
-        if hello:
-            self._greeted, self._input = True, rest
-            self._understand()
-        elif len(self._input) > MOST_BEFORE_HELLO:
-            self._give_up("its login says too much before the guard does")
-
-    def _understand(self) -> None:
-        """Take the lines that are whole."""
-        self._heard = time.monotonic()
-        self._flush()
-        *lines, self._input = self._input.split(b"\n")
-        for line in lines:
-            message = supervisor.parse_report(line)
-            if message is None:
-                self._give_up("it says what no guard says")
+        if self._greeting is not None:
+            try:
+                data = self._greeting.skip(data)
+            except LineError:
+                self._give_up("its login prints too much before the supervisor does")
                 return
-            self._take(message)
-        if len(self._input) > LONGEST_LINE:
-            self._give_up("it says what no guard says")
+            if not self._greeting.heard:
+                return
+        self._last_report = time.monotonic()
+        self._flush()
+        try:
+            for line in self._lines.feed(data):
+                self._handle(parse_report(line))
+        except LineError:
+            self._give_up("it sends what no supervisor sends")
 
     def _give_up(self, why: str) -> None:
         if not self.gone:
             self.kill()
-            self._lost(why)
+            self._on_lost(why)
 
-    def _take(self, message: Message) -> None:
-        word = message["say"]
-        if word in ("output", "errors"):
-            stream = sys.stdout if word == "output" else sys.stderr
-            stream.write(message["line"] + "\n")
+    def _handle(self, report: Message) -> None:
+        """Take one report of the supervisor; those of a group before this one are late, and ignored."""
+        what = report["report"]
+        if what in ("output", "errors"):
+            stream = sys.stdout if what == "output" else sys.stderr
+            stream.write(report["line"] + "\n")
             stream.flush()
-        elif message.get("group", self.number) != self.number:
+        elif report.get("group", self.number) != self.number:
             return
-        elif word == "said":
-            self._hear(self, message["rank"], message["message"])
-        elif word == "lost":
-            self._lost(message["why"])
-        elif word == "blind":
+        elif what == "message":
+            self._on_message(self, report["rank"], report["message"])
+        elif what == "lost":
+            self._on_lost(report["why"])
+        elif what == "no_commits":
             self.sees_commits = False
-        elif word == "empty":
+        elif what == "empty":
             self.phase = "empty"
-            self._hear(self, -1, {"say": "empty"})
+            self._on_message(self, -1, {"event": "empty"})
 
-    def _lost(self, why: str) -> None:
+    def _on_lost(self, why: str) -> None:
+        """Say that the group is lost, unless its end was wanted."""
         before = self.phase
         if self.gone:
             self.phase = "empty"
         if before not in ("ending", "empty"):
-            self._lose(self, why)
+            self._on_group_lost(self, why)
 
     def _close(self) -> None:
         if self._from < 0:
@@ -285,39 +280,57 @@ class ProcessGroup:
         self._selector.unregister(self._from)
         self._from = -1
         self.dismiss()
-        if self._guard.stdout is not None:
-            self._guard.stdout.close()
-        # The loop must not stand still meanwhile: the other guards wait for its word.
-        threading.Thread(target=self._guard.wait, daemon=True).start()
+        if self._supervisor.stdout is not None:
+            self._supervisor.stdout.close()
+        # In a thread of its own, because the manager's loop must not stand still while this one ends.
+        threading.Thread(target=self._supervisor.wait, daemon=True).start()
+
+
+REPORT_FIELDS = {
+    "output": ("line",),
+    "errors": ("line",),
+    "message": ("rank", "message"),
+    "lost": ("why",),
+}
+"""Fields that a report of this name must have."""
+
+
+def parse_report(line: bytes) -> Message:
+    """Return the report that a line is; raises `LineError` where it is none."""
+    report = decode(line, LONGEST_LINE)
+    name = report.get("report")
+    if not isinstance(name, str) or any(f not in report for f in REPORT_FIELDS.get(name, ())):
+        raise LineError("no report of a supervisor")
+    return report
 
 
 WORLD = "*"
-"""The one group of a restart engine."""
+"""Key of the one group that a restarting job has, on all its hosts."""
 
 
 @dataclass
 class ProcessGroups:
-    """The groups there are.
+    """All process groups of one job, by host.
 
     Attributes
     ----------
-    hear, lose
+    on_message, on_lost
         As for `ProcessGroup`.
     released
-        Hosts that were given back: nothing waits there, though they were opted in.
+        Hosts that were given back: no group is parked there, though their specification says ``warm``.
     declared
-        What the programs of the job's groups declare, all alike; None before the first.
+        Summary of the data that the programs of all groups declare alike; None before the first has parked.
     committed
-        Whether a state of the job was ever kept.
+        Whether a state of the job was ever committed.
     directory
-        Where states are kept, beside memory; empty: nowhere.
+        Where states are committed, besides in memory; empty: nowhere.
     """
 
     job: JobFile
     selector: BaseSelector
     folder: Path
-    hear: Callable[[ProcessGroup, int, Message], None]
-    lose: Callable[[ProcessGroup, str], None]
+    on_message: Callable[[ProcessGroup, int, Message], None]
+    on_lost: Callable[[ProcessGroup, str], None]
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     declared: object = None
@@ -335,8 +348,8 @@ class ProcessGroups:
         """Yield every group, of those there are now."""
         return iter(list(self.groups.values()))
 
-    def have(self, *hosts: str) -> None:
-        """Have a group on each host, parked soon if it is not."""
+    def start_on(self, *hosts: str) -> None:
+        """Start a group on each host that has none; it parks at its first safe point."""
         for host in hosts:
             group = self.groups.get(host)
             self.released.discard(host)
@@ -346,7 +359,7 @@ class ProcessGroups:
             elif group.phase == "empty":
                 group.start()
 
-    def have_world(self, hosts: Sequence[str]) -> None:
+    def start_world(self, hosts: Sequence[str]) -> None:
         """Start all ranks of some hosts as one world."""
         old = self.groups.pop(WORLD, None)
         if old is not None:
@@ -357,20 +370,26 @@ class ProcessGroups:
     def _new(self, places: Sequence[HostSpec]) -> ProcessGroup:
         self._numbers += 1
         return ProcessGroup(
-            self.job, places, self._numbers, self.selector, self.folder, self.hear, self.lose
+            self.job,
+            places,
+            self._numbers,
+            self.selector,
+            self.folder,
+            self.on_message,
+            self.on_lost,
         )
 
-    def warm_up(self) -> None:
-        """Park groups on the hosts that were opted in and not given back."""
+    def start_warm(self) -> None:
+        """Start groups on the hosts whose specification says ``warm`` and that were not given back."""
         for place in self.job.hosts:
             if place.warm and place.host not in {*self.groups, *self.released}:
-                self.have(place.host)
+                self.start_on(place.host)
 
     def warm(self) -> tuple[str, ...]:
         """Return the hosts where a group is parked."""
         return tuple(group.host for group in self if group.phase == "parked")
 
-    def objection(self, joining: Sequence[str]) -> str:
+    def reason_against(self, joining: Sequence[str]) -> str:
         """Return why groups that have parked must not join; empty if nothing is wrong."""
         for key in joining:
             group = self.groups[key]
@@ -387,28 +406,28 @@ class ProcessGroups:
                 print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
         return ""
 
-    def order(self, word: str, group: ProcessGroup) -> Message:
-        """Return what every rank of a group is told when it becomes a member."""
+    def joining_order(self, order: str, group: ProcessGroup) -> Message:
+        """Return the order that every rank of a group gets when it becomes a member of the job."""
         names = [place.host for place in self.job.hosts]
-        seats = [(names.index(p.host), rank) for p in group.places for rank in range(p.slots)]
-        return {"do": word, "seats": seats, "commit_seconds": self.job.commit_seconds}
+        ids = [(names.index(p.host), rank) for p in group.places for rank in range(p.slots)]
+        return {"order": order, "rank_ids": ids, "commit_seconds": self.job.commit_seconds}
 
     def invite(self, joining: Sequence[str], port: str) -> None:
-        """Tell the next group that joins where."""
+        """Send the next group that joins the port to which it connects."""
         waiting = [host for host in joining if self.groups[host].phase == "parked"]
         if waiting:
             group = self.groups[waiting[0]]
             group.phase = "joining"
-            group.tell({**self.order("join", group), "port": port})
+            group.send({**self.joining_order("join", group), "port": port})
 
     def settle(self, leaving: Sequence[str]) -> None:
-        """Take note who is a member and who leaves."""
+        """Mark the groups that are members now, and those that leave."""
         for group in self:
             if group.phase in ("joining", "member"):
                 group.phase = "leaving" if group.host in leaving else "member"
 
     def emptied(self, host: str) -> bool:
-        """Whether nothing of the job is on a host any more; its guard goes last."""
+        """Whether nothing of the job is on a host any more; its supervisor goes last."""
         group = self.groups[host]
         if group.phase == "empty" and not group.gone:
             group.dismiss()
@@ -419,7 +438,7 @@ class ProcessGroups:
         return self.have_emptied(list(self.groups))
 
     def have_emptied(self, hosts: Sequence[str]) -> bool:
-        """Whether nothing of the job is on these hosts any more; all of them are seen to."""
+        """Whether nothing of the job is on these hosts any more; supervisors of empty hosts are dismissed."""
         left = [host for host in hosts if not self.emptied(host)]
         return not left
 
@@ -430,19 +449,19 @@ class ProcessGroups:
         self.released |= set(hosts)
 
     def give_up(self, hosts: Sequence[str]) -> None:
-        """End groups that were to join; one that was parked there before the command may stay."""
+        """Kill groups that were to join; a warm one that is parked may stay."""
         for host in hosts:
             if self.job.place(host).warm and self.groups[host].phase == "parked":
                 continue
             self.groups.pop(host).kill()
 
     def drop(self, host: str) -> None:
-        """Let a host's guard go, if there is one, and what it guards with it."""
+        """Dismiss the supervisor of a host, if there is one."""
         if host in self.groups:
             self.groups.pop(host).dismiss()
 
     def end(self, spare_parked: bool = False) -> None:
-        """Kill all ranks; the guards stay."""
+        """Kill all ranks; the supervisors stay."""
         for group in self:
             if not (spare_parked and group.phase == "parked"):
                 group.end()
