@@ -52,7 +52,7 @@ def _position(job: StoredJob) -> tuple[ControlClient, int, Rows]:
 
 
 def _move(job: StoredJob, talking: ControlClient, epoch: int, rows: Rows) -> ResizeResult:
-    hosts = tuple(HostShare(host, float(max(1, count))) for host, count in rows.items())
+    hosts = tuple(HostShare.planned(host, count) for host, count in rows.items())
     done = resized(talking.resize(ResizeCommand(epoch + 1, hosts), RESIZE_SECONDS))
     return ResizeResult(JobStatus.of(job), done.seconds, done.phases)
 

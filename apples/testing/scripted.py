@@ -9,7 +9,7 @@ from apples.malleable.control.command import (
     CommandSource,
     HostShare,
     JobNotice,
-    JobStatus,
+    ManagerStatus,
     ResizeCommand,
 )
 
@@ -36,11 +36,11 @@ class ScriptedControl(CommandSource):
 
     def __init__(self, maps: Iterable[Iterable[HostShare]]) -> None:
         self._maps = iter(maps)
-        self._status: Callable[[], JobStatus] = lambda: JobStatus("starting")
+        self._status: Callable[[], ManagerStatus] = lambda: ManagerStatus("starting")
         self._epoch = 100
         self.notices: list[JobNotice] = []
 
-    def attach(self, selector: BaseSelector, status: Callable[[], JobStatus]) -> None:
+    def attach(self, selector: BaseSelector, status: Callable[[], ManagerStatus]) -> None:
         """Listen to nothing."""
         del selector
         self._status = status

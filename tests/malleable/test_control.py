@@ -14,8 +14,8 @@ from apples.malleable.control.command import (
     HostRows,
     HostShare,
     JobEnded,
-    JobStatus,
     LimitsRequested,
+    ManagerStatus,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
@@ -45,7 +45,7 @@ class Played:
         self.thread.start()
 
     def status(self):
-        return JobStatus("running", self.members, iteration=self.turns)
+        return ManagerStatus("running", self.members, iteration=self.turns)
 
     def serve(self):
         while not self.stop.is_set():

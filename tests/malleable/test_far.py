@@ -123,7 +123,7 @@ def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, j
 
 def test_a_host_without_our_apples_is_named_before_the_launch(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("apples.launch.seating.own_version", lambda _: "7.0")
+    monkeypatch.setattr("apples.launch.targets.own_version", lambda _: "7.0")
     words = ["--hosts", lab.hosts, *FILES, "--actuator", "ssh"]
     done = command("apples", "run", *words, "--blueprint", "redistribute")
     assert done.code == 3

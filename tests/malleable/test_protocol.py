@@ -14,7 +14,12 @@ from apples.malleable.control import responder as ledgers
 from apples.malleable.control import responder as responders
 from apples.malleable.control.client import Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.messages import ResizeOutcome, ResizeRequest, outcome_of, request_of
+from apples.malleable.control.messages import (
+    CommandOutcome,
+    CommandRequest,
+    outcome_of,
+    request_of,
+)
 from apples.malleable.control.responder import (
     CloseSession,
     HostLimits,
@@ -47,7 +52,7 @@ JSON = st.recursive(
 
 
 def resize_of(*hosts, epoch=1, id="0123456789abcdef"):  # noqa: A002 - the field's name
-    return ResizeRequest(id, ResizeCommand(epoch, tuple(map(HostShare, hosts))))
+    return CommandRequest(id, ResizeCommand(epoch, tuple(map(HostShare, hosts))))
 
 
 def status():
@@ -106,7 +111,7 @@ PLANTED = {
     "the seal is not checked": (Opener, "open", lambda _, line: parse(line).get("body", {})),
     "outcomes are not remembered": (ResizeLedger, "_settle", forget),
     "what was taken back is not marked": (
-        ResizeLedger, "withdraw", lambda _, name: ResizeOutcome("nack", name, 0, "withdrawn"),
+        ResizeLedger, "withdraw", lambda _, name: CommandOutcome("nack", name, 0, "withdrawn"),
     ),
     "a second command pushes the first out": (ResizeLedger, "busy", None),
     "strangers are not sent away": (Responder, "_room", lambda _: []),
@@ -382,7 +387,7 @@ def test_a_command_survives_its_way(hosts, epoch, data):
         st.tuples(*[st.floats(1e-9, 1e9, allow_nan=False) for _ in hosts]), "weights"
     )
     shares = tuple(HostShare(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
-    sent = ResizeRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True))
+    sent = CommandRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True))
     assert request_of(parse(canonical(sent.body()))) == sent
 
 
@@ -414,5 +419,5 @@ def test_a_malformed_command_is_refused_with_its_field(change, problem):
 
 
 def test_a_verdict_survives_its_way():
-    sent = ResizeOutcome("done", "ab" * 8, 3, "", "", 0.5, {"wait": 0.25})
+    sent = CommandOutcome("done", "ab" * 8, 3, "", "", 0.5, {"wait": 0.25})
     assert outcome_of(parse(canonical(sent.body()))) == sent

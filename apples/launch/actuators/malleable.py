@@ -25,7 +25,7 @@ from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
 from apples.malleable.control.command import HostShare
 from apples.malleable.control.command import ResizeCommand as MapCommand
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
-from apples.malleable.control.messages import TRANSIENT_REASONS, ResizeOutcome
+from apples.malleable.control.messages import TRANSIENT_REASONS, CommandOutcome
 from apples.malleable.control.server import SECRET_BYTES
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
@@ -67,12 +67,12 @@ class MalleableExecution(RunExecution):
 
 
 def map_command(schedule: Schedule, epoch: int, ordered: bool = False) -> MapCommand:
-    """Return the command that makes a job's map that of a schedule: its rows are the weights."""
-    shares = tuple(HostShare(a.host.name, float(a.rows)) for a in schedule.allocations)
+    """Return the command that makes a job's map that of a schedule: its rows as they are."""
+    shares = tuple(HostShare.planned(a.host.name, a.rows) for a in schedule.allocations)
     return MapCommand(epoch, shares, ordered)
 
 
-def resized(outcome: ResizeOutcome) -> Resized:
+def resized(outcome: CommandOutcome) -> Resized:
     """Return what a resize took.
 
     Raises
@@ -200,7 +200,7 @@ class MalleableActuator(Actuator):
     def _job(self, name: str, places: Sequence[HostSpec], plan: LaunchPlan) -> JobFile:
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
-        members = [HostShare(strip.host.name, float(strip.rows)) for strip in plan.strips]
+        members = [HostShare.planned(strip.host.name, strip.rows) for strip in plan.strips]
         return job_manager.job_file(
             name,
             places,

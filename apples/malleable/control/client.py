@@ -18,7 +18,7 @@ from typing import Literal
 
 from apples.errors import LaunchError
 from apples.malleable.control.command import ResizeCommand
-from apples.malleable.control.messages import ResizeOutcome, ResizeRequest, outcome_of
+from apples.malleable.control.messages import CommandOutcome, CommandRequest, outcome_of
 from apples.malleable.control.sealing import (
     CHALLENGE_BYTES,
     LINE_LIMIT,
@@ -82,14 +82,14 @@ class Requester:
         self,
         job: str,
         secret: bytes,
-        request: ResizeRequest | Literal["status", "cancel"],
+        request: CommandRequest | Literal["status", "cancel"],
         deadline: float,
         entropy: Callable[[int], bytes],
     ) -> None:
         self.job = job
         self.request = request
         self.deadline = deadline
-        self.outcome: ResizeOutcome | None = None
+        self.outcome: CommandOutcome | None = None
         self.answer: Body | None = None
         self.acknowledged = False
         self.imposter = ""
@@ -174,7 +174,7 @@ class Requester:
             return []
         self._asked += 1
         self._next = now + ANSWER_SECONDS
-        if not isinstance(self.request, ResizeRequest):
+        if not isinstance(self.request, CommandRequest):
             body: Body = {"request": self.request}
         elif now >= self.deadline:
             body = {"request": "withdraw", "id": self.request.id}
@@ -186,7 +186,7 @@ class Requester:
     def _on_reply(self, body: Body, now: float) -> None:
         """Take in what the job says."""
         said = body.get("reply")
-        if not isinstance(self.request, ResizeRequest):
+        if not isinstance(self.request, CommandRequest):
             self.answer = body
         elif said == "ack":
             self.acknowledged, self._asked = True, 0
@@ -249,7 +249,7 @@ class ControlClient:
             raise LaunchError(f"job {self.job} gave no answer; see: apples jobs {self.job}")
         return requester.answer
 
-    def resize(self, command: ResizeCommand, seconds: float) -> ResizeOutcome:
+    def resize(self, command: ResizeCommand, seconds: float) -> CommandOutcome:
         """Return what became of a command; after `seconds` it is taken back, unless it has begun.
 
         Raises
@@ -257,7 +257,7 @@ class ControlClient:
         LaunchError
             Nobody answers any more: whether it was carried out is not known.
         """
-        request = ResizeRequest(secrets.token_hex(16), command)
+        request = CommandRequest(secrets.token_hex(16), command)
         requester = self._requester(request, self._clock() + seconds)
         self._follow(requester, None)
         if requester.outcome is None:
@@ -265,7 +265,7 @@ class ControlClient:
         return requester.outcome
 
     def _requester(
-        self, request: ResizeRequest | Literal["status", "cancel"], deadline: float
+        self, request: CommandRequest | Literal["status", "cancel"], deadline: float
     ) -> Requester:
         return Requester(self.job, self._secret, request, deadline, secrets.token_bytes)
 

@@ -40,13 +40,13 @@ class HostShare:
     rows: int = 0
 
     @classmethod
-    def planned(cls, host: str, rows: int, cpus: tuple[int, ...] = ()) -> HostShare:
-        """Return the share of a host that is to have so many rows: a planner gives rows by speed.
+    def planned(cls, host: str, rows: float) -> HostShare:
+        """Return the share of a host to which a planner gives so many rows, in proportion to its speed.
 
-        A program may share out something else than the plan's rows, blocks for example; then its shares are
-        in proportion to the rows.
+        Where the program shares out something else than the planner's rows (blocks, for example), or they are
+        not whole, they are the weight only.
         """
-        return cls(host, float(rows), cpus, rows)
+        return cls(host, max(1.0, float(rows)), rows=int(rows) if rows == int(rows) else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ JobNotice = ResizeDone | ResizeRefused | RolledBack | LimitsRequested | JobEnded
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus:
+class ManagerStatus:
     """The job at one moment."""
 
     state: StateName
@@ -219,7 +219,7 @@ class CommandSource(ABC):
     """
 
     @abstractmethod
-    def attach(self, selector: BaseSelector, status: Callable[[], JobStatus]) -> None:
+    def attach(self, selector: BaseSelector, status: Callable[[], ManagerStatus]) -> None:
         """Register what is to be listened to, with a callable of no argument as its data.
 
         The loop calls it when the file is ready. `status` may be asked at any time.

@@ -33,7 +33,7 @@ TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "en
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeRequest:
+class CommandRequest:
     """A command as it is sent.
 
     Attributes
@@ -60,7 +60,7 @@ class ResizeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeOutcome:
+class CommandOutcome:
     """The outcome of a request.
 
     Attributes
@@ -90,7 +90,7 @@ class ResizeOutcome:
         }  # fmt: skip
 
 
-def request_of(body: Body) -> ResizeRequest:
+def request_of(body: Body) -> CommandRequest:
     """Return the request of a body.
 
     Raises
@@ -106,7 +106,7 @@ def request_of(body: Body) -> ResizeRequest:
     shares = tuple(_share(entry) for entry in entries)
     if len({share.host for share in shares}) < len(shares):
         raise ForgeryError("'hosts' names a host twice")
-    return ResizeRequest(identifier, ResizeCommand(count_of(body, "epoch"), shares, ordered))
+    return CommandRequest(identifier, ResizeCommand(count_of(body, "epoch"), shares, ordered))
 
 
 def _share(entry: Any) -> HostShare:
@@ -124,7 +124,7 @@ def _share(entry: Any) -> HostShare:
     return HostShare(name, float(weight), tuple(cpus), count_of(entry, "rows"))
 
 
-def outcome_of(body: Body) -> ResizeOutcome:
+def outcome_of(body: Body) -> CommandOutcome:
     """Return the outcome of a body; raises `ForgeryError` where it is none."""
     kind = body.get("reply")
     if kind not in {"done", "nack", "failed"}:
@@ -137,7 +137,7 @@ def outcome_of(body: Body) -> ResizeOutcome:
     seconds = body.get("seconds")
     if not isinstance(seconds, int | float):
         raise ForgeryError("'seconds' must be a number")
-    return ResizeOutcome(
+    return CommandOutcome(
         kind,
         identifier_of(body),
         count_of(body, "epoch"),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.messages import (
+    CommandOutcome,
+    CommandRequest,
     RefusalReason,
-    ResizeOutcome,
-    ResizeRequest,
     identifier_of,
     request_of,
 )
@@ -89,18 +89,18 @@ class ResizeLedger:
     def __init__(self, limits: HostLimits, epoch: int = 0) -> None:
         self.epoch = epoch
         self.limits = limits
-        self.waiting: ResizeRequest | None = None
-        self.begun: ResizeRequest | None = None
-        self.last: ResizeOutcome | None = None
+        self.waiting: CommandRequest | None = None
+        self.begun: CommandRequest | None = None
+        self.last: CommandOutcome | None = None
         self._ended = ""
-        self._outcomes: OrderedDict[str, tuple[ResizeRequest, ResizeOutcome]] = OrderedDict()
+        self._outcomes: OrderedDict[str, tuple[CommandRequest, CommandOutcome]] = OrderedDict()
 
     @property
-    def busy(self) -> ResizeRequest | None:
+    def busy(self) -> CommandRequest | None:
         """The request that stands in the way of another."""
         return self.begun or self.waiting
 
-    def submit(self, request: ResizeRequest) -> ResizeOutcome | None:
+    def submit(self, request: CommandRequest) -> CommandOutcome | None:
         """Take a request in, or again; return the outcome, None while there is none."""
         if request.id in self._outcomes:
             before, outcome = self._outcomes[request.id]
@@ -125,7 +125,7 @@ class ResizeLedger:
             return "stale", f"made for epoch {command.epoch - 1}, the job is in {self.epoch}"
         return self.limits.refusal(command)
 
-    def withdraw(self, identifier: str) -> ResizeOutcome | None:
+    def withdraw(self, identifier: str) -> CommandOutcome | None:
         """Take a request back if it has not begun; return the outcome, None if it must run its course.
 
         One that has not come is refused too, and stays so should it come late: otherwise its sender could not
@@ -138,7 +138,7 @@ class ResizeLedger:
         if self.waiting is not None and self.waiting.id == identifier:
             request, self.waiting = self.waiting, None
         else:
-            request = ResizeRequest(identifier, ResizeCommand(0, ()))
+            request = CommandRequest(identifier, ResizeCommand(0, ()))
         return self._settle(request, _refused(request, "withdrawn", "the agent took it back"))
 
     def begin(self) -> ResizeCommand | None:
@@ -153,22 +153,22 @@ class ResizeLedger:
         self.begun = request
         return request.command
 
-    def done(self, seconds: float, phases: Mapping[str, float]) -> ResizeOutcome:
+    def done(self, seconds: float, phases: Mapping[str, float]) -> CommandOutcome:
         """Take in that the job did it; return the outcome."""
         request = self._over()
-        self.last = ResizeOutcome(
+        self.last = CommandOutcome(
             "done", request.id, request.command.epoch, seconds=seconds, phases=dict(phases)
         )
         return self._settle(request, self.last)
 
-    def failed(self, detail: str) -> ResizeOutcome:
+    def failed(self, detail: str) -> CommandOutcome:
         """Take in that the job tried and is as it was; the epoch has passed."""
         request = self._over()
         return self._settle(
-            request, ResizeOutcome("failed", request.id, request.command.epoch, "", detail)
+            request, CommandOutcome("failed", request.id, request.command.epoch, "", detail)
         )
 
-    def moved(self, epoch: int) -> ResizeOutcome | None:
+    def moved(self, epoch: int) -> CommandOutcome | None:
         """Take in that the job changed by itself (a host died); return the outcome on who waited."""
         self.epoch = max(self.epoch + 1, epoch)
         if self.waiting is None:
@@ -178,7 +178,7 @@ class ResizeLedger:
             request, _refused(request, "stale", "the job's hosts changed meanwhile")
         )
 
-    def end(self, state: str) -> ResizeOutcome | None:
+    def end(self, state: str) -> CommandOutcome | None:
         """Take in that the job ends; return the outcome on the request that was under way."""
         self._ended = state
         if self.begun is not None:
@@ -188,12 +188,12 @@ class ResizeLedger:
         request, self.waiting = self.waiting, None
         return self._settle(request, _refused(request, "ending", f"the job is {state}"))
 
-    def outcome(self, identifier: str) -> ResizeOutcome | None:
+    def outcome(self, identifier: str) -> CommandOutcome | None:
         """Return the outcome of a request, if it is remembered."""
         known = self._outcomes.get(identifier)
         return known[1] if known else None
 
-    def _over(self) -> ResizeRequest:
+    def _over(self) -> CommandRequest:
         """Return what was begun, over now; its epoch is taken."""
         if self.begun is None:
             raise RuntimeError("no command was begun")
@@ -201,15 +201,15 @@ class ResizeLedger:
         self.epoch = max(self.epoch, request.command.epoch)
         return request
 
-    def _settle(self, request: ResizeRequest, outcome: ResizeOutcome) -> ResizeOutcome:
+    def _settle(self, request: CommandRequest, outcome: CommandOutcome) -> CommandOutcome:
         self._outcomes[request.id] = (request, outcome)
         while len(self._outcomes) > REMEMBERED_OUTCOMES:
             self._outcomes.popitem(last=False)
         return outcome
 
 
-def _refused(request: ResizeRequest, reason: RefusalReason, detail: str) -> ResizeOutcome:
-    return ResizeOutcome("nack", request.id, request.command.epoch, reason, detail)
+def _refused(request: CommandRequest, reason: RefusalReason, detail: str) -> CommandOutcome:
+    return CommandOutcome("nack", request.id, request.command.epoch, reason, detail)
 
 
 UNAUTHENTICATED_SESSIONS = 32
@@ -340,7 +340,7 @@ class Responder:
         refused = self.ledger.outcome(waiting.id) if waiting and command is None else None
         return command, self.send_outcome(refused)
 
-    def send_outcome(self, outcome: ResizeOutcome | None) -> list[ResponderEffect]:
+    def send_outcome(self, outcome: CommandOutcome | None) -> list[ResponderEffect]:
         """Send a outcome to every session that asked about it."""
         effects: list[ResponderEffect] = []
         if outcome is not None:
@@ -396,7 +396,7 @@ class Responder:
         raise ForgeryError("'request' must be status, resize, withdraw or cancel")
 
     def _reply_about(
-        self, number: int, session: ControlSession, identifier: str, outcome: ResizeOutcome | None
+        self, number: int, session: ControlSession, identifier: str, outcome: CommandOutcome | None
     ) -> list[ResponderEffect]:
         """Reply with the outcome or an acknowledgement, and remember that this session asked."""
         session.asked.add(identifier)

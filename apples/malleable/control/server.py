@@ -20,15 +20,15 @@ from apples.malleable.control.command import (
     CommandSource,
     JobEnded,
     JobNotice,
-    JobStatus,
     LimitsRequested,
+    ManagerStatus,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
     RolledBack,
 )
 from apples.malleable.control.job_file import JobFile, JobFileError
-from apples.malleable.control.messages import ResizeOutcome
+from apples.malleable.control.messages import CommandOutcome
 from apples.malleable.control.responder import (
     CloseSession,
     HostLimits,
@@ -124,7 +124,9 @@ class ControlServer(CommandSource):
         beside.replace(self._announce)
 
     # ------------------------------------------------------------ for the manager's loop
-    def attach(self, selector: selectors.BaseSelector, status: Callable[[], JobStatus]) -> None:
+    def attach(
+        self, selector: selectors.BaseSelector, status: Callable[[], ManagerStatus]
+    ) -> None:
         """Listen in this loop."""
         self._selector, self._status = selector, status
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -141,7 +143,7 @@ class ControlServer(CommandSource):
 
     def notify(self, notice: JobNotice) -> None:
         """Send the outcome to the sessions that asked about it."""
-        outcome: ResizeOutcome | None = None
+        outcome: CommandOutcome | None = None
         if isinstance(notice, ResizeDone):
             outcome = self.ledger.done(notice.seconds, notice.phases)
         elif isinstance(notice, ResizeRefused):

@@ -31,8 +31,8 @@ from apples.malleable.control.command import (
     HostShare,
     JobEnded,
     JobNotice,
-    JobStatus,
     LimitsRequested,
+    ManagerStatus,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
@@ -183,12 +183,12 @@ class ReconfigurationEngine:
         self._begin(Reconfiguration.launched(job.members, self.slots, "start"))
 
     @property
-    def status(self) -> JobStatus:
+    def status(self) -> ManagerStatus:
         """The job now."""
         busy = self.stage not in ("idle", "over")
         limits = (self.job.minimum, self.job.maximum or len(self.slots))
         found = (self.state, self.members, self.epoch, self.iteration, *limits, busy)
-        return JobStatus(*found, warm=self.groups.warm())
+        return ManagerStatus(*found, warm=self.groups.warm())
 
     def command(self, command: ResizeCommand) -> None:
         """Begin a command; asked only while idle. Answered by one `ResizeDone` or `ResizeRefused`."""

@@ -21,7 +21,7 @@ from apples.malleable.control.command import (
     CommandSource,
     HostRows,
     JobEnded,
-    JobStatus,
+    ManagerStatus,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
@@ -128,11 +128,11 @@ class ProgramManager:
         self.steps: MigrationSteps | None = None
         self.begun = self.moving_since = self.last_event = time.monotonic()
 
-    def status(self) -> JobStatus:
+    def status(self) -> ManagerStatus:
         """Return the job at this moment."""
         members = (HostRows(self.host, 0, 0, self.job.members[0].weight),)
         busy = self.command is not None
-        return JobStatus(self.state, members, self.epoch, 0, 1, 1, busy, malleable=False)
+        return ManagerStatus(self.state, members, self.epoch, 0, 1, 1, busy, malleable=False)
 
     def run(self) -> int:
         """Run the program; 0 if it ended with 0. No process of it is left when this returns."""

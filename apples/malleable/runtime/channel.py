@@ -23,7 +23,7 @@ class SupervisorGoneError(ConnectionError):
     """The supervisor closed the connection: this job is being ended."""
 
 
-class SupervisorChannel:
+class RankChannel:
     """The connection of one rank.
 
     Parameters

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime import memory_checkpoint
-from apples.malleable.runtime.channel import SupervisorChannel
+from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import (
     broadcast_document,
     combine_by_number,
@@ -307,7 +307,7 @@ class CheckpointPolicy:
         Of the last commit that was made or tried, by whomever: no number is used twice.
     """
 
-    def __init__(self, channel: SupervisorChannel) -> None:
+    def __init__(self, channel: RankChannel) -> None:
         self._channel = channel
         self.number = 0
 

@@ -32,7 +32,7 @@ from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime import membership, undeclared
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
-from apples.malleable.runtime.channel import ADDRESS, Message, SupervisorChannel
+from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import broadcast_document
 from apples.malleable.runtime.membership import (
@@ -124,7 +124,7 @@ class MalleableJob:
         self._world = MPI.COMM_WORLD
         self._local_rank = self._world.Get_rank()
         address = os.environ.get(ADDRESS)
-        self._channel = SupervisorChannel(address, self._local_rank) if address else None
+        self._channel = RankChannel(address, self._local_rank) if address else None
         self._checkpoints = CheckpointPolicy(self._channel) if self._channel else None
         self._declared = Declared()
         self._agreement: Agreement | None = None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
-from apples.malleable.runtime.channel import SupervisorChannel
+from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import gather_documents, wait
 from apples.malleable.runtime.membership import Declared
 
@@ -59,7 +59,7 @@ def backup_ranks(plan: ChangePlan) -> list[int]:
 
 def commit_in_memory(
     comm: MPI.Intracomm,
-    channel: SupervisorChannel,
+    channel: RankChannel,
     number: int,
     plan: ChangePlan,
     declared: Declared,
@@ -87,7 +87,7 @@ def commit_in_memory(
         os.close(handle)
 
 
-def committed_rows(channel: SupervisorChannel) -> list[CommittedRows]:
+def committed_rows(channel: RankChannel) -> list[CommittedRows]:
     """Return what the guard of this host keeps."""
     found = []
     for label, handle in channel.memories():

@@ -6,7 +6,7 @@ import random
 
 from apples.malleable.control.client import Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.messages import ResizeRequest
+from apples.malleable.control.messages import CommandRequest
 from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS
 from apples.malleable.control.sealing import canonical
 from apples.testing.protocol.exchange import Exchange
@@ -44,7 +44,7 @@ class Adversary:
 
     def _forged(self) -> bytes:
         """Return a command nobody asked for, under a seal that is none."""
-        request = ResizeRequest(
+        request = CommandRequest(
             self.chance.randbytes(8).hex(),
             ResizeCommand(self.exchange.responder.ledger.epoch + 1, (HostShare("ada"),)),
         )
@@ -68,7 +68,7 @@ class Adversary:
     def _impersonate(self) -> None:
         """Open a session with a wrong secret, or with another session's answer, then command."""
         epoch = self.exchange.responder.ledger.epoch + 1
-        wrong = ResizeRequest(
+        wrong = CommandRequest(
             self.chance.randbytes(8).hex(), ResizeCommand(epoch, (HostShare("ada"),))
         )
         guess = self.chance.randbytes(32)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from apples.malleable.control import responder as job_end
 from apples.malleable.control.client import OpenConnection, Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.messages import ResizeOutcome, ResizeRequest
+from apples.malleable.control.messages import CommandOutcome, CommandRequest
 from apples.malleable.control.responder import HostLimits, ResizeLedger, Responder
 from apples.testing.protocol.adversary import Adversary
 from apples.testing.protocol.exchange import Exchange
@@ -60,9 +60,9 @@ class SimulatedAgent:
 class ProtocolRecord:
     """What really happened, for comparison with what was said."""
 
-    asked: dict[str, ResizeRequest] = field(default_factory=dict)
+    asked: dict[str, CommandRequest] = field(default_factory=dict)
     carried_out: dict[str, int] = field(default_factory=dict)
-    begun: dict[str, ResizeRequest] = field(default_factory=dict)
+    begun: dict[str, CommandRequest] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     epochs: list[int] = field(default_factory=list)
 
@@ -147,7 +147,7 @@ class SimulatedControl:
         )
         belief = self.ledger.epoch + self.chance.choice((0, 0, 0, 0, 0, -1))
         shares = tuple(HostShare(host, float(self.chance.randint(1, 9))) for host in hosts)
-        request = ResizeRequest(
+        request = CommandRequest(
             self.chance.randbytes(8).hex(), ResizeCommand(max(1, belief + 1), shares)
         )
         self.record.asked[request.id] = request
@@ -210,7 +210,7 @@ class SimulatedControl:
             self.ledger.limits = HostLimits(low, low + 3, self.ledger.limits.known)
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _finish(self, request: ResizeRequest) -> None:
+    def _finish(self, request: CommandRequest) -> None:
         if self.chance.random() < 0.1:
             self._taken(self.ledger.failed("the spawn failed"))
         else:
@@ -219,7 +219,7 @@ class SimulatedControl:
             self._taken(self.ledger.done(1.0, {"wait": self.chance.random()}))
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
-    def _taken(self, outcome: ResizeOutcome | None) -> None:
+    def _taken(self, outcome: CommandOutcome | None) -> None:
         """Note that an epoch was taken, and tell who asked."""
         self.record.epochs.append(self.ledger.epoch)
         self.note("epoch", self.ledger.epoch)
