@@ -9,6 +9,7 @@ from worlds import ROOMY, pool, symmetric
 from apples import (
     Allocation,
     Coordinator,
+    DecisionLog,
     Host,
     Link,
     ModelError,
@@ -64,6 +65,50 @@ def test_a_blueprint_in_the_papers_words_selects_plans_judges_estimates_and_actu
     assert list(coordinator.monitor(execution)) == []
     record = coordinator.decision_log
     assert (record.considered, record.estimates, record.chosen) == (len(sets), estimates, best)
+
+
+def test_the_verbs_are_ten():
+    verbs = {name for name in vars(Coordinator) if not name.startswith("_")}
+    assert verbs == {
+        "select_resources", "plan", "is_feasible", "estimate", "best", "actuate", "monitor", "resize",
+        "under", "execute",
+    }  # fmt: skip
+
+
+def test_resource_sets_are_searched_single_one_chain_or_as_listed():
+    coordinator = Coordinator(pool(hosts(1e-9, 3e-9, 2e-9), NEAR))
+    names = lambda kind: [[h.name for h in s] for s in coordinator.select_resources(kind)]  # noqa: E731
+    assert names("listed") == [["h0", "h1", "h2"]]
+    assert names("single") == [["h0"], ["h1"], ["h2"]]
+    ((*chain,),) = names("chain")
+    assert sorted(chain) == ["h0", "h1", "h2"]
+    assert set(map(len, names("search"))) >= {1, 2, 3}
+    nothing = Coordinator(pool(hosts(1e-9), NEAR, user='[constraints]\nexclude = ["h0"]\n'))
+    for kind in ("listed", "single", "chain", "search"):
+        assert list(nothing.select_resources(kind)) == []
+
+
+def test_a_coordinator_under_another_pool_writes_the_same_log_unless_it_is_given_one():
+    coordinator = Coordinator(pool(hosts(1e-9, 2e-9), NEAR))
+    static = coordinator.under(coordinator.information.with_weather(None))
+    (everyone,) = static.select_resources("listed")
+    first = static.estimate(static.plan(everyone))
+    assert coordinator.decision_log.estimates == [first]
+    second = coordinator.estimate(coordinator.plan(everyone))
+    assert coordinator.decision_log.estimates == [second]  # one pool's estimates at a time
+    apart = coordinator.under(coordinator.information, DecisionLog())
+    apart.estimate(apart.plan(everyone))
+    assert coordinator.decision_log.estimates == [second]
+    assert coordinator.decision_log.considered == 2
+
+
+def test_one_coordinator_decides_with_one_actuator_and_starts_with_another():
+    coordinator = Coordinator(pool(hosts(1e-9, 2e-9), NEAR))
+    coordinator.execute(minimum_execution_time)
+    starter = coordinator.actuator = RecordingActuator()
+    coordinator.actuate(coordinator.decision_log.chosen)
+    (plan,) = starter.plans
+    assert plan == launch_plan(coordinator.decision_log.chosen.schedule, coordinator.information)
 
 
 def test_a_refusal_is_recorded_with_two_numbers_and_carried_by_the_error():
