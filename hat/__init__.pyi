@@ -12,6 +12,7 @@ from hat.document import schema as schema
 from hat.expression import Expression as Expression
 from hat.expression import ExpressionError as ExpressionError
 from hat.fields import Size as Size
+from hat.fields import StrictTable as StrictTable
 from hat.inspection import CheckResult as CheckResult
 from hat.inspection import Kind as Kind
 from hat.inspection import check as check

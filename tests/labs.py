@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from apples.errors import UsageError
-from apples.lab import LabDocument, tools
+from apples.lab import LabDocument, requirements
 from apples.lab.commands import entering, environment
 from apples.lab.record import MARK, identity
 
@@ -55,7 +55,7 @@ def lacking(**asked):
     """Return why this machine can have no such lab; empty when it can."""
     hosts = [{"name": "a", "cpu": 0.5, "memory": 1 << 28}]
     try:
-        tools.require(
+        requirements.require(
             LabDocument(name="x", host=hosts, site=[{"name": "local", "bandwidth": 1e6}], **asked)
         )
     except UsageError as error:

@@ -1,23 +1,25 @@
 """The lab: an emulated cluster on one Linux machine, from one TOML file.
 
-Read `document` (what a file may say), `up` (the steps), `journal` (why none of them is ever left behind),
-`down`; then what the steps are made of: `cgroups`, `network`, `machine` (a host's first process), `enter`
-(getting into one), `secure_shell` and `slurm` with `quoting` (what their files may say), `competing` (load),
-`speeds` and `host_list` (what comes out), `shaping` (links changed later). `record` is a lab that is up,
-`commands` runs things on its hosts, `tools` says what this machine lacks.
+Read `document` (the lab file), `requirements` (what this machine lacks for it), `up` (the steps that
+make it), `journal` (each step is written before it is taken, so that `down` can undo it whatever
+happened). Then what the steps are made of: `cgroups`, `network` (links, and their rates while the lab is
+up), `host_init` (the first process of a host), `enter` (into its namespaces), `ssh` and `slurm` with
+`quoting` (what their configuration files can say), `load` (competing processes), `host_list` (the hosts'
+speeds, and the file that is the result). `record` is a lab that is up, `commands` runs things on its
+hosts.
 """
 
 from apples.lab.commands import captured, execute
 from apples.lab.document import LabDocument, read_lab_file
 from apples.lab.down import down
-from apples.lab.record import Lab, Machine, begun, find, labs
-from apples.lab.shaping import shape
+from apples.lab.network import shape
+from apples.lab.record import EmulatedHost, Lab, begun, find, labs
 from apples.lab.up import up
 
 __all__ = [
+    "EmulatedHost",
     "Lab",
     "LabDocument",
-    "Machine",
     "begun",
     "captured",
     "down",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from apples.errors import LaunchError
-from apples.lab import enter, tools
-from apples.lab.record import MARK, TRANSPORT, Lab, Machine
+from apples.lab import enter, requirements
+from apples.lab.record import MARK, TRANSPORT, EmulatedHost, Lab
 
 LIMIT_SECONDS = 30.0
 
@@ -33,7 +33,7 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
     """
     try:
         done = subprocess.run(
-            [tools.path_of(words[0]), *words[1:]],
+            [requirements.path_of(words[0]), *words[1:]],
             input=text,
             capture_output=True,
             text=True,
@@ -51,11 +51,11 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
 
 def in_network(pid: int, words: Sequence[str], text: str) -> str:
     """Return the output of a command run in another process's network, and in nothing else of it."""
-    inside = [tools.path_of(words[0]), *words[1:]]
+    inside = [requirements.path_of(words[0]), *words[1:]]
     return run(["nsenter", f"--net=/proc/{pid}/ns/net", *inside], text)
 
 
-def entering(machine: Machine, words: Sequence[str], log: Path | None = None) -> list[str]:
+def entering(machine: EmulatedHost, words: Sequence[str], log: Path | None = None) -> list[str]:
     """Return the command line that runs `words` on a host.
 
     Parameters
@@ -125,14 +125,14 @@ def captured(lab: Lab, host: str, words: Sequence[str]) -> tuple[int, str, str]:
     )
 
 
-def _living(lab: Lab, host: str) -> Machine:
+def _living(lab: Lab, host: str) -> EmulatedHost:
     machine = lab.machine(host)
     if not machine.alive:
         raise LaunchError(f"{host}: the host is gone (its first process ended)")
     return machine
 
 
-def leave_running(lab: Lab | str, machine: Machine, words: Sequence[str], log: Path) -> None:
+def leave_running(lab: Lab | str, machine: EmulatedHost, words: Sequence[str], log: Path) -> None:
     """Start a process on a host that lives until the lab is down.
 
     Raises

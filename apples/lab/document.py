@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import Field, Strict, model_validator
 
 import hat
 from apples.resources import Cpus, Memory, Name, PositiveNumber
@@ -28,13 +28,7 @@ Cores = Annotated[float, Strict(), Field(ge=0.01, le=4096, allow_inf_nan=False)]
 Rate = Annotated[PositiveNumber, Field(ge=1e4, le=1e11)]
 
 
-class LabTable(BaseModel):
-    """What all entries of a lab file share: no field that is not known."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SiteEntry(LabTable):
+class SiteEntry(hat.StrictTable):
     """``[[site]]``: hosts on one network; `bandwidth` and `latency` are those of its link to the other sites."""
 
     name: ShortName
@@ -42,7 +36,7 @@ class SiteEntry(LabTable):
     latency: Seconds = 0.0
 
 
-class HostEntry(LabTable):
+class HostEntry(hat.StrictTable):
     """``[[host]]``: one emulated machine.
 
     Attributes
@@ -65,7 +59,7 @@ class HostEntry(LabTable):
     bandwidth: Rate | None = None
 
 
-class LoadEntry(LabTable):
+class LoadEntry(hat.StrictTable):
     """``[[load]]``: processes that compete for a host's CPU from `start` to `stop` seconds after up."""
 
     host: ShortName
@@ -74,15 +68,15 @@ class LoadEntry(LabTable):
     stop: Seconds | None = None
 
 
-class LabDocument(LabTable):
+class LabDocument(hat.StrictTable):
     """A lab file as written."""
 
     name: ShortName
     ssh: Annotated[bool, Strict()] = True
     slurm: Annotated[bool, Strict()] = False
-    site: list[SiteEntry] = []
+    site: list[SiteEntry] = Field([])
     host: Annotated[list[HostEntry], Field(min_length=1, max_length=MOST_HOSTS)]
-    load: list[LoadEntry] = []
+    load: list[LoadEntry] = Field([])
 
     @model_validator(mode="after")
     def _names_are_somebodys(self) -> LabDocument:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hat
+from apples.agent.information import load_information, program_of
 from apples.lab.document import HostEntry, LabDocument, SiteEntry
 from apples.lab.quoting import login
-from apples.lab.record import Machine
+from apples.lab.record import EmulatedHost
+from apples.launch.calibrate import calibrate
+from apples.launch.sample import example_folder
+from apples.resources import Host
 
 WIRE_LATENCY = 5e-5
 """Seconds a small message takes between two hosts where nothing is shaped."""
@@ -22,7 +27,7 @@ OWN_MEMORY, RANK_MEMORY = 48 << 20, 64 << 20
 
 def host_list(
     document: LabDocument,
-    machines: Sequence[Machine],
+    machines: Sequence[EmulatedHost],
     speeds: Mapping[str, float],
     ssh_config: str,
     delayed: bool,
@@ -55,7 +60,7 @@ def slots(cpu: float | None, cpus: Sequence[int]) -> int:
     return 1 if math.isinf(width) else max(1, math.ceil(width))
 
 
-def _host(entry: HostEntry, machine: Machine, speeds: Mapping[str, float]) -> dict[str, Any]:
+def _host(entry: HostEntry, machine: EmulatedHost, speeds: Mapping[str, float]) -> dict[str, Any]:
     count = slots(entry.cpu, entry.cpus)
     written: dict[str, Any] = {
         "name": entry.name,
@@ -109,3 +114,36 @@ def _link(a: str, b: str, limits: Sequence[float | None], latency: float) -> dic
     known = [limit for limit in limits if limit is not None]
     bandwidth = min([*known, WIRE_BANDWIDTH])
     return {"between": [a, b], "latency": WIRE_LATENCY + latency, "bandwidth": bandwidth}
+
+
+GRID, ROWS = 2000, 400
+"""A strip of 13 MB: past the caches, and measured in half a second."""
+
+
+def measured_speeds(document: LabDocument, hosts: Path) -> Mapping[str, float]:
+    """Return the dedicated seconds per point of each host; hosts on the same CPUs are measured once.
+
+    Quotas are left out: what is measured is processor time, which a quota does not change.
+
+    Parameters
+    ----------
+    hosts
+        The lab's host list, without speeds.
+
+    Raises
+    ------
+    ApplesError
+        The sample application could not be run.
+    """
+    folder = example_folder()
+    files = (hosts, folder / "template.toml", folder / "user.toml")
+    information = load_information(*files, settings={"grid": GRID})
+    parameters = information.application.parameters
+    known: dict[tuple[int, ...], float] = {}
+    for entry in document.host:
+        if entry.cpus not in known:
+            name = information.implementation(information.hosts[entry.name])
+            place, program = Host(entry.name, cpus=entry.cpus), program_of(information, name)
+            (found,) = calibrate(place, program, name, parameters, [ROWS])
+            known[entry.cpus] = found.seconds_per_point
+    return {entry.name: known[entry.cpus] for entry in document.host}

@@ -1,9 +1,9 @@
-"""The lab's network as the commands that make it: pure text for ``ip -batch`` and ``tc -batch``.
+"""The lab's network as the commands that make it: pure text for ``ip -batch`` and ``tc -batch``; and `shape`.
 
 One Ethernet: a bridge for each site, all joined at a hub, inside a namespace of its own (the switch), so
 that no firewall of this machine sees a packet. A site's link is the pair between its bridge and the hub,
 shaped at both ends; a host's own link the pair between its ``eth0`` and its site. This machine is on the
-hub, by one interface.
+hub, by one interface. `shape` gives the link of a site another rate while the lab is up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from apples.errors import UsageError
+from apples.lab import commands
 from apples.lab.document import HEAD, LabDocument
+from apples.lab.record import Lab
 from apples.resources.host import NAME_PATTERN
 
 POOL = ipaddress.ip_network("10.64.0.0/10")
@@ -200,3 +203,28 @@ def switch_shaping(document: LabDocument, delayed: bool) -> str:
         lines += [shaped(f"{end}{i}", site.bandwidth, latency) for end in ("up", "down")]
     lines += [shaped(f"host{i}", host.bandwidth) for i, host in enumerate(document.host)]
     return "".join(lines)
+
+
+SLOWEST, FASTEST = 1e3, 1e11
+
+
+def shape(lab: Lab, site: str, bandwidth: float) -> None:
+    """Give the link between a site and all others a new rate, both ways; holds when this returns.
+
+    Parameters
+    ----------
+    bandwidth
+        Bytes per second.
+
+    Raises
+    ------
+    UsageError
+        The lab has no such site, or that is no rate.
+    """
+    if site not in lab.sites:
+        raise UsageError(f"lab '{lab.name}' has no site '{site}' (it has {', '.join(lab.sites)})")
+    if not SLOWEST <= bandwidth <= FASTEST:
+        raise UsageError(f"{bandwidth:g} bytes/s: must be from {SLOWEST:g} to {FASTEST:g}")
+    number = lab.sites[site]
+    lines = [shaped(f"{end}{number}", bandwidth, verb="replace") for end in ("up", "down")]
+    commands.in_network(lab.switch.pid, ["tc", "-batch", "-"], "".join(lines))

@@ -26,7 +26,7 @@ TRANSPORT = {"UCX_TLS": "tcp,self"}
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class EmulatedHost:
     """One emulated host.
 
     Attributes
@@ -78,8 +78,8 @@ class Lab:
     interface: str
     agent: str
     head: str
-    machines: tuple[Machine, ...]
-    switch: Machine
+    machines: tuple[EmulatedHost, ...]
+    switch: EmulatedHost
     ssh_config: str = ""
     slurm_conf: str = ""
     zero: float = 0.0
@@ -90,7 +90,7 @@ class Lab:
         """The host list the lab wrote."""
         return Path(self.folder) / "hosts.toml"
 
-    def machine(self, name: str) -> Machine:
+    def machine(self, name: str) -> EmulatedHost:
         """Return the host of that name.
 
         Raises
@@ -137,8 +137,10 @@ def read(folder: Path) -> Lab | None:
     return Lab(**document)
 
 
-def _machine(entry: dict[str, Any]) -> Machine:
-    return Machine(**{**entry, "cgroups": tuple(entry["cgroups"]), "cpus": tuple(entry["cpus"])})
+def _machine(entry: dict[str, Any]) -> EmulatedHost:
+    return EmulatedHost(
+        **{**entry, "cgroups": tuple(entry["cgroups"]), "cpus": tuple(entry["cpus"])}
+    )
 
 
 def begun() -> Iterator[Path]:

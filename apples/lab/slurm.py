@@ -15,17 +15,17 @@ from pathlib import Path
 import psutil
 
 from apples.errors import LaunchError
-from apples.lab import tools
+from apples.lab import requirements
 from apples.lab.commands import leave_running, run
 from apples.lab.host_list import slots
 from apples.lab.quoting import for_slurm
-from apples.lab.record import TRANSPORT, Machine
+from apples.lab.record import TRANSPORT, EmulatedHost
 
 READY_SECONDS = 30.0
 
 
 def configuration(
-    name: str, head: Machine, machines: Sequence[Machine], sockets: Path, spool: Path
+    name: str, head: EmulatedHost, machines: Sequence[EmulatedHost], sockets: Path, spool: Path
 ) -> str:
     """Return ``slurm.conf``.
 
@@ -88,7 +88,7 @@ CGROUPS = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
 def write(
-    name: str, head: Machine, machines: Sequence[Machine], sockets: Path, folder: Path
+    name: str, head: EmulatedHost, machines: Sequence[EmulatedHost], sockets: Path, folder: Path
 ) -> Path:
     """Write the configuration and the key under `folder`; return the path of ``slurm.conf``."""
     spool = folder / "spool"
@@ -106,7 +106,7 @@ def write(
 
 
 def serve(
-    identity: str, head: Machine, machines: Sequence[Machine], sockets: Path, conf: Path
+    identity: str, head: EmulatedHost, machines: Sequence[EmulatedHost], sockets: Path, conf: Path
 ) -> None:
     """Start the daemons; when this returns every host is idle and takes jobs.
 
@@ -117,16 +117,16 @@ def serve(
     """
     folder, deadline = conf.parent, time.monotonic() + READY_SECONDS
     socket = sockets / "munge.socket"
-    words = [tools.path_of("munged"), "--foreground", "--force", f"--socket={socket}"]
+    words = [requirements.path_of("munged"), "--foreground", "--force", f"--socket={socket}"]
     words += [f"--key-file={folder / 'munge.key'}", f"--pid-file={folder / 'munged.pid'}"]
     words += [f"--log-file={folder / 'munged.log'}", f"--seed-file={folder / 'munge.seed'}"]
     leave_running(identity, head, words, folder / "munged.out")
     while not socket.exists():
         _patience(deadline, "munged", folder / "munged.log")
-    daemon = [tools.path_of("slurmctld"), "-D", "-i", "-f", str(conf)]
+    daemon = [requirements.path_of("slurmctld"), "-D", "-i", "-f", str(conf)]
     leave_running(identity, head, daemon, folder / "slurmctld.log")
     for machine in machines:
-        daemon = [tools.path_of("slurmd"), "-D", "-f", str(conf)]
+        daemon = [requirements.path_of("slurmd"), "-D", "-f", str(conf)]
         leave_running(identity, machine, daemon, folder / f"slurmd-{machine.name}.log")
     while not _all_idle(conf, len(machines)):
         _patience(deadline, "Slurm", folder / "slurmctld.log")

@@ -16,21 +16,21 @@ from apples.errors import LaunchError, UsageError
 from apples.lab import (
     cgroups,
     commands,
-    competing,
     enter,
-    machine,
+    host_init,
     network,
     quoting,
     record,
-    secure_shell,
+    requirements,
     slurm,
-    tools,
+    ssh,
 )
+from apples.lab import load as load_program
 from apples.lab.document import HEAD, LabDocument, read_lab_file
 from apples.lab.down import undo
 from apples.lab.host_list import host_list
 from apples.lab.journal import FILE, LabJournal, held
-from apples.lab.record import MARK, Lab, Machine
+from apples.lab.record import MARK, EmulatedHost, Lab
 
 READY_SECONDS = 20.0
 SWITCH = "switch"
@@ -60,9 +60,9 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
         A step failed; what was done before it is undone.
     """
     document = read_lab_file(path)
-    tools.require(document)
+    requirements.require(document)
     if speeds is None:
-        from apples.lab.speeds import measured_speeds  # noqa: PLC0415 - NumPy and the models, only here
+        from apples.lab.host_list import measured_speeds  # noqa: PLC0415 - NumPy and the models, only here
 
         speeds = measured_speeds
     folder = record.labs() / document.name
@@ -92,7 +92,9 @@ class _Builder:
 
     def build(self, speeds: Speeds) -> Lab:
         """Take every step and return the lab."""
-        self.delayed = any(site.latency for site in self.document.site) and tools.can_delay()
+        self.delayed = (
+            any(site.latency for site in self.document.site) and requirements.can_delay()
+        )
         if not self.delayed and any(site.latency for site in self.document.site):
             self.talk(
                 "the kernel has no netem: latencies are not emulated, and not in the host list"
@@ -106,11 +108,11 @@ class _Builder:
         switch, machines = self._machines(addresses)
         self._network(addresses, switch, machines)
         if self.document.ssh:
-            secure_shell.make_keys([m.name for m in machines], self.folder)
+            ssh.make_keys([m.name for m in machines], self.folder)
             (self.folder / "ssh_config").write_text(
-                secure_shell.client_config(machines, self.folder), encoding="utf-8"
+                ssh.client_config(machines, self.folder), encoding="utf-8"
             )
-            secure_shell.serve(self.identity, machines, self.folder)
+            ssh.serve(self.identity, machines, self.folder)
         slurm_conf = self._slurm(switch, machines) if self.document.slurm else ""
         lab = Lab(
             name=self.document.name,
@@ -132,7 +134,7 @@ class _Builder:
         record.write(lab)
         return lab
 
-    def _slurm(self, switch: Machine, machines: Sequence[Machine]) -> str:
+    def _slurm(self, switch: EmulatedHost, machines: Sequence[EmulatedHost]) -> str:
         conf = slurm.write(
             self.document.name, switch, machines, self.sockets, self.folder / "slurm"
         )
@@ -157,7 +159,7 @@ class _Builder:
         text = network.names(self.document, addresses, os.uname().nodename)
         (self.folder / "hosts").write_text(text, encoding="ascii")
 
-    def _machines(self, addresses: network.Addresses) -> tuple[Machine, list[Machine]]:
+    def _machines(self, addresses: network.Addresses) -> tuple[EmulatedHost, list[EmulatedHost]]:
         """Start the first process of every host and of the switch, all at once."""
         found = cgroups.hierarchies()
         self._delegate(found)
@@ -172,13 +174,15 @@ class _Builder:
         pids = [_ready(process) for process in started]
         switch, *hosts = pids
         machines = [
-            Machine(
+            EmulatedHost(
                 *(entry.name, entry.site, addresses.host(i), hosts[i], enter.started(hosts[i])),
                 *(joined[i], entry.cpu, entry.cpus, entry.memory, entry.name),
             )
             for i, entry in enumerate(entries)
         ]
-        head = Machine(SWITCH, "", addresses.head, switch, enter.started(switch), host_name=HEAD)
+        head = EmulatedHost(
+            SWITCH, "", addresses.head, switch, enter.started(switch), host_name=HEAD
+        )
         return head, machines
 
     def _delegate(self, found: cgroups.Hierarchies) -> None:
@@ -192,7 +196,7 @@ class _Builder:
 
     def _start(self, name: str, joined: tuple[str, ...]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", machine.__file__],
+            [sys.executable, "-I", "-S", host_init.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -212,7 +216,7 @@ class _Builder:
         return process
 
     def _network(
-        self, addresses: network.Addresses, switch: Machine, machines: Sequence[Machine]
+        self, addresses: network.Addresses, switch: EmulatedHost, machines: Sequence[EmulatedHost]
     ) -> None:
         self.journal.record("link", self.outer)
         pids = {m.name: m.pid for m in machines}
@@ -237,7 +241,7 @@ class _Builder:
         for load in self.document.load:
             spells.setdefault(load.host, []).append((load.start, load.stop, load.processes))
         for host, schedule in spells.items():
-            words = [sys.executable, "-I", "-S", competing.__file__]
+            words = [sys.executable, "-I", "-S", load_program.__file__]
             words += [repr(lab.zero), json.dumps(schedule)]
             log = self.folder / f"load-{host}.log"
             commands.leave_running(lab, lab.machine(host), words, log)

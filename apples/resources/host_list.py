@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import Field, Strict, model_validator
 
 import hat
 from apples.resources.host import MOST, Host, Name, PositiveNumber, Text
@@ -17,10 +17,8 @@ from apples.resources.network import Link, Network
 Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
-class DefaultLink(BaseModel):
+class DefaultLink(hat.StrictTable):
     """``[default_link]``: what holds between two hosts nobody wrote a link for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     latency: Latency
     bandwidth: PositiveNumber
@@ -52,13 +50,11 @@ class LinkEntry(DefaultLink):
             yield ("to", self.target)
 
 
-class HostListDocument(BaseModel):
+class HostListDocument(hat.StrictTable):
     """A host list file as written."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     host: Annotated[list[Host], Field(min_length=1)]
-    link: list[LinkEntry] = []
+    link: list[LinkEntry] = Field([])
     default_link: DefaultLink | None = None
     ssh_config: Text = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.lab import Lab, Machine
+from apples.lab import EmulatedHost, Lab
 from apples.units import amount, digits
 
 SCHEMA = "apples.lab/1"
@@ -42,14 +42,14 @@ def lab_hosts_text(lab: Lab) -> str:
     return "\n".join(_line(one, width) for one in lab.machines)
 
 
-def _line(one: Machine, width: int) -> str:
+def _line(one: EmulatedHost, width: int) -> str:
     cpu = "all" if one.cpu is None else digits(one.cpu)
     limits = f"cpu {cpu:5} memory {amount(one.memory) if one.memory else 'all':8}"
     state = "up" if one.alive else "gone"
     return f"{one.name:{width}}  {one.address:15}  {one.site:12}  {limits}  {state}"
 
 
-def _machine(one: Machine) -> Document:
+def _machine(one: EmulatedHost) -> Document:
     return {
         "name": one.name,
         "address": one.address,

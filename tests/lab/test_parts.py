@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 import hat
 from apples.errors import LaunchError, UsageError
-from apples.lab import LabDocument, cgroups, host_list, network, record, secure_shell, tools
+from apples.lab import LabDocument, cgroups, host_list, network, record, requirements, ssh
 from apples.lab.cgroups import LabCgroup, LabHierarchy
 from apples.lab.document import HostEntry
 from apples.lab.down import down
 from apples.lab.journal import LabJournal
-from apples.lab.record import Machine, identity
+from apples.lab.record import EmulatedHost, identity
 from apples.lab.slurm import configuration
 from apples.resources import HostListDocument
 
 HOST = '[[host]]\nname = "ada"\n'
-ADA = Machine("ada", "local", "10.64.0.1", 7, 7)
+ADA = EmulatedHost("ada", "local", "10.64.0.1", 7, 7)
 
 
 def lab(text):
@@ -62,10 +62,10 @@ def test_a_mistake_is_named_with_its_line(text, line, words):
 
 def test_what_is_missing_is_said_all_at_once(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(tools, "SBIN", ())
+    monkeypatch.setattr(requirements, "SBIN", ())
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError) as refusal:
-        tools.require(lab("slurm = true\n" + HOST + "cpus = [4095]\n"))
+        requirements.require(lab("slurm = true\n" + HOST + "cpus = [4095]\n"))
     for word in (
         "root (this is user 1000)",
         "no sshd (Debian: openssh-server)",
@@ -171,7 +171,9 @@ def test_slow_links_are_what_the_host_list_says():
         '[[host]]\nname = "x"\nsite = "a"\nbandwidth = 1e6\n[[host]]\nname = "y"\nsite = "b"\n'
         '[[host]]\nname = "z"\nsite = "a"\ncpu = 0.5\nmemory = "1 GiB"\n'
     )
-    machines = [Machine(h.name, h.site, f"10.64.0.{i}", 7, 7) for i, h in enumerate(document.host)]
+    machines = [
+        EmulatedHost(h.name, h.site, f"10.64.0.{i}", 7, 7) for i, h in enumerate(document.host)
+    ]
     text = host_list.host_list(document, machines, {"x": 1e-9}, "/s", delayed=True)
     hosts = hat.parse(text, HostListDocument, source="hosts.toml")
     links = {frozenset(link.between): link for link in hosts.link}
@@ -193,15 +195,15 @@ def test_shaping_lets_no_border_pass_at_once():
 
 
 def test_sshd_knows_only_the_labs_own_keys_and_takes_no_password():
-    text = secure_shell.server_config(ADA, Path("/lab of mine"))
+    text = ssh.server_config(ADA, Path("/lab of mine"))
     assert 'AuthorizedKeysFile "/lab of mine/user.key.pub"' in text
     assert "PasswordAuthentication no" in text
     assert "ListenAddress 10.64.0.1" in text
 
 
 def test_slurm_counts_a_core_for_each_slot():
-    ada = Machine("ada", "s", "10.64.0.1", 7, 7, cpu=1.5, memory=1 << 30, host_name="ada")
-    head = Machine("switch", "", "10.64.0.253", 7, 7, host_name="head")
+    ada = EmulatedHost("ada", "s", "10.64.0.1", 7, 7, cpu=1.5, memory=1 << 30, host_name="ada")
+    head = EmulatedHost("switch", "", "10.64.0.253", 7, 7, host_name="head")
     text = configuration("x", head, [ada], Path("/run/x"), Path("/spool"))
     assert "NodeName=ada NodeAddr=10.64.0.1 CPUs=2 RealMemory=1024 Feature=s" in text
     assert "SlurmctldHost=head(10.64.0.253)" in text

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from apples import lab as emulation
 from apples.errors import UsageError
-from apples.lab import LabDocument, commands, network, quoting, secure_shell, slurm, tools
-from apples.lab.record import Machine
+from apples.lab import LabDocument, commands, network, quoting, requirements, slurm, ssh
+from apples.lab.record import EmulatedHost
 
 MEAN = (
     *("; touch canary", "$(touch canary)", "`touch canary`", "| touch canary", "&& touch canary"),
@@ -37,11 +37,11 @@ MEAN = (
 )
 TEXT = st.lists(st.sampled_from(MEAN) | st.text(max_size=4), min_size=1, max_size=4).map("".join)
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
-HEAD = Machine("switch", "", "10.64.0.253", 7, 7, host_name="head")
+HEAD = EmulatedHost("switch", "", "10.64.0.253", 7, 7, host_name="head")
 
 
 def machine(name="ada", site="local"):
-    return Machine(name, site, "10.64.0.1", 2**22, 7, memory=1 << 28, host_name=name)
+    return EmulatedHost(name, site, "10.64.0.1", 2**22, 7, memory=1 << 28, host_name=name)
 
 
 def in_slurm_conf(text):
@@ -60,10 +60,10 @@ def in_slurm_conf(text):
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     """The keys of a lab, made once; skips where there is no ssh."""
-    if lacks := [name for name in ("ssh", "sshd", "ssh-keygen") if not tools.find(name)]:
+    if lacks := [name for name in ("ssh", "sshd", "ssh-keygen") if not requirements.find(name)]:
         pytest.skip(f"no {', '.join(lacks)} here")
     folder = tmp_path_factory.mktemp("keys")
-    secure_shell.make_keys(["ada"], folder)
+    ssh.make_keys(["ada"], folder)
     return folder
 
 
@@ -112,26 +112,27 @@ def encodable(text):
 @example(text='"\nMatch exec "touch canary"\n')
 @example(text="${HOME}")
 @example(text="\\\\")
+@example(text="\x85")  # to Python, but not to ssh, the end of a line
 def test_ssh_and_sshd_read_every_path_they_are_given_as_it_is(keys, quiet, tmp_path_factory, text):
     folder = placed(tmp_path_factory.getbasetemp(), text)
     server, client = keys / "sshd_config", keys / "ssh_config"
     if said := refusal(quoting.require, folder, ssh=True, slurm=False):
-        assert refusal(secure_shell.client_config, [machine()], folder)
-        assert refusal(secure_shell.server_config, machine(), folder).split(":")[-1] in said
+        assert refusal(ssh.client_config, [machine()], folder)
+        assert refusal(ssh.server_config, machine(), folder).split(":")[-1] in said
         return
     shutil.copy(keys / "host-ada.key", folder)
-    server.write_text(secure_shell.server_config(machine(), folder), encoding="utf-8")
-    client.write_text(secure_shell.client_config([machine()], folder), encoding="utf-8")
+    server.write_text(ssh.server_config(machine(), folder), encoding="utf-8")
+    client.write_text(ssh.client_config([machine()], folder), encoding="utf-8")
     said = quiet("ssh", "-G", "-F", client, "ada")
     assert said.returncode == 0, said.stderr
-    options = dict(line.split(" ", 1) for line in os.fsdecode(said.stdout).splitlines())
+    options = dict(line.split(" ", 1) for line in os.fsdecode(said.stdout).strip().split("\n"))
     assert options["userknownhostsfile"] == f"{folder}/known_hosts"
     assert options["identityfile"].replace("%%", "%") == f"{folder}/user.key"
     assert options["hostname"] == "10.64.0.1"
-    said = quiet(tools.path_of("sshd"), "-T", "-f", server)
+    said = quiet(requirements.path_of("sshd"), "-T", "-f", server)
     if b"privilege separation" in said.stderr:
         pytest.skip("sshd was never set up here")
-    options = dict(line.split(" ", 1) for line in os.fsdecode(said.stdout).splitlines())
+    options = dict(line.split(" ", 1) for line in os.fsdecode(said.stdout).strip().split("\n"))
     assert options["authorizedkeysfile"].replace("%%", "%") == f"{folder}/user.key.pub"
     assert options["hostkey"] == f"{folder}/host-ada.key"
 
@@ -195,9 +196,9 @@ def test_a_login_is_one_word_or_refused(name):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGNAME", name)
         if refusal(quoting.login):
-            assert refusal(secure_shell.client_config, [machine()], Path("/lab"))
+            assert refusal(ssh.client_config, [machine()], Path("/lab"))
             return
-        text = secure_shell.client_config([machine()], Path("/lab"))
+        text = ssh.client_config([machine()], Path("/lab"))
     assert text.splitlines()[4] == f"  User {name}"
     assert len(name.split()) == 1
 
@@ -224,7 +225,7 @@ def test_what_enters_a_host_runs_nothing_that_a_name_says(quiet, texts):
 def test_a_place_that_cannot_be_named_is_refused_before_anything_is_done(
     letter, needs, reader, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(tools, "require", lambda _: None)
+    monkeypatch.setattr(requirements, "require", lambda _: None)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / f"a{letter}b"))
     asked = f"ssh = {json.dumps(needs == 'ssh')}\nslurm = {json.dumps(needs == 'slurm')}\n"
     (tmp_path / "lab.toml").write_text(f'name = "x"\n{asked}[[host]]\nname = "ada"\n')

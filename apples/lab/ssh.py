@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from apples.errors import LaunchError
-from apples.lab import tools
+from apples.lab import requirements
 from apples.lab.commands import leave_running, run
 from apples.lab.quoting import for_ssh, login
-from apples.lab.record import TRANSPORT, Machine
+from apples.lab.record import TRANSPORT, EmulatedHost
 
 ANSWER_SECONDS = 15.0
 PORT = 22
@@ -20,7 +20,7 @@ INNER = {"SHLVL": "1"}
 All hosts of a lab share one home: what that file does would run under each quota, and wait for a shared lock."""
 
 
-def server_config(machine: Machine, folder: Path) -> str:
+def server_config(machine: EmulatedHost, folder: Path) -> str:
     """Return the sshd configuration of one host; `folder` holds the lab's keys."""
     variables = " ".join(f"{name}={value}" for name, value in {**TRANSPORT, **INNER}.items())
     return f"""Port {PORT}
@@ -44,7 +44,7 @@ Subsystem sftp internal-sftp
 """
 
 
-def client_config(machines: Sequence[Machine], folder: Path) -> str:
+def client_config(machines: Sequence[EmulatedHost], folder: Path) -> str:
     """Return the ssh configuration that reaches the hosts, by name and by address.
 
     Examples
@@ -85,7 +85,7 @@ def make_keys(names: Sequence[str], folder: Path) -> None:
     (folder / "known_hosts").write_text("".join(known[1:]), encoding="ascii")
 
 
-def serve(identity: str, machines: Sequence[Machine], folder: Path) -> None:
+def serve(identity: str, machines: Sequence[EmulatedHost], folder: Path) -> None:
     """Start sshd on every host; every one of them answers when this returns.
 
     Raises
@@ -96,14 +96,14 @@ def serve(identity: str, machines: Sequence[Machine], folder: Path) -> None:
     for machine in machines:
         config = folder / f"host-{machine.name}.sshd_config"
         config.write_text(server_config(machine, folder), encoding="utf-8")
-        words = [tools.path_of("sshd"), "-D", "-e", "-f", str(config)]
+        words = [requirements.path_of("sshd"), "-D", "-e", "-f", str(config)]
         leave_running(identity, machine, words, folder / f"host-{machine.name}.sshd.log")
     deadline = time.monotonic() + ANSWER_SECONDS
     for machine in machines:
         _await(machine, deadline, folder)
 
 
-def _await(machine: Machine, deadline: float, folder: Path) -> None:
+def _await(machine: EmulatedHost, deadline: float, folder: Path) -> None:
     while True:
         try:
             with socket.create_connection((machine.address, PORT), timeout=1.0) as connection:

@@ -1,6 +1,6 @@
-"""Becomes the first process of an emulated host; with it everything on the host ends.
+"""The init process of an emulated host: it makes the namespaces, reaps, and with it everything on the host ends.
 
-Run by path as ``python -I -S machine.py``; standard library only. Standard input is one JSON object: the
+Run by path as ``python -I -S host_init.py``; standard library only. Standard input is one JSON object: the
 host's name, the file that is to be its ``/etc/hosts``, directories it shares under ``/run``, cgroups to
 join. On standard output come the number of the first process as this machine sees it, then ``ready``.
 """

@@ -1,6 +1,6 @@
 """Competing load on an emulated host, on a schedule.
 
-Run by path as ``python -I -S competing.py ZERO JSON``; standard library only. `ZERO` is the moment the lab
+Run by path as ``python -I -S load.py ZERO JSON``; standard library only. `ZERO` is the moment the lab
 came up, by the machine's monotonic clock; the JSON lists spells: start, stop (null: never) and how many
 processes compete meanwhile.
 """
