@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE, command, files
 
-from apples import Coordinator, RecordingActuator
 from apples.agent.information import load_information
-from apples.agent.launching import launch_plan
-from apples.agent.session.planning import decide
-from apples.agent.session.running import PreparedRun
-from apples.agent.verification import Reference, sequential
-from apples.launch.actuator import Execution, Outcome
-from apples.storage import state
-from blueprints import compile_time, minimum_execution_time
-from nws import Forecast, Weather
+from apples.agent.verification import sequential
 
 SAMPLE = [
     word
@@ -92,85 +84,6 @@ def test_no_plan_ends_with_3(tmp_path):
     assert done.err.startswith(
         "apples: no feasible plan: a offers 1.00 kB, a strip of one row needs"
     )
-
-
-# --------------------------------------------------- around a run, with a stand-in for it
-class Done(Execution):
-    """A run that is over."""
-
-    def __init__(self, outcome):
-        self._outcome = outcome
-
-    def monitor(self):
-        return iter(())
-
-    def outcome(self):
-        return self._outcome
-
-    def cancel(self):
-        pass
-
-
-class Instant(RecordingActuator):
-    """Runs everything in the time that was predicted, times `late`."""
-
-    def __init__(self, late=1.0):
-        super().__init__()
-        self.late = late
-
-    def actuate(self, plan):
-        super().actuate(plan)
-        seconds = self.late * plan.iteration_seconds
-        return Done(Outcome(20, 20 * seconds, 0.1, (), sha256="a" * 64))
-
-
-def prepared(blueprint, late=1.0):
-    information = load_information(
-        *(EXAMPLE / f"{n}.toml" for n in ("hosts", "template", "user")),
-        settings={"grid": 200, "iterations": 20},
-    )
-    sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
-    coordinator = Coordinator(information.with_weather(sky), Instant(late))
-    plan = decide("x", blueprint, coordinator)
-    assert plan.refusal is None
-    return plan, coordinator
-
-
-def learned():
-    return list(Path(state.directory()).glob("*.json"))
-
-
-def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
-    reference = Reference(20, "a" * 64)
-    PreparedRun(*prepared(minimum_execution_time), learn=False).execute(reference=reference)
-    assert learned() == []
-    PreparedRun(*prepared(compile_time)).execute(reference=reference)
-    assert len(learned()) == 1
-
-
-def test_a_compile_time_plan_is_started_under_this_moments_weather():
-    plan, coordinator = prepared(compile_time)
-    PreparedRun(plan, coordinator, verify=False, learn=False).execute()
-    schedule = coordinator.decision_log.chosen.schedule
-    assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
-    assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
-
-
-def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    plan, coordinator = prepared(minimum_execution_time)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    said = []
-    result = PreparedRun(plan, coordinator, verify=False).execute(talk=said.append)
-    assert result.outcome.iterations == 20
-    assert "nothing was learned from this run" in said[0]
-
-
-def test_a_different_digest_is_not_verified():
-    plan, coordinator = prepared(minimum_execution_time)
-    other = Reference(20, "b" * 64)
-    result = PreparedRun(plan, coordinator, learn=False).execute(reference=other)
-    assert result.verified is False
 
 
 @pytest.fixture

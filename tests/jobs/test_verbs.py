@@ -12,7 +12,7 @@ from commands import command
 from apples.jobs import store
 from apples.supervision.job_processes import marked
 
-HERE = Path(__file__).parent / "jobs"
+HERE = Path(__file__).parent / "sample"
 FILES = [
     word
     for name in ("hosts", "template", "user")

@@ -1,0 +1,67 @@
+"""`plan`: the same decision from files and from a loaded pool, typed, with nothing printed."""
+
+import dataclasses
+
+import pytest
+from commands import EXAMPLE, HOSTS, files
+
+from apples import NoFeasiblePlanError, PlanSpec, UsageError, plan
+from apples.agent.planners import equal_strips
+from apples.agent.session.planning import load
+from blueprints import blocked
+
+FILES = [EXAMPLE / f"{name}.toml" for name in ("hosts", "template", "user")]
+SPEC = PlanSpec(*FILES, settings={"grid": 200}, weather="static")
+
+
+def test_files_and_a_loaded_pool_give_the_same_decision(capsys):
+    from_files = plan(SPEC)
+    from_pool = plan(PlanSpec(weather="static"), load(SPEC))
+    assert from_files.rows == from_pool.rows
+    assert from_files.document() == from_pool.document()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_rows_are_whole_and_cover_the_grid_on_the_chosen_hosts():
+    result = plan(SPEC)
+    assert sum(result.rows.values()) == 200
+    assert tuple(result.rows) == result.estimate.names
+
+
+def test_no_plan_is_a_result_whose_refusal_says_why_and_what_would_help(tmp_path):
+    given = files(tmp_path, hosts=HOSTS.replace("4 GB", "1 MB"))[1::2]
+    result = plan(PlanSpec(*given, weather="static"))
+    assert isinstance(result.refusal, NoFeasiblePlanError)
+    assert result.refusal.remedy.startswith("fits if grid is at most")
+    with pytest.raises(NoFeasiblePlanError) as refused:
+        _ = result.rows
+    assert refused.value is result.refusal
+    assert result.document()["chosen"] is None
+    assert result.document()["remedy"] == result.refusal.remedy
+
+
+def test_functions_of_ones_own_take_the_place_of_names():
+    named = plan(dataclasses.replace(SPEC, blueprint="blocked"))
+    given = plan(dataclasses.replace(SPEC, blueprint=blocked))
+    assert (named.blueprint, named.rows) == (given.blueprint, given.rows)
+    asked = []
+
+    def planner(resources, information):
+        asked.append(resources)
+        return equal_strips(resources, information)
+
+    plan(dataclasses.replace(SPEC, planner=planner))
+    assert asked
+
+
+def test_a_name_that_is_none_is_refused_with_those_that_are():
+    with pytest.raises(UsageError, match="blueprint 'fastest'"):
+        plan(dataclasses.replace(SPEC, blueprint="fastest"))
+
+
+def test_the_argument_is_made_only_where_it_is_asked_for():
+    short, long = plan(SPEC), plan(SPEC, explain=True)
+    assert short.explanation is None
+    assert long.explanation.equal_strips.iteration_seconds >= long.estimate.iteration_seconds
+    added = set(long.document()) - set(short.document())
+    assert added == {"sets", "changes", "changes_within", "equal_strips", "rests_on"}

@@ -1,0 +1,182 @@
+"""`prepare` and `run`: one coordinator from the decision to the lesson; real MPI at the end."""
+
+import os
+from pathlib import Path
+
+import pytest
+from commands import EXAMPLE, HOSTS, files
+
+from apples import Coordinator, NoFeasiblePlanError, RecordingActuator, RunSpec, UsageError, run
+from apples.agent.information import load_information
+from apples.agent.launching import launch_plan
+from apples.agent.session.planning import decide
+from apples.agent.session.running import PreparedRun, prepare
+from apples.agent.verification import Reference
+from apples.launch.actuator import Execution, Outcome
+from apples.storage import state
+from blueprints import compile_time, minimum_execution_time
+from nws import Forecast, Weather
+
+FILES = [EXAMPLE / f"{name}.toml" for name in ("hosts", "template", "user")]
+SMALL = {"grid": 200, "iterations": 20}
+SPEC = RunSpec(*FILES, settings=SMALL, weather="static")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(tmp_path / "cache")))
+
+
+class Done(Execution):
+    """A run that is over."""
+
+    def __init__(self, outcome):
+        self._outcome, self.cancelled = outcome, False
+
+    def monitor(self):
+        return iter(())
+
+    def outcome(self):
+        return self._outcome
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Instant(RecordingActuator):
+    """Runs everything in the time that was predicted, times `late`."""
+
+    def __init__(self, late=1.0):
+        super().__init__()
+        self.late = late
+
+    def actuate(self, plan):
+        super().actuate(plan)
+        seconds = self.late * plan.iteration_seconds
+        self.execution = Done(Outcome(20, 20 * seconds, 0.1, (), sha256="a" * 64))
+        return self.execution
+
+
+def prepared(blueprint, late=1.0):
+    information = load_information(
+        *FILES,
+        settings=SMALL,
+    )
+    sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
+    coordinator = Coordinator(information.with_weather(sky), Instant(late))
+    plan = decide("x", blueprint, coordinator)
+    assert plan.refusal is None
+    return plan, coordinator
+
+
+def learned():
+    return list(Path(state.directory()).glob("*.json"))
+
+
+def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
+    reference = Reference(20, "a" * 64)
+    PreparedRun(*prepared(minimum_execution_time), learn=False).execute(reference=reference)
+    assert learned() == []
+    PreparedRun(*prepared(compile_time)).execute(reference=reference)
+    assert len(learned()) == 1
+
+
+def test_a_compile_time_plan_is_started_under_this_moments_weather():
+    plan, coordinator = prepared(compile_time)
+    PreparedRun(plan, coordinator, verify=False, learn=False).execute()
+    schedule = coordinator.decision_log.chosen.schedule
+    assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
+    assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
+
+
+def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    plan, coordinator = prepared(minimum_execution_time)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    said = []
+    result = PreparedRun(plan, coordinator, verify=False).execute(talk=said.append)
+    assert result.outcome.iterations == 20
+    assert "nothing was learned from this run" in said[0]
+
+
+def test_a_different_digest_is_not_verified():
+    plan, coordinator = prepared(minimum_execution_time)
+    other = Reference(20, "b" * 64)
+    result = PreparedRun(plan, coordinator, learn=False).execute(reference=other)
+    assert result.verified is False
+
+
+def test_what_is_prepared_is_started_as_it_was_decided_and_by_the_actuator_given():
+    actuator = Instant()
+    prepared = prepare(SPEC, actuator=actuator)
+    assert actuator.plans == []
+    result = prepared.execute(reference=Reference(20, "a" * 64))
+    (started,) = actuator.plans
+    assert {one.host.name: one.rows for one in started.strips} == prepared.plan.rows == result.rows
+    assert result.measured_seconds == pytest.approx(result.predicted_seconds)
+    assert result.verified is True
+
+
+def test_the_document_of_a_result_has_the_plan_and_the_figures_of_its_properties():
+    result = prepare(SPEC, actuator=Instant(late=2.0)).execute(reference=Reference(20, "a" * 64))
+    document = result.document()
+    assert document["plan"] == result.plan.document()
+    execution = document["execution"]
+    assert execution["measured_seconds"] == result.measured_seconds
+    assert execution["off"] == pytest.approx(1.0)
+    assert (document["result_sha256"], document["verified"]) == (result.result_sha256, True)
+
+
+def test_whatever_stops_who_follows_ends_the_run():
+    actuator = Instant()
+    prepared = prepare(SPEC, actuator=actuator)
+
+    def follow(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepared.execute(follow=follow)
+    assert actuator.execution.cancelled
+
+
+def test_a_run_without_a_plan_raises_the_refusal_and_starts_nothing(tmp_path):
+    given = files(tmp_path, hosts=HOSTS.replace("4 GB", "1 kB"))[1::2]
+    actuator = Instant()
+    prepared = prepare(RunSpec(*given, weather="static"), actuator=actuator)
+    with pytest.raises(NoFeasiblePlanError) as refused:
+        prepared.execute()
+    assert refused.value is prepared.plan.refusal
+    assert actuator.plans == []
+
+
+def test_a_blueprint_that_moves_its_run_needs_an_actuator_that_can():
+    spec = RunSpec(*FILES, settings=SMALL, weather="static", blueprint="redistribute")
+    with pytest.raises(UsageError, match="cannot move a job while it runs"):
+        prepare(spec, actuator=Instant())
+
+
+def test_a_blueprint_that_moves_its_run_needs_a_malleable_template(tmp_path):
+    given = files(tmp_path)[1::2]
+    with pytest.raises(UsageError, match=r"--blueprint redistribute: .* 'malleable = true'"):
+        prepare(RunSpec(*given, weather="static", blueprint="redistribute", actuator="local"))
+
+
+def test_the_command_of_a_prepared_run_is_there_without_starting_it():
+    prepared = prepare(SPEC, look=False)
+    assert "mpiexec" in " ".join(prepared.command().argv)
+
+
+@pytest.mark.mpi
+def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
+    seen = []
+
+    def follow(_, progress):
+        seen.extend(one.iteration for one in progress)
+
+    result = run(SPEC, follow=follow)
+    assert result.verified is True
+    assert sum(result.rows.values()) == SMALL["grid"]
+    assert result.outcome.iterations == SMALL["iterations"]
+    assert seen == sorted(seen)
+    assert capfd.readouterr() == ("", "")

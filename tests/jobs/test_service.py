@@ -1,0 +1,85 @@
+"""The service of jobs from Python, with real MPI: nothing is printed, every answer is a typed value."""
+
+from pathlib import Path
+
+import pytest
+
+from apples import DeadlineError, LaunchError, RunSpec, UsageError, jobs
+from apples.supervision.job_processes import marked
+
+HERE = Path(__file__).parent / "sample"
+FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
+LONG = {"iterations": 1_000_000, "pause": 0.005}
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    for job in jobs.list_jobs():
+        jobs.cancel(job.id)
+
+
+def submit(**settings):
+    return jobs.submit(RunSpec(*FILES, settings=settings, weather="static", verify=False))
+
+
+def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
+    job = submit(**LONG)
+    assert (job.state, job.hosts, job.rows) == ("running", ("ada", "bob", "cleo"), (20, 20, 20))
+
+    moved = jobs.resize(job.id, {"ada": 1, "dan": 0.5})
+    assert dict(zip(moved.status.hosts, moved.status.rows, strict=True)) == {"ada": 40, "dan": 20}
+    assert moved.status.epoch == 1
+    assert moved.seconds > 0
+    assert set(moved.phases) >= {"wait", "redistribute", "leave"}
+
+    swapped = jobs.migrate(job.id, "dan", "bob").status
+    assert dict(zip(swapped.hosts, swapped.rows, strict=True)) == {"ada": 40, "bob": 20}
+    balanced = jobs.rebalance(job.id[:4]).status
+    assert (set(balanced.hosts), sum(balanced.rows)) == ({"ada", "bob"}, 60)
+
+    with pytest.raises(UsageError, match="unknown host 'zoe'"):
+        jobs.resize(job.id, {"zoe": 1})
+    with pytest.raises(UsageError, match="its weight must be above 0"):
+        jobs.resize(job.id, {"ada": 0})
+    with pytest.raises(UsageError, match="--from dan: the job is not there"):
+        jobs.migrate(job.id, "dan", "cleo")
+    assert jobs.status(job.id).epoch == 3
+
+    with pytest.raises(DeadlineError):
+        jobs.wait(job.id, seconds=0.0)
+    assert jobs.cancel(job.id).state == "cancelled"
+    assert marked(job.id) == []
+    with pytest.raises(LaunchError, match="is cancelled"):
+        jobs.rebalance(job.id)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_record_of_a_finished_run_is_waited_for():
+    job = submit(iterations=50)
+    record = jobs.wait(job.id, seconds=60)
+    assert (record.state, record.exit_code, record.iterations) == ("finished", 0, 50)
+    assert record.measured_seconds > 0
+    assert record.verified is None
+    assert [one.state for one in jobs.list_jobs()] == ["finished"]
+
+
+def test_what_keeps_a_job_from_running_is_raised_and_its_id_is_told(tmp_path):
+    (tmp_path / "hosts.toml").write_text('[[host]]\nname = "ada"\nfree_memory = 10\n')
+    told = []
+    spec = RunSpec(tmp_path / "hosts.toml", *FILES[1:], weather="static")
+    with pytest.raises(jobs.service.InfeasibleError):
+        jobs.submit(spec, talk=told.append)
+    (job,) = jobs.list_jobs()
+    assert told == [f"job {job.id} failed; see: apples logs {job.id}"]
+    assert (job.state, job.exit_code) == ("failed", 3)
+    assert "no feasible plan" in jobs.log(job.id)
+
+
+def test_an_actuator_that_is_none_is_refused_before_there_is_a_job():
+    with pytest.raises(UsageError, match="--actuator 'cloud'"):
+        jobs.submit(RunSpec(*FILES, weather="static", actuator="cloud"))
+    assert jobs.list_jobs() == []

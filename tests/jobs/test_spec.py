@@ -1,0 +1,56 @@
+"""`JobSpec` and `ProgramSpec`: what is stored is what was asked, wherever it is read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from apples import RunSpec, UsageError
+from apples.jobs import JobSpec, ProgramSpec, spec
+from blueprints import all_resources
+
+HERE = Path("/somewhere")
+FULL = RunSpec(
+    "hosts.toml", "template.toml", "user.toml", {"grid": "400", "note": "a=b"}, "module:name", "static",
+    "linear", "paper", "strip", "slurm", {"partition": "short"}, Path("out"), False,
+    warm=("ada", "bob"), commit_seconds=2.5, engine="merge",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        JobSpec(FULL, HERE),
+        JobSpec(RunSpec(), HERE),
+        ProgramSpec(("sh", "-c", "true"), Path("hosts.toml"), "ada", directory=HERE),
+        ProgramSpec(("x",), Path("h"), "a", "none", 0.5, Path("out"), HERE),
+    ],
+)
+def test_a_specification_is_read_as_it_was_stored(given):
+    stored = json.loads(json.dumps(given.document()))
+    read = spec.read(stored)
+    assert read.document() == given.document()
+    assert type(read) is type(given)
+
+
+def test_files_are_named_so_that_they_do_not_depend_on_where_one_stands():
+    document = JobSpec(FULL, HERE).document()
+    assert document["hosts"] == "/somewhere/hosts.toml"
+    assert document["output"] == "/somewhere/out"
+    assert JobSpec(RunSpec("/abs/hosts.toml"), HERE).document()["hosts"] == "/abs/hosts.toml"
+
+
+def test_settings_keep_what_comes_after_the_first_equals_sign():
+    read = JobSpec.read(JobSpec(FULL, HERE).document())
+    assert read.run.settings == {"grid": "400", "note": "a=b"}
+    assert read.run.slurm == {"partition": "short"}
+
+
+def test_a_job_stored_without_settings_can_be_read():
+    document = {**JobSpec(FULL, HERE).document(), "settings": None, "slurm": []}
+    assert JobSpec.read(document).run.settings == {}
+
+
+def test_a_function_is_refused_for_it_cannot_be_stored():
+    with pytest.raises(UsageError, match="blueprint: a job needs its name"):
+        JobSpec(RunSpec(blueprint=all_resources), HERE)
