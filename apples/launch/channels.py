@@ -21,7 +21,7 @@ KINDS = ("output", "error", "report", "beat")
 
 RANK = re.compile(rb"rank [0-9]{1,9}")
 
-Said = tuple[str, bytes]
+SourcedLine = tuple[str, bytes]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class SupervisorChannel:
         """Whether the supervisor has said anything: then it must also say that nothing is left."""
         return self._greeting.heard
 
-    def feed(self, data: bytes) -> list[Said]:
+    def feed(self, data: bytes) -> list[SourcedLine]:
         """Return the lines that `data` completes; what is no frame of a supervisor breaks the channel."""
         if self.broken:
             return []
@@ -60,11 +60,11 @@ class SupervisorChannel:
             return []
         return list(self._frames())
 
-    def rest(self) -> list[Said]:
+    def rest(self) -> list[SourcedLine]:
         """Return what had no end of line, when the connection is over."""
         return [(kind, line) for kind, lines in self._lines.items() if (line := lines.rest())]
 
-    def _frames(self) -> Iterator[Said]:
+    def _frames(self) -> Iterator[SourcedLine]:
         while True:
             head, newline, rest = self._buffer.partition(b"\n")
             if not newline:
@@ -78,9 +78,9 @@ class SupervisorChannel:
             if len(rest) < int(size):
                 return
             body, self._buffer = rest[: int(size)], rest[int(size) :]
-            yield from self._said(kind, body)
+            yield from self._lines_of(kind, body)
 
-    def _said(self, kind: str, body: bytes) -> Iterator[Said]:
+    def _lines_of(self, kind: str, body: bytes) -> Iterator[SourcedLine]:
         if kind == "report":
             if body == b"clear":
                 self.cleared = True
@@ -103,19 +103,19 @@ class SupervisorChannels:
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self.channels = [SupervisorChannel(host) for host in hosts]
-        self._words: list[int] = []
+        self._pipes: list[int] = []
 
     def open(self, folder: Path) -> Iterator[tuple[int, SupervisorChannel]]:
         """Make the pipes; yield each one to listen to with its channel."""
         for number, channel in enumerate(self.channels):
             for name in (f"host-{number}", f"to-{number}"):
                 os.mkfifo(folder / name, 0o600)
-            self._words.append(os.open(folder / f"to-{number}", os.O_RDWR | os.O_NONBLOCK))
+            self._pipes.append(os.open(folder / f"to-{number}", os.O_RDWR | os.O_NONBLOCK))
             yield os.open(folder / f"host-{number}", os.O_RDONLY | os.O_NONBLOCK), channel
 
-    def say(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Say a word to every supervisor; one that is gone does not hear it."""
-        for pipe in self._words:
+        for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 os.write(pipe, f"{word}\n".encode())
 
@@ -128,6 +128,6 @@ class SupervisorChannels:
 
     def close(self) -> None:
         """Close the pipes to the supervisors."""
-        for pipe in self._words:
+        for pipe in self._pipes:
             os.close(pipe)
-        self._words.clear()
+        self._pipes.clear()

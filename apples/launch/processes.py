@@ -69,7 +69,7 @@ class Processes:
 
     Attributes
     ----------
-    unsure
+    uncertain_hosts
         After `stop`: hosts of which nobody knows whether something is left there.
 
     Raises
@@ -89,7 +89,7 @@ class Processes:
         grace: float = GRACE_SECONDS,
     ) -> None:
         self.job, self._grace = job, grace
-        self.unsure: list[str] = []
+        self.uncertain_hosts: list[str] = []
         self._command = command
         self._channels = SupervisorChannels(remote)
         self._cgroups = [str(path) for path in cgroups]
@@ -109,7 +109,7 @@ class Processes:
             self._close()
             job_processes.remove_run(self._directory, self._cgroups)
             raise LaunchError(f"cannot start the run: {error}") from None
-        weakref.finalize(self, _let_go, self._supervisor, list(self._pipes))
+        weakref.finalize(self, _release, self._supervisor, list(self._pipes))
         try:
             config = {
                 "argv": command.argv,
@@ -117,9 +117,9 @@ class Processes:
                 "grace": grace,
                 "linger": LINGER_SECONDS if remote else 0.0,
             }
-            self._tell(json.dumps(config))
+            self._send(json.dumps(config))
             prepare()
-            self._tell("go")
+            self._send("go")
         except BaseException:
             self.stop()
             raise
@@ -169,7 +169,7 @@ class Processes:
         self._selector.register(pipe, selectors.EVENT_READ, what)
         self._pipes.append(pipe)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         pipe = self._supervisor.stdin
         assert pipe is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(BrokenPipeError):  # it is gone: reading says so
@@ -184,16 +184,16 @@ class Processes:
     def ready(self) -> None:
         """Tell the supervisor that every rank is up."""
         if self.running:
-            self._channels.say("ready")
-            self._tell("ready")
+            self._channels.send("ready")
+            self._send("ready")
 
     @property
     def running(self) -> bool:
-        """Whether anything may still be heard."""
+        """Whether anything may still come."""
         return bool(self._selector.get_map())
 
     @property
-    def guarded(self) -> bool:
+    def supervised(self) -> bool:
         """Whether the supervisor is there and the run not over."""
         return any(
             not isinstance(key.data, SupervisorChannel) and key.data[0] == "report"
@@ -202,21 +202,21 @@ class Processes:
 
     def read(self, seconds: float) -> list[tuple[Source, bytes]]:
         """Return the lines that came, waiting at most `seconds` for the first of them."""
-        heard: list[tuple[Source, bytes]] = []
+        lines_read: list[tuple[Source, bytes]] = []
         for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
             data = os.read(key.fd, CHUNK)
             if isinstance(key.data, SupervisorChannel):
-                heard += self._from(key.data, data)
+                lines_read += self._from_remote(key.data, data)
             else:
                 source, lines = key.data
                 found = lines.feed(data) if data else [lines.rest()]
-                heard += [(source, line) for line in found if data or line]
+                lines_read += [(source, line) for line in found if data or line]
             if not data:
                 self._selector.unregister(key.fileobj)
-        self._cleared |= ("report", b"clear") in heard
-        return heard
+        self._cleared |= ("report", b"clear") in lines_read
+        return lines_read
 
-    def _from(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
+    def _from_remote(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
         """Return what a remote supervisor says; that it is gone is a report of ours."""
         said: list[tuple[Source, bytes]] = [
             (cast("Source", kind), line)
@@ -238,26 +238,26 @@ class Processes:
             A process cannot be killed (the kernel holds it): named by its number.
         """
         last: list[tuple[Source, bytes]] = []
-        self._channels.say("end")
+        self._channels.send("end")
         process = self._supervisor
         if process.stdin and not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             process.send_signal(signal.SIGCONT)  # one that was stopped would never hear of the end
         deadline = time.monotonic() + STOP_SECONDS + self._grace - GRACE_SECONDS
-        while self.guarded and (left := deadline - time.monotonic()) > 0:
+        while self.supervised and (left := deadline - time.monotonic()) > 0:
             last += self.read(left)
-        self._make_sure()
+        self._kill_remaining()
         while self.running and self._selector.select(0):
             last += self.read(0)
-        self.unsure += swept(self._command, self._channels.uncertain(), self.job)
-        self._put_away()
+        self.uncertain_hosts += sweep_hosts(self._command, self._channels.uncertain(), self.job)
+        self._remove_files()
         return last
 
-    def _make_sure(self) -> None:
+    def _kill_remaining(self) -> None:
         """End the supervisor if it would not, and what it left."""
         process = self._supervisor
-        if self.guarded:
+        if self.supervised:
             process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
@@ -266,7 +266,7 @@ class Processes:
             raise LaunchError(f"processes that cannot be killed: {left}")
         self._cleared = True
 
-    def _put_away(self) -> None:
+    def _remove_files(self) -> None:
         """Close the pipes and remove the files."""
         self._close()
         job_processes.remove_run(self._directory, self._cgroups)
@@ -292,7 +292,7 @@ class Processes:
         self.stop()
 
 
-def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:
+def _release(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:
     """End a run nobody holds any more, also when the interpreter ends; its supervisor does the work."""
     if process.stdin and not process.stdin.closed:
         with contextlib.suppress(OSError):
@@ -303,7 +303,7 @@ def _let_go(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> Non
         pipe.close()
 
 
-def swept(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[str]:
+def sweep_hosts(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[str]:
     """Look once more at hosts whose supervisor was lost, over new connections, and kill what bears the run's mark.
 
     Returns

@@ -95,15 +95,15 @@ class Run:
             rank_group.host for rank_group in rank_groups for _ in range(rank_group.ranks)
         )
         self._program = short_name(rank_groups[0].program)
-        self._tail: deque[str] = deque(maxlen=KEPT_LINES)
-        self._ended: list[int] = []
-        self._lost = self._launcher_end = ""
+        self._last_lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._ended_ranks: list[int] = []
+        self._lost_host = self._launcher_end = ""
         self._launcher_fault = self.cancelled = False
         self._failure: ErrorEvent | None = None
         self.ready_after: float | None = None
         self._pending: deque[tuple[Source, bytes]] = deque()
-        self._started = self._heard = time.monotonic()
-        self._hurried: float | None = None
+        self._started = self._last_line_at = time.monotonic()
+        self._shortened: float | None = None
         self._processes = Processes(
             *(command, job or job_name()),
             cgroups=cgroups,
@@ -143,14 +143,14 @@ class Run:
         try:
             while not self.cancelled:
                 if not self._pending:
-                    self._pending += self._processes.read(self._limit - time.monotonic())
+                    self._pending += self._processes.read(self._deadline - time.monotonic())
                 while self._pending:
-                    event = self._hear(*self._pending.popleft())
+                    event = self._on_line(*self._pending.popleft())
                     if event is not None:
                         yield event
                     if isinstance(event, DoneEvent):
                         return
-                self._judge()
+                self._enforce_deadline()
         except GeneratorExit:
             raise
         except BaseException:
@@ -161,7 +161,7 @@ class Run:
         """Wait for the ranks of a run that is done, then end what has not ended."""
         deadline = time.monotonic() + FAREWELL_SECONDS
         while self._processes.running and (left := deadline - time.monotonic()) > 0:
-            self._note(self._processes.read(left))
+            self._pass_on(self._processes.read(left))
         self._stop()
 
     def cancel(self) -> None:
@@ -170,44 +170,44 @@ class Run:
         self._stop()
 
     def _stop(self) -> None:
-        self._note(self._processes.stop())
-        for host in self._processes.unsure:
+        self._pass_on(self._processes.stop())
+        for host in self._processes.uncertain_hosts:
             self._talk(f"warning: {host}: nobody knows whether processes of it are left there")
 
-    def _hear(self, source: Source, line: bytes) -> Event | None:
+    def _on_line(self, source: Source, line: bytes) -> Event | None:
         """Take in one line; return the event it is, if it is one for the caller."""
         if source == "report":
-            self._hear_report(line.decode())
+            self._on_report(line.decode())
             return None
-        self._heard = time.monotonic()
+        self._last_line_at = time.monotonic()
         event = parse(line) if source == "output" else None
         if event is None:
-            self._note([(source, line)])
+            self._pass_on([(source, line)])
             return None
         self._check(event)
         if isinstance(event, ErrorEvent):
             self._failure = self._failure or event
-            self._hurry(PATIENCE_SECONDS / 4)
+            self._shorten_deadline(PATIENCE_SECONDS / 4)
             return None
         return event
 
     @property
-    def _limit(self) -> float:
+    def _deadline(self) -> float:
         """When patience ends: for the last words, for the next sign of life, or for the first."""
-        if self._hurried is not None:
-            return self._hurried
+        if self._shortened is not None:
+            return self._shortened
         if self.ready_after is not None:
-            return self._heard + self.silence_seconds
+            return self._last_line_at + self.silence_seconds
         return self._started + self.startup_seconds
 
-    def _hear_report(self, line: str) -> None:
+    def _on_report(self, line: str) -> None:
         kind, _, number = line.partition(" ")
         if kind == "rank" and not self._managed:
-            self._ended.append(int(number))
-            self._hurry(PATIENCE_SECONDS)
+            self._ended_ranks.append(int(number))
+            self._shorten_deadline(PATIENCE_SECONDS)
         elif kind == "lost":
-            self._lost = self._lost or number
-            self._hurry(PATIENCE_SECONDS / 4)
+            self._lost_host = self._lost_host or number
+            self._shorten_deadline(PATIENCE_SECONDS / 4)
         elif kind == "exit":
             self._launcher_end = number
 
@@ -238,15 +238,15 @@ class Run:
         self.ready_after = time.monotonic() - self._started
         self._processes.ready()
 
-    def _hurry(self, seconds: float) -> None:
-        self._hurried = min(self._limit, time.monotonic() + seconds)
+    def _shorten_deadline(self, seconds: float) -> None:
+        self._shortened = min(self._deadline, time.monotonic() + seconds)
 
-    def _note(self, heard: Sequence[tuple[Source, bytes]]) -> None:
+    def _pass_on(self, lines: Sequence[tuple[Source, bytes]]) -> None:
         """Pass talk on and keep the last of it for an error message."""
-        for source, line in heard:
+        for source, line in lines:
             text = line.decode(errors="replace")
             if source == "report":
-                self._hear_report(text)
+                self._on_report(text)
             elif source == "output" and (event := _event(line)) is not None:
                 if isinstance(event, ErrorEvent):
                     self._failure = self._failure or event
@@ -255,24 +255,24 @@ class Run:
                 if text.startswith(LAUNCHER_TALK):
                     continue
                 if text.strip():
-                    self._tail.append(readable(text))
+                    self._last_lines.append(readable(text))
                 self._talk(text)
 
-    def _judge(self) -> None:
+    def _enforce_deadline(self) -> None:
         """Fail the run if it ended or its time is up."""
-        if self._processes.guarded and time.monotonic() < self._limit:
+        if self._processes.supervised and time.monotonic() < self._deadline:
             return
-        timed_out = self._processes.guarded and self._hurried is None
+        timed_out = self._processes.supervised and self._shortened is None
         reason = self._end_reason()
         self.cancel()
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
             said = time_limit_said(
-                self._tail
+                self._last_lines
             )  # whatever the ranks said of it: it is what ended them
-            self._tail.clear()
+            self._last_lines.clear()
             self._fail(DeadlineError, f"{said} before {self._before}")
         if self._failure:
-            self._tail.clear()  # its own account says it all
+            self._last_lines.clear()  # its own account says it all
             rank = self._failure.rank
             where = "" if rank is None else f"{self._named(rank)}: "
             self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
@@ -289,16 +289,16 @@ class Run:
         return "it was ready" if self.ready_after is None else "it said 'done'"
 
     def _end_reason(self) -> str:
-        first = self._named(self._ended[0]) if self._ended else ""
-        guarded = self._processes.guarded
-        return end_reason(self._launcher_end, self._lost, first, guarded, self._before)
+        first = self._named(self._ended_ranks[0]) if self._ended_ranks else ""
+        supervised = self._processes.supervised
+        return end_reason(self._launcher_end, self._lost_host, first, supervised, self._before)
 
     def _named(self, rank: int) -> str:
         host = self._hosts[rank] if rank < len(self._hosts) else "?"
         return f"rank {rank} ({host})"
 
     def _fail(self, error: type[ApplesError], reason: str) -> NoReturn:
-        words = " / ".join(list(self._tail)[-SHOWN_LINES:])
+        words = " / ".join(list(self._last_lines)[-SHOWN_LINES:])
         more = f"; its last words: {words}" if words else ""
         raise error(f"{readable(self._program)}: {reason}{more}")
 
@@ -386,18 +386,18 @@ def started(start: Callable[[], Run], talk: Talk) -> Run:
 
 
 # ------------------------------------------------------------------ words for the end of a run
-def end_reason(launcher_end: str, lost: str, first: str, guarded: bool, before: str) -> str:
+def end_reason(launcher_end: str, lost: str, first: str, supervised: bool, before: str) -> str:
     """Return why a run is over.
 
     Parameters
     ----------
     launcher_end
-        Exit code of the launcher, or minus the signal that ended it; empty where it was not heard of.
+        Exit code of the launcher, or minus the signal that ended it; empty where nothing was heard of it.
     lost
         What is known of the first host that was lost; empty: none was.
     first
         Name of the first rank that ended; empty: none did.
-    guarded
+    supervised
         Whether its supervisor was there to the end.
     before
         What it had not come to.
@@ -413,7 +413,7 @@ def end_reason(launcher_end: str, lost: str, first: str, guarded: bool, before: 
         return f"mpiexec was ended by signal {launcher_end[1:]} before {before}"
     if lost:
         return f"{readable(lost)} before {before}"
-    if not launcher_end and not guarded:
+    if not launcher_end and not supervised:
         return f"the watchdog of the run was killed before {before}"
     code = f" (exit code {launcher_end})" if launcher_end else ""
     if first and launcher_end != "0":

@@ -45,7 +45,7 @@ def test_every_rank_has_its_line_in_strip_order():
     assert order.files["machines"].split() == ["h3", "h1", "h1", "h2"]
     assert "--nodes=3 --ntasks=4" in order.files["job.sh"]
     assert "--distribution=arbitrary --nodelist=./machines" in order.files["job.sh"]
-    assert [rank.seat(json.loads(order.files["launch.json"])["hosts"], i)["host"] for i in range(4)] == [
+    assert [rank.target(json.loads(order.files["launch.json"])["hosts"], i)["host"] for i in range(4)] == [
         "h3", "h1", "h1", "h2",
     ]  # fmt: skip
 
