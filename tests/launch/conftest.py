@@ -23,19 +23,19 @@ class Job:
         self.name = secrets.token_hex(8)
         self.talk = []
 
-    def task(self, segments, **parameters):
+    def task(self, rank_groups, **parameters):
         row, partition = 0, []
-        for segment in segments:
+        for rank_group in rank_groups:
             partition.append(
-                {"host": segment.host, "address": "127.0.0.1", "ranks": segment.ranks}
-                | {"first_row": row, "rows": segment.ranks}
+                {"host": rank_group.host, "address": "127.0.0.1", "ranks": rank_group.ranks}
+                | {"first_row": row, "rows": rank_group.ranks}
             )
-            row += segment.ranks
+            row += rank_group.ranks
         return {
             "schema": "apples.task/1",
             "mode": "run",
             "parameters": {"iterations": 5, **parameters},
-            "implementations": {segment.host: "plain" for segment in segments},
+            "implementations": {rank_group.host: "plain" for rank_group in rank_groups},
             "partition": partition,
             "output": None,
             "progress_seconds": 0.0,
@@ -47,10 +47,10 @@ class Job:
             ("-S",) if program == "fake.py" else ("-m", "mpi4py")
         )  # which aborts on exceptions
         argv = (sys.executable, *options, str(PROGRAMS / program))
-        segments = [RankGroup("ada", 2, argv), RankGroup("bob", 1, argv)]
+        rank_groups = [RankGroup("ada", 2, argv), RankGroup("bob", 1, argv)]
         return Run(
-            command(segments, self.task(segments, **parameters)),
-            segments,
+            command(rank_groups, self.task(rank_groups, **parameters)),
+            rank_groups,
             job=self.name,
             talk=self.talk.append,
             silence_seconds=silence_seconds,

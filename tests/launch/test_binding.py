@@ -23,56 +23,58 @@ from apples.topology.sources.this_machine import live_topology
 MACHINE = synthetic("package:2 l3:2 core:2 pu:2")
 
 
-def segment(host, ranks, cpus=()):
+def rank_group(host, ranks, cpus=()):
     return RankGroup(host, ranks, ("program",), tuple(cpus))
 
 
-def places(segments, machine=MACHINE):
-    return [one.rank_cpus for one in bound(segments, machine)]
+def places(rank_groups, machine=MACHINE):
+    return [one.rank_cpus for one in bound(rank_groups, machine)]
 
 
 SEGMENTS = st.lists(
-    st.builds(segment, st.just("h"), st.integers(1, 5), st.sets(st.integers(0, 15), max_size=6)),
+    st.builds(
+        rank_group, st.just("h"), st.integers(1, 5), st.sets(st.integers(0, 15), max_size=6)
+    ),
     max_size=5,
 )
 
 
 @given(SEGMENTS)
-def test_no_two_ranks_share_a_cpu_and_every_rank_stays_where_its_host_is(segments):
-    found = places(segments)
+def test_no_two_ranks_share_a_cpu_and_every_rank_stays_where_its_host_is(rank_groups):
+    found = places(rank_groups)
     held = [cpu for ranks in found for rank in ranks for cpu in rank]
     assert len(held) == len(set(held))
-    for one, ranks in zip(segments, found, strict=True):
+    for one, ranks in zip(rank_groups, found, strict=True):
         assert len(ranks) in {0, one.ranks}
         assert {cpu for rank in ranks for cpu in rank} <= set(one.cpus or range(16))
     assert all(found) or not any(found)
 
 
 @given(SEGMENTS.filter(lambda s: not any(one.cpus for one in s)))
-def test_ranks_are_bound_whenever_there_is_a_cpu_for_each(segments):
-    enough = sum(one.ranks for one in segments) <= 16
-    assert all(bool(found) == enough for found in places(segments))
+def test_ranks_are_bound_whenever_there_is_a_cpu_for_each(rank_groups):
+    enough = sum(one.ranks for one in rank_groups) <= 16
+    assert all(bool(found) == enough for found in places(rank_groups))
 
 
 def test_a_hosts_ranks_are_neighbours_and_its_listed_cpus_are_divided():
-    assert places([segment("a", 4), segment("b", 4)]) == [
+    assert places([rank_group("a", 4), rank_group("b", 4)]) == [
         ((0,), (1,), (2,), (3,)), ((4,), (5,), (6,), (7,)),
     ]  # fmt: skip
-    assert places([segment("a", 2, (0, 1, 2, 3)), segment("b", 2)]) == [
+    assert places([rank_group("a", 2, (0, 1, 2, 3)), rank_group("b", 2)]) == [
         ((0, 1), (2, 3)), ((4,), (5,)),
     ]  # fmt: skip
 
 
 def test_what_two_hosts_list_is_not_taken_by_the_first():
-    assert places([segment("a", 1, (0, 1)), segment("b", 1, (0, 1))]) == [((0,),), ((1,),)]
-    assert places([segment("a", 2, (0, 1)), segment("b", 1, (0, 1))]) == [(), ()]
+    assert places([rank_group("a", 1, (0, 1)), rank_group("b", 1, (0, 1))]) == [((0,),), ((1,),)]
+    assert places([rank_group("a", 2, (0, 1)), rank_group("b", 1, (0, 1))]) == [(), ()]
 
 
 def test_only_the_cpus_that_were_given_are_ever_named():
     ours = restricted(MACHINE, CpuSet.parse("5-7"))
-    assert places([segment("a", 3)], ours) == [((5,), (6,), (7,))]
+    assert places([rank_group("a", 3)], ours) == [((5,), (6,), (7,))]
     with pytest.raises(LaunchError, match=r"a: CPUs 4 of the host list are not ours .* 5-7 are"):
-        bound([segment("a", 1, (4, 5))], ours)
+        bound([rank_group("a", 1, (4, 5))], ours)
     assert rank_cpus("a", 4, (), ours) == ()
 
 
@@ -118,25 +120,25 @@ def apart(*parties):
 
 def test_hosts_of_several_machines_each_have_their_own_numbers():
     small = synthetic("core:2 pu:1")
-    parties = ((segment("a", 2), "x", small), (segment("b", 2), "y", MACHINE))
+    parties = ((rank_group("a", 2), "x", small), (rank_group("b", 2), "y", MACHINE))
     assert apart(*parties) == [((0,), (1,)), ((0,), (1,))]
 
 
 def test_hosts_that_are_parts_of_one_machine_are_not_bound_onto_each_other():
     assert apart(
-        (segment("a", 2), "x", MACHINE), (segment("c", 1), "y", MACHINE), (segment("b", 2), "x", MACHINE)
+        (rank_group("a", 2), "x", MACHINE), (rank_group("c", 1), "y", MACHINE), (rank_group("b", 2), "x", MACHINE)
     ) == [((0,), (1,)), ((0,),), ((2,), (3,))]  # fmt: skip
     given = restricted(MACHINE, CpuSet.parse("0-1"))
-    assert apart((segment("a", 2), "x", MACHINE), (segment("b", 2), "x", given)) == [
+    assert apart((rank_group("a", 2), "x", MACHINE), (rank_group("b", 2), "x", given)) == [
         ((2,), (3,)), ((0,), (1,)),
     ]  # fmt: skip
 
 
 def test_ranks_that_must_share_on_one_machine_leave_all_unbound():
     small = synthetic("core:2 pu:1")
-    parties = ((segment("a", 2), "x", MACHINE), (segment("b", 3), "y", small))
+    parties = ((rank_group("a", 2), "x", MACHINE), (rank_group("b", 3), "y", small))
     assert apart(*parties) == [(), ()]
-    assert apart((segment("a", 1), "x", small), (segment("b", 2), "x", small)) == [(), ()]
+    assert apart((rank_group("a", 1), "x", small), (rank_group("b", 2), "x", small)) == [(), ()]
 
 
 def test_a_packed_answer_is_the_answer():

@@ -141,8 +141,8 @@ def test_processes_that_hide_are_found(job, tmp_path):
         f"    open({str(hidden)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
     )
-    segments = [RankGroup("ada", 1, (sys.executable, "-S", "-c", program))]
-    run = Run(command(segments, {}), segments, job=job.name, talk=job.talk.append)
+    rank_groups = [RankGroup("ada", 1, (sys.executable, "-S", "-c", program))]
+    run = Run(command(rank_groups, {}), rank_groups, job=job.name, talk=job.talk.append)
     assert job.eventually(lambda: hidden.exists() and hidden.read_text())
     run.cancel()
     assert not job.processes()

@@ -34,8 +34,8 @@ segments_of = st.lists(
 
 
 @given(segments_of, st.dictionaries(hostile, hostile), hostile)
-def test_nothing_a_user_named_is_on_the_command_line(segments, parameters, directory):
-    order = command(segments, {"parameters": parameters}, "/" + directory)
+def test_nothing_a_user_named_is_on_the_command_line(rank_groups, parameters, directory):
+    order = command(rank_groups, {"parameters": parameters}, "/" + directory)
     first = [hydra.mpiexec(), *hydra.OPTIONS]
     parts = [
         [
@@ -49,11 +49,11 @@ def test_nothing_a_user_named_is_on_the_command_line(segments, parameters, direc
             "launch.json",
             str(i),
         ]
-        for i, s in enumerate(segments)
+        for i, s in enumerate(rank_groups)
     ]
     assert list(order.argv) == [*first, *(word for part in parts for word in part)]
     launch = json.loads(order.files["launch.json"])
-    assert [tuple(host["program"]) for host in launch["hosts"]] == [s.program for s in segments]
+    assert [tuple(host["program"]) for host in launch["hosts"]] == [s.program for s in rank_groups]
     assert json.loads(order.files["task.json"]) == {"parameters": parameters}
 
 
@@ -74,16 +74,16 @@ def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, argumen
 
 
 @pytest.mark.parametrize(
-    ("segment", "reason"),
+    ("rank_group", "reason"),
     [
         (RankGroup("ada", 0, ("true",)), "ada: 0 ranks"),
         (RankGroup("ada", 1, ()), "ada: the template names no program"),
         (RankGroup("ada", 1, ("true", "a\0b")), "ada: .* zero byte"),
     ],
 )
-def test_what_cannot_be_started_is_refused(segment, reason):
+def test_what_cannot_be_started_is_refused(rank_group, reason):
     with pytest.raises(LaunchError, match=reason):
-        command([segment], {})
+        command([rank_group], {})
 
 
 def test_a_missing_mpiexec_is_said(monkeypatch, tmp_path):

@@ -95,22 +95,34 @@ def test_done_is_success_even_if_a_rank_stays(job, monkeypatch):
 
 
 def test_a_program_that_does_not_exist_is_no_run(job):
-    segments = [RankGroup("ada", 1, ("/no/such/solver", "-x"))]
-    run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
+    rank_groups = [RankGroup("ada", 1, ("/no/such/solver", "-x"))]
+    run = Run(
+        command(rank_groups, job.task(rank_groups)),
+        rank_groups,
+        job=job.name,
+        talk=job.talk.append,
+    )
     with pytest.raises(LaunchError, match="cannot start on ada: /no/such/solver: No such file"):
         run.until_ready()
 
 
 def test_a_cpu_that_does_not_exist_is_no_host(job):
-    segments = [RankGroup("ada", 1, (sys.executable, "-c", ""), cpus=(65535,))]
-    run = Run(command(segments, job.task(segments)), segments, job=job.name, talk=job.talk.append)
+    rank_groups = [RankGroup("ada", 1, (sys.executable, "-c", ""), cpus=(65535,))]
+    run = Run(
+        command(rank_groups, job.task(rank_groups)),
+        rank_groups,
+        job=job.name,
+        talk=job.talk.append,
+    )
     with pytest.raises(LaunchError, match="cannot start on ada: CPUs 65535: Invalid argument"):
         run.until_ready()
 
 
 def test_a_launcher_that_does_not_exist_is_no_run(job):
-    segments = [RankGroup("ada", 1, ("true",))]
-    run = Run(LaunchCommand(("/no/such/mpiexec",)), segments, job=job.name, talk=job.talk.append)
+    rank_groups = [RankGroup("ada", 1, ("true",))]
+    run = Run(
+        LaunchCommand(("/no/such/mpiexec",)), rank_groups, job=job.name, talk=job.talk.append
+    )
     with pytest.raises(LaunchError, match="cannot start /no/such/mpiexec: No such file"):
         run.until_ready()
 
@@ -134,8 +146,8 @@ def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
     job, limit_code, error, words
 ):
     order = LaunchCommand(("/bin/sh", "-c", DECIDES_LATE))
-    segments = [RankGroup("ada", 1, ("true",))]
-    run = Run(order, segments, job=job.name, talk=job.talk.append, limit_code=limit_code)
+    rank_groups = [RankGroup("ada", 1, ("true",))]
+    run = Run(order, rank_groups, job=job.name, talk=job.talk.append, limit_code=limit_code)
     with pytest.raises(error) as caught:
         run.until_ready()
     assert str(caught.value) == words
@@ -155,9 +167,9 @@ def test_cgroups_that_cannot_be_made_end_the_run(job):
     def refuse():
         raise LaunchError("no")
 
-    segments = [RankGroup("ada", 1, ("true",))]
+    rank_groups = [RankGroup("ada", 1, ("true",))]
     with pytest.raises(LaunchError, match=r"^no$"):
-        Run(command(segments, {}), segments, job=job.name, prepare=refuse)
+        Run(command(rank_groups, {}), rank_groups, job=job.name, prepare=refuse)
     assert job.is_gone()
 
 

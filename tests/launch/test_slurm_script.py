@@ -31,17 +31,17 @@ TEXT = (
 )
 
 
-def seat(host, ranks=1, program=("prog",), python="/usr/bin/python3", directory=""):
+def target(host, ranks=1, program=("prog",), python="/usr/bin/python3", directory=""):
     return SlurmTarget(RankGroup(host, ranks, program), python, directory)
 
 
-def built(*seats, **more):
+def built(*targets, **more):
     more = {"job": "7f", "seconds": 60.0, "directory": Path("/shared"), **more}
-    return slurm_command(seats, {"mode": "run"}, **more)
+    return slurm_command(targets, {"mode": "run"}, **more)
 
 
 def test_every_rank_has_its_line_in_strip_order():
-    order = built(seat("h3"), seat("h1", 2), seat("h2"))
+    order = built(target("h3"), target("h1", 2), target("h2"))
     assert order.files["machines"].split() == ["h3", "h1", "h1", "h2"]
     assert "--nodes=3 --ntasks=4" in order.files["job.sh"]
     assert "--distribution=arbitrary --nodelist=./machines" in order.files["job.sh"]
@@ -53,8 +53,8 @@ def test_every_rank_has_its_line_in_strip_order():
 def test_a_step_asks_for_nothing_that_only_a_job_can_have():
     options = SlurmOptions(partition="debug", account="me")
     job, step = (
-        built(seat("a"), options=options),
-        built(seat("a"), options=options, allocation="12"),
+        built(target("a"), options=options),
+        built(target("a"), options=options, allocation="12"),
     )
     assert "#SBATCH --partition=debug\n#SBATCH --account=me\n" in job.files["job.sh"]
     assert "debug" not in step.files["job.sh"]
@@ -64,7 +64,7 @@ def test_a_step_asks_for_nothing_that_only_a_job_can_have():
 
 def test_each_host_has_its_own_interpreter():
     order = built(
-        seat("a", 2, python="/opt/one/python"), seat("b", python="/opt/the other/python")
+        target("a", 2, python="/opt/one/python"), target("b", python="/opt/the other/python")
     )
     assert order.files["pythons"].splitlines() == ["/opt/one/python"] * 2 + [
         "/opt/the other/python"
@@ -74,7 +74,7 @@ def test_each_host_has_its_own_interpreter():
 @pytest.mark.parametrize("name", ["; rm -rf", "-x", "a b", "a\nb", "", "a$(b)", "../a", "a/b"])
 def test_no_node_can_be_called_that(name):
     with pytest.raises(LaunchError):
-        built(seat(name))
+        built(target(name))
 
 
 @pytest.mark.parametrize("value", ["a b", "x;y", "$HOME", "a\n#SBATCH --uid=0", "-x", "`a`"])
@@ -127,8 +127,12 @@ done
 def test_the_script_starts_every_rank_with_its_program_and_keeps_a_record(tmp_path):
     say = ("-c", "import os, sys; print(sys.argv[1:], os.environ['APPLES_TASK'])", "it's; $HOME")
     order = built(
-        seat("a", program=(sys.executable, *say), python=sys.executable, directory=str(tmp_path)),
-        seat("b", program=(sys.executable, *say), python=sys.executable, directory=str(tmp_path)),
+        target(
+            "a", program=(sys.executable, *say), python=sys.executable, directory=str(tmp_path)
+        ),
+        target(
+            "b", program=(sys.executable, *say), python=sys.executable, directory=str(tmp_path)
+        ),
     )
     done = started(order, tmp_path, 2)
     assert done.returncode == 0, done.stderr
@@ -151,7 +155,7 @@ SAY_CPUS = "import os; print(sorted(os.sched_getaffinity(0)))"
 def test_ranks_are_bound_inside_the_job_or_it_is_said_why_not(tmp_path, interpreter, note):
     own = sorted(os.sched_getaffinity(0))
     program = (sys.executable, "-c", SAY_CPUS)
-    order = built(seat("a", 2, program, sys.executable, str(tmp_path)))
+    order = built(target("a", 2, program, sys.executable, str(tmp_path)))
     order.files["interpreter"] = interpreter
     done = started(order, tmp_path, 2)
     first = json.loads((tmp_path / "output").read_text())
@@ -165,7 +169,7 @@ def test_ranks_are_bound_inside_the_job_or_it_is_said_why_not(tmp_path, interpre
 
 def test_a_rank_never_leaves_what_its_task_was_given(tmp_path):
     program = (sys.executable, "-c", SAY_CPUS)
-    order = built(seat("a", 1, program, sys.executable, str(tmp_path)))
+    order = built(target("a", 1, program, sys.executable, str(tmp_path)))
     order.files["places.json"] = "[[4000]]"
     done = started(order, tmp_path, 1)
     assert json.loads((tmp_path / "output").read_text()) == sorted(os.sched_getaffinity(0))
@@ -181,13 +185,13 @@ def test_no_text_of_a_host_list_or_template_runs_as_a_command(tmp_path_factory, 
     try:
         options = SlurmOptions.of({"partition": option}) if option else SlurmOptions()
         order = built(
-            seat(host or "a", program=("/bin/true", word), python=python, directory=directory),
-            seat("b", program=("/bin/echo", word), python=python, directory=directory),
+            target(host or "a", program=("/bin/true", word), python=python, directory=directory),
+            target("b", program=("/bin/echo", word), python=python, directory=directory),
             options=options,
         )
     except ApplesError:
         order = built(
-            seat("a", program=("/bin/true", word.replace("\0", "")), directory=directory),
+            target("a", program=("/bin/true", word.replace("\0", "")), directory=directory),
         )
     started(order, folder, 2)
     assert not (folder / "canary").exists()
@@ -200,7 +204,7 @@ def test_whatever_is_built_the_script_holds_only_numbers_and_checked_names(texts
     host, word, python, directory, option = texts
     try:
         order = built(
-            seat(host, program=("prog", word), python=python, directory=directory),
+            target(host, program=("prog", word), python=python, directory=directory),
             options=SlurmOptions.of({"account": option}),
         )
     except ApplesError:
@@ -208,7 +212,7 @@ def test_whatever_is_built_the_script_holds_only_numbers_and_checked_names(texts
     for line in order.files["job.sh"].splitlines():
         if line.startswith("#SBATCH"):
             assert all(w.startswith("--") for w in shlex.split(line.removeprefix("#SBATCH")))
-    assert order.files["rank.sh"] == built(seat("a")).files["rank.sh"]
+    assert order.files["rank.sh"] == built(target("a")).files["rank.sh"]
     assert (
         len(order.files["machines"].splitlines()) == len(order.files["pythons"].splitlines()) == 1
     )

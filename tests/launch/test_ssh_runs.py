@@ -28,24 +28,24 @@ HOSTS = ("h1", "h2", "h3", "h4")
 
 def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **parameters):
     """A run of the test program, two ranks on the first host and one on each other."""
-    segments = [RankGroup(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
-    seats = [
+    rank_groups = [RankGroup(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
+    targets = [
         ssh.LaunchTarget(
             one,
             own.ADDRESSES[i],
             Reach(one.host, own.ADDRESSES[i], python, "", str(config)),
             directory,
         )
-        for i, one in enumerate(segments)
+        for i, one in enumerate(rank_groups)
     ]
-    task = job.task(segments, **parameters)
-    order = ssh.command(seats, task, job=job.name, here="127.0.0.1", directory=Path.cwd())
+    task = job.task(rank_groups, **parameters)
+    order = ssh.command(targets, task, job=job.name, here="127.0.0.1", directory=Path.cwd())
     return Run(
         order,
-        segments,
+        rank_groups,
         job=job.name,
         talk=job.talk.append,
-        remote=ssh.remote_hosts(seats),
+        remote=ssh.remote_hosts(targets),
         startup_seconds=20.0,
         silence_seconds=20.0,
     )

@@ -114,11 +114,11 @@ def test_what_a_python_may_hold_is_quoted(shell, python):
 @given(texts=st.lists(TEXT, min_size=4, max_size=4))
 def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
     program, argument, directory, host = texts
-    segment = hydra.RankGroup(host, 2, (program, argument))
+    rank_group = hydra.RankGroup(host, 2, (program, argument))
     way = line.Reach("ada", "10.0.0.2", "/opt/python")
-    seat = ssh.LaunchTarget(segment, "10.0.0.2", way, directory, (program,), {"X": argument})
+    target = ssh.LaunchTarget(rank_group, "10.0.0.2", way, directory, (program,), {"X": argument})
     try:
-        order = ssh.command([seat], {"x": host}, job="j", here="10.0.0.1", directory=Path("/"))
+        order = ssh.command([target], {"x": host}, job="j", here="10.0.0.1", directory=Path("/"))
     except ssh.LaunchError:
         assert "\0" in program + argument or not program
         return
