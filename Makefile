@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-more coverage check bench figures soak clean
+.PHONY: setup demo test test-more coverage check bench figures pictures soak clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -70,3 +70,8 @@ soak: setup
 
 clean:
 	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .coverage .import_linter_cache .hypothesis
+
+# The figures of docs/architecture.md, from text; needs graphviz.
+pictures: setup
+	$(BIN)/python benchmarks/house.py --draw > docs/pictures/rooms.dot
+	for figure in rooms processes; do dot -Tsvg docs/pictures/$$figure.dot -o docs/pictures/$$figure.svg || exit 1; done

@@ -1,0 +1,69 @@
+"""The architecture page against the source: its figure and every place that it names."""
+
+import ast
+import importlib.util
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text()
+PICTURES = ROOT / "docs/pictures"
+PLACES = sorted(set(re.findall(r"`([\w/]+\.py)`(?:: `(\w+)`)?", PAGE)))
+
+
+@pytest.fixture(scope="module")
+def house():
+    spec = importlib.util.spec_from_file_location("house", ROOT / "benchmarks/house.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["house"] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def modules(house):
+    if not (ROOT / ".git").exists():
+        pytest.skip("the files of the repository are listed by git")
+    return house.read(ROOT)
+
+
+@pytest.fixture(scope="module")
+def arrows(house, modules):
+    return house.arrows(modules)
+
+
+@pytest.mark.parametrize(("file", "name"), PLACES)
+def test_a_place_on_the_architecture_page_is_there(file, name):
+    tree = ast.parse((ROOT / file).read_text())
+    defined = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    assert not name or name in defined
+
+
+def test_the_figure_of_the_rooms_is_what_the_source_says(house, arrows):
+    assert house.drawing(arrows) == (PICTURES / "rooms.dot").read_text(), "run: make pictures"
+
+
+@pytest.mark.parametrize("figure", ["rooms", "processes"])
+def test_the_picture_was_made_from_the_text_beside_it(figure):
+    text = (PICTURES / f"{figure}.dot").read_text()
+    drawn = ET.parse(PICTURES / f"{figure}.svg")  # noqa: S314 - our own picture
+    titles = {element.text for element in drawn.iter() if element.tag.endswith("title")}
+    for above, under in re.findall(r'"?([\w.]+)"? -> "?([\w.]+)"?', text):
+        assert f"{above}->{under}" in titles
+
+
+def test_rooms_stand_on_floors_without_a_circle(house, arrows):
+    assert house.circles(arrows) == []
+    assert house.floors(arrows) <= 10
+
+
+def test_a_public_class_name_has_one_meaning(house, modules):
+    assert house.meanings(modules) == {}
