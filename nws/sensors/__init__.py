@@ -7,20 +7,6 @@
    `ConnectTimeSensor`: the same link, against anything that listens.
 5. `ReplaySensor`: measurements made elsewhere or made up: the public fake.
 
-None of them knows another. All keep the contract of `nws.sensor`.
+None of them knows another. All keep the contract of `nws.sensor`. They are to be had from `nws`, each loaded when
+it is asked for.
 """
-
-from nws.sensors.cpu import CpuSensor
-from nws.sensors.free_space import FreeDiskSensor, FreeMemorySensor
-from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
-from nws.sensors.replay import ReplaySensor
-
-__all__ = [
-    "BandwidthSensor",
-    "ConnectTimeSensor",
-    "CpuSensor",
-    "FreeDiskSensor",
-    "FreeMemorySensor",
-    "LatencySensor",
-    "ReplaySensor",
-]

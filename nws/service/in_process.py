@@ -55,7 +55,7 @@ class NetworkWeatherService:
     Examples
     --------
     >>> from nws import RingMemory
-    >>> from nws.sensors import ReplaySensor
+    >>> from nws import ReplaySensor
     >>> ada = SeriesName("availableCpu", "ada")
     >>> sensor = ReplaySensor(ada, [(0.0, 0.5), (10.0, 0.5), (20.0, 0.5)])
     >>> service = NetworkWeatherService(RingMemory(), [sensor], clock=lambda: 25.0)
