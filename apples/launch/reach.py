@@ -18,7 +18,12 @@ from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
 from apples.launch.remote import shipping
 
 SUPERVISOR = "apples.launch.supervisor"
-MODULES = ("apples.supervision.job_processes", "apples.supervision.this_host", SUPERVISOR)
+MODULES = (
+    "apples.wire.json_lines",
+    "apples.supervision.job_processes",
+    "apples.supervision.this_host",
+    SUPERVISOR,
+)
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: what one host is told must fit."""
 

@@ -26,6 +26,7 @@ if __name__ == "__main__":  # run by path, without site packages: it finds the r
 
 from apples.supervision import job_processes
 from apples.supervision.this_host import located, network
+from apples.wire.json_lines import LineBuffer
 
 FOLDER = "/dev/shm/"  # noqa: S108 - libfabric names its segments by process
 SHARED_MEMORY = FOLDER + "mpich_shm_"  # the name MPICH gives its segments, removed here
@@ -34,6 +35,9 @@ HELLO = b"apples.supervisor/1\n"
 BEAT_MILLISECONDS = 10_000
 """A word now and then: a network that is cut is noticed by whoever has sent something."""
 CHUNK = 1 << 16
+LONGEST_ORDER = 1 << 26
+"""Bytes of the agent's line that says what to start: it grows with the ranks."""
+LONGEST_REGISTRATION = 64
 FIFOS = {"output": "output", "errors": "error"}
 """The pipes that ranks on another host write to, and how their frames are called."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -52,7 +56,7 @@ class RunSupervisor:
         self.shared, self.inboxes = set[str](), set[str]()
         self.poll = select.poll()
         self.listener = -1
-        self.registered = b""
+        self.registered = LineBuffer(LONGEST_REGISTRATION, truncating=True)
 
     def report(self, line: str) -> None:
         """Tell the agent what became of the launcher, of a rank, or of all."""
@@ -68,9 +72,7 @@ class RunSupervisor:
 
     def on_registration(self) -> None:
         """Watch the ranks that registered themselves."""
-        self.registered += os.read(self.listener, CHUNK)
-        *lines, self.registered = self.registered.split(b"\n")
-        for line in lines:
+        for line in self.registered.feed(os.read(self.listener, CHUNK)):
             rank, pid = map(int, line.split())
             try:
                 pidfd = os.pidfd_open(pid)
@@ -150,7 +152,7 @@ class LocalSupervisor(RunSupervisor):
     def __init__(self, directory: str, report: int, agent: int) -> None:
         super().__init__(directory)
         self.report_pipe, self.agent = report, agent
-        self.input = b""
+        self.input, self.came = LineBuffer(LONGEST_ORDER), list[bytes]()
 
     def report(self, line: str) -> None:
         """Write to the pipe that the agent reads."""
@@ -177,13 +179,12 @@ class LocalSupervisor(RunSupervisor):
 
     def _line(self) -> bytes:
         """Return the next line of the agent; empty when it is gone."""
-        while b"\n" not in self.input:
+        while not self.came:
             data = os.read(0, CHUNK)
             if not data:
                 return b""
-            self.input += data
-        line, _, self.input = self.input.partition(b"\n")
-        return line
+            self.came += self.input.feed(data)
+        return self.came.pop(0)
 
     def _start(self, argv: list[str]) -> None:
         supervisor = os.getpid()

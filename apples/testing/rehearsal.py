@@ -22,7 +22,10 @@ from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.supervision.job_processes import marked
 from apples.testing.scripted import ScriptedControl
+from apples.wire.json_lines import LineBuffer
 
+LONGEST = 1 << 20
+"""Bytes of a line that are kept."""
 Maps = Iterable[Iterable[HostShare]]
 
 
@@ -127,14 +130,13 @@ def rehearse(
 class _Heard:
     handle: int
     lines: list[str] = field(default_factory=list)
-    rest: bytes = b""
+    buffer: LineBuffer = field(default_factory=lambda: LineBuffer(LONGEST, truncating=True))
 
     def __call__(self) -> None:
         """Take what is there."""
         try:
             while data := os.read(self.handle, 1 << 16):
-                *lines, self.rest = (self.rest + data).split(b"\n")
-                self.lines += [line.decode(errors="replace") for line in lines]
+                self.lines += [line.decode(errors="replace") for line in self.buffer.feed(data)]
         except BlockingIOError:
             return
 
