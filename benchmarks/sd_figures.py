@@ -25,10 +25,10 @@ from apples.simulation import (
     cirne_like_workload,
     clean,
     interval,
+    job_outcomes,
     lublin_workload,
     makespan,
     mark_malleable,
-    outcome,
     read_swf,
     simulate,
     slice_jobs,
@@ -86,7 +86,7 @@ def figures(
     workload: Workload, result: SimulationResult
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return makespan, mean response and mean slowdown."""
-    jobs = outcome(workload, result)
+    jobs = job_outcomes(workload, result)
     return np.array([makespan(workload, result), jobs.response.mean(), jobs.slowdown.mean()])
 
 

@@ -13,7 +13,7 @@ import typer
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
-from apples.simulation.prepare import named, prepare
+from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sweep import Results
 from apples.views.simulation import preparation_notes
 from apples.views.simulation_charts import write_pictures
@@ -79,7 +79,7 @@ def _runs(
     runs: list[SimulatedRun] = []
     for name in policies:
         made = prepare(
-            source, name, named(name, words), processors=processors, nodes=nodes, cores=cores,
+            source, name, options_of_policy(name, words), processors=processors, nodes=nodes, cores=cores,
             malleable=malleable, seed=seed,
         )  # fmt: skip
         if not runs:

@@ -1,4 +1,8 @@
-"""Free nodes over time, as the estimated ends and the reservations have it."""
+"""The availability profile: free nodes over time by the estimated ends and the reservations.
+
+What backfilling plans with (Mu'alem and Feitelson 2001): `releases` are the estimated ends of the running
+jobs, `Profile` finds the earliest time for a job among them and enters its reservation.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from apples.simulation.generators import cirne_like_workload as cirne_like_workl
 from apples.simulation.generators import kale_workload as kale_workload
 from apples.simulation.generators import lublin_workload as lublin_workload
 from apples.simulation.kernels.compiled import ENGINE as ENGINE
+from apples.simulation.metrics import job_outcomes as job_outcomes
 from apples.simulation.metrics import makespan as makespan
-from apples.simulation.metrics import outcome as outcome
 from apples.simulation.placement import first_fit as first_fit
 from apples.simulation.placement import random_fit as random_fit
 from apples.simulation.run import simulate as simulate

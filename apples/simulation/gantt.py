@@ -10,7 +10,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @dataclass(frozen=True)
-class Bar:
+class GanttBar:
     """A job on some rows, one after the other, for some time.
 
     Attributes
@@ -30,7 +30,7 @@ class Bar:
     rows: int
 
 
-def lay_out(result: SimulationResult, rows: int) -> list[Bar]:
+def lay_out(result: SimulationResult, rows: int) -> list[GanttBar]:
     """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
 
     A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
@@ -39,7 +39,7 @@ def lay_out(result: SimulationResult, rows: int) -> list[Bar]:
     free: Rows = [(0, rows)]
     held: dict[int, Rows] = {}
     since: dict[int, float] = {}
-    bars: list[Bar] = []
+    bars: list[GanttBar] = []
     changes = result.changes
     at = 0
     while at < len(changes):
@@ -55,7 +55,7 @@ def lay_out(result: SimulationResult, rows: int) -> list[Bar]:
             if more == 0:
                 continue
             if mine and since[job] < time:
-                bars += [Bar(job, since[job], time, row, count) for row, count in mine]
+                bars += [GanttBar(job, since[job], time, row, count) for row, count in mine]
             if more < 0:
                 mine, left = _split(mine, instant[job])
                 free = _join(free, left)

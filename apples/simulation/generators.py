@@ -28,7 +28,7 @@ RAREST = 13.0  # of ln(time between arrivals)
 
 
 @dataclass(frozen=True)
-class Stream:
+class LublinStream:
     """The parameters of one kind of jobs.
 
     Attributes
@@ -59,15 +59,15 @@ class Stream:
     cycle: tuple[float, float]
 
 
-BATCH = Stream(
+BATCH = LublinStream(
     0.2927, 0.6686, 1.2, 2.5, 0.875, (6.57, 0.823), (639.1, 0.0156), -0.003, 0.6986,
     (6.0415 * 1.0519, 0.8531), (6.1271, 5.2740),
 )  # fmt: skip
-INTERACTIVE = Stream(
+INTERACTIVE = LublinStream(
     0.1541, 0.625, 1.0, 2.5, 0.705, (3.8351, 0.6605), (7.073, 0.6856), -0.0118, 0.9156,
     (6.5510 * 0.9797, 0.6621), (8.9186, 3.6680),
 )  # fmt: skip
-TYPELESS = Stream(
+TYPELESS = LublinStream(
     0.244, 0.576, 0.8, 2.5, 0.86, (4.2, 0.94), (312.0, 0.03), -0.0054, 0.78,
     (10.2303 * 1.0225, 0.4871), (8.1737, 3.9631),
 )  # fmt: skip
@@ -107,7 +107,7 @@ def lublin_workload(jobs: int, processors: int, seed: int, *, typeless: bool = T
 
 
 def _sizes(
-    stream: Stream, count: int, processors: int, rng: Generator
+    stream: LublinStream, count: int, processors: int, rng: Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     high = log2(processors)
     medium = high - stream.high_less_medium
@@ -121,7 +121,7 @@ def _sizes(
 
 
 def _run_times(
-    stream: Stream, size: np.ndarray[tuple[int], np.dtype[np.int64]], rng: Generator
+    stream: LublinStream, size: np.ndarray[tuple[int], np.dtype[np.int64]], rng: Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return seconds, whole and at least one; draws beyond e^12 s are repeated."""
     run = np.full(len(size), np.inf)
@@ -135,7 +135,7 @@ def _run_times(
 
 
 def _arrivals(
-    stream: Stream, count: int, rng: Generator
+    stream: LublinStream, count: int, rng: Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return seconds of the clock at which jobs come, more of them in the busy hours."""
     logs = np.full(count, np.inf)

@@ -33,7 +33,7 @@ class JobOutcomes:
     bounded_slowdown: Values
 
 
-def outcome(workload: Workload, result: SimulationResult) -> JobOutcomes:
+def job_outcomes(workload: Workload, result: SimulationResult) -> JobOutcomes:
     """Return what became of every completed job."""
     done = result.completed
     submit, run = workload.submit[done], workload.run[done]
@@ -63,7 +63,7 @@ def summary(
     workload: Workload, result: SimulationResult, config: SimulationConfig
 ) -> dict[str, object]:
     """Return the figures of `apples.simulation/1` that the result gives."""
-    values = outcome(workload, result)
+    values = job_outcomes(workload, result)
     if not len(values.wait):
         raise UsageError("no job completed")
     span = makespan(workload, result)

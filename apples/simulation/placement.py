@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from apples.errors import UsageError
-from apples.scheduling.policies.topology_aware import Chooser, TopologyAwarePolicy
+from apples.scheduling.policies.topology_aware import CpuAllocator, TopologyAwarePolicy
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
 from apples.simulation.config import SimulationConfig
 from apples.topology import (
@@ -53,13 +53,13 @@ def with_placement(
     if policy.uses_malleable:
         raise UsageError("option topology: jobs that are resized are not placed yet")
     name = words.get("placement", "best")
-    if name not in CHOOSERS:
-        raise UsageError(f"option placement={name}: not one of {', '.join(CHOOSERS)}")
+    if name not in ALLOCATORS:
+        raise UsageError(f"option placement={name}: not one of {', '.join(ALLOCATORS)}")
     if not sensitivity >= 0:
         raise UsageError(f"option sensitivity={sensitivity}: must be 0 or more")
     every = parse(words.get("requirement", ""))
     slowdown = DistanceSlowdown(machine, sensitivity) if sensitivity else None
-    chosen = TopologyAwarePolicy(machine, policy, choose=CHOOSERS[name](seed), every=every)
+    chosen = TopologyAwarePolicy(machine, policy, choose=ALLOCATORS[name](seed), every=every)
     return chosen, replace(config, slowdown=slowdown)
 
 
@@ -71,7 +71,7 @@ def machine_of(text: str) -> Topology:
     return load_topology(text)
 
 
-def random_fit(seed: int) -> Chooser:
+def random_fit(seed: int) -> CpuAllocator:
     """Return an allocator that takes any free CPUs: what becomes of processes that nobody binds."""
 
     def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
@@ -96,7 +96,7 @@ def spread_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fi
     return fit(topology, free, replace(requirement, placement=Placement.SPREAD))
 
 
-CHOOSERS: Mapping[str, Callable[[int], Chooser]] = {
+ALLOCATORS: Mapping[str, Callable[[int], CpuAllocator]] = {
     "best": lambda _: fit,
     "first": lambda _: first_fit,
     "spread": lambda _: spread_fit,

@@ -217,7 +217,7 @@ def _value(text: str) -> bool | int | float | str:
     return int(number) if text.lstrip("+-").isdigit() else number
 
 
-def make_config(
+def config_of(
     options: SimulationOptions,
     processors: int,
     nodes: int | None,
@@ -352,7 +352,7 @@ def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int
     return processors
 
 
-def named(policy: str, words: Sequence[str]) -> list[str]:
+def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
     """Return the options that are for a policy: `name=value`, or `POLICY:name=value` of its own."""
     return [
         word.removeprefix(f"{policy}:")
@@ -402,7 +402,7 @@ def prepare(
         )  # fmt: skip
     begin = float(workload.submit[0])
     end = float(workload.submit[-1] + workload.run.sum() / max(1, source.processors // 64))
-    config = make_config(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
+    config = config_of(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
     chosen, config = with_placement(
         options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from apples.errors import LaunchError, UsageError
 from apples.simulation.metrics import summary
-from apples.simulation.prepare import named, prepare
+from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal, parse
@@ -92,7 +92,7 @@ def grid(
     for log, policy in product(logs, policies):
         choices = [
             [f"{word.partition('=')[0]}={value}" for value in word.partition("=")[2].split("|")]
-            for word in named(policy, options)
+            for word in options_of_policy(policy, options)
         ]
         for chosen, part, fraction, seed in product(
             product(*choices), range(parts), malleable, seeds

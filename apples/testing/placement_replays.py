@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from apples.scheduling.policies import FirstFit
-from apples.scheduling.policies.topology_aware import Chooser, TopologyAwarePolicy
+from apples.scheduling.policies.topology_aware import CpuAllocator, TopologyAwarePolicy
 from apples.scheduling.policy import RunningJob
 from apples.simulation.config import PlacementSlowdown, SimulationConfig, SimulationResult
 from apples.simulation.placement import mean_hops
@@ -91,7 +91,7 @@ def replay(machine: Topology, seed: int) -> tuple[float, float]:
 def run_placed(
     workload: Workload,
     machine: Topology,
-    choose: Chooser = fit,
+    choose: CpuAllocator = fit,
     slowdown: PlacementSlowdown | None = None,
 ) -> SimulationResult:
     """Return what becomes of jobs whose CPUs a chooser gives them."""
@@ -133,7 +133,7 @@ def passing_jobs(cpus: int, jobs: int, seed: int) -> Workload:
     return rigid(np.cumsum(random.exponential(apart, jobs)), seconds, width, seconds)
 
 
-def mean_distance(machine: Topology, choose: Chooser, workload: Workload) -> float:
+def mean_distance(machine: Topology, choose: CpuAllocator, workload: Workload) -> float:
     """Return the mean hops between the CPUs of a job, over all jobs of two CPUs and more."""
     found: list[float] = []
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from apples.errors import UsageError
-from apples.simulation.gantt import Bar
+from apples.simulation.gantt import GanttBar
 from apples.views.palette import LIGHT
 
 FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
@@ -242,7 +242,7 @@ GANTT_WIDTH, GANTT_HEIGHT = 860, 360
 CLASSES = ((FIRST, "static"), (SECOND, "guest or resized"), (BAR, "mate"))
 
 
-def gantt(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+def gantt(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
     """Return the chart; `classes` gives by job 0 static, 1 guest or resized, 2 mate."""
     legend = " · ".join(
         f'<span class="key" style="border-color:{colour}">{name}</span>'
@@ -256,7 +256,7 @@ def gantt(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
     return f"{chart}<p>{legend}</p>"
 
 
-def _svg(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+def _svg(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
     low = min(bar.begin for bar in bars)
     span = max(bar.end for bar in bars) - low
     body = [
@@ -270,7 +270,7 @@ def _svg(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
     return document(title, "".join(body), GANTT_WIDTH, GANTT_HEIGHT)
 
 
-def _canvas(title: str, bars: list[Bar], rows: int, classes: list[int]) -> str:
+def _canvas(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
     """Return a canvas and its numbers: x, width, y, height as 16-bit parts of the whole, class."""
     low = min(bar.begin for bar in bars)
     span = max(bar.end for bar in bars) - low

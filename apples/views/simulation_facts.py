@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.metrics import outcome
+from apples.simulation.metrics import job_outcomes
 from apples.simulation.sweep import MeanInterval, interval
 from apples.simulation.workload import Workload
 
@@ -82,7 +82,7 @@ def per_day(run: SimulatedRun) -> tuple[Values, Values, Values]:
     first = run.workload.submit[0]
     done = run.schedule.completed
     end_day = ((run.schedule.end[done] - first) // DAY).astype(int)
-    slowdown = outcome(run.workload, run.schedule).slowdown
+    slowdown = job_outcomes(run.workload, run.schedule).slowdown
     days = int(end_day.max()) + 1
     count = np.bincount(end_day, minlength=days)
     total = np.bincount(end_day, weights=slowdown, minlength=days)

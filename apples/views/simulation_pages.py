@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from apples.simulation.gantt import lay_out
-from apples.simulation.metrics import outcome, summary
+from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import Cell, compare, interval
 from apples.views.simulation_charts import (
     FIRST,
@@ -59,7 +59,7 @@ METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), (
 
 def verdict(base: SimulatedRun, other: SimulatedRun) -> str:
     """Return the answer in a sentence: what changes, by how much, how surely."""
-    first, second = (outcome(run.workload, run.schedule) for run in (base, other))
+    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
     parts = []
     wins = losses = 0
     for name, word in METRICS:
@@ -91,7 +91,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def charts(base: SimulatedRun, other: SimulatedRun) -> dict[str, tuple[str, str]]:
     """Return name -> (SVG or HTML, caption) of every chart that compares two runs."""
-    first, second = (outcome(run.workload, run.schedule) for run in (base, other))
+    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
     pairs = [
         (f"mean {word}", paired_change(getattr(first, name), getattr(second, name)))
         for name, word in METRICS

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,19 @@ def test_a_users_own_policy_with_an_option(tmp_path):
     one = figures(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR, "--option", "most=1")
     assert one["mean_wait"] > three["mean_wait"]
     assert one["engine"] == "events"
+
+
+def test_a_policy_in_random_py_with_postponed_annotations_replaces_no_module(tmp_path):
+    path = tmp_path / "random.py"
+    path.write_text("from __future__ import annotations\n" + POLICY)
+    plain = tmp_path / "mine.py"
+    plain.write_text(POLICY)
+
+    answers = [
+        figures(SAMPLE, "--policy", f"{each}:Patient", *SIXTY_FOUR) for each in (path, plain)
+    ]
+    assert answers[0]["mean_wait"] == answers[1]["mean_wait"]
+    assert sys.modules["random"] is random
 
 
 def test_the_general_engine_can_be_asked_for():

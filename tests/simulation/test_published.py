@@ -9,7 +9,7 @@ import pytest
 
 from apples.scheduling.policies import Conservative, Easy
 from apples.simulation.config import SimulationConfig
-from apples.simulation.metrics import outcome, summary
+from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.run import simulate
 from apples.simulation.swf import read_swf
 from apples.simulation.workload import clean
@@ -21,7 +21,7 @@ def judged(path, processors, policy, rule="default", ties="instant"):
     workload, _ = clean(read_swf(path), processors, rule)
     config = SimulationConfig(processors, ties=ties)
     result = simulate(workload, policy, config)
-    return workload, outcome(workload, result), summary(workload, result, config)
+    return workload, job_outcomes(workload, result), summary(workload, result, config)
 
 
 def test_easy_on_kth_is_the_published_schedule_of_predictsim(logs):

@@ -13,7 +13,7 @@ from views.colour import EYES, distance, lab
 
 from apples.scheduling.policies import Easy, SlowdownDriven
 from apples.simulation.config import SimulationConfig
-from apples.simulation.gantt import Bar, lay_out
+from apples.simulation.gantt import GanttBar, lay_out
 from apples.simulation.generators import lublin_workload
 from apples.simulation.run import simulate
 from apples.simulation.workload import mark_malleable
@@ -88,7 +88,7 @@ def test_a_change_that_is_the_same_everywhere_has_no_spread():
 
 
 def test_above_5000_marks_the_gantt_is_a_canvas_with_the_numbers_packed():
-    bars = [Bar(k, float(k), k + 2.0, k % 7, 1) for k in range(6000)]
+    bars = [GanttBar(k, float(k), k + 2.0, k % 7, 1) for k in range(6000)]
     chart = gantt("many", bars, 8, [k % 3 for k in range(6000)])
     assert "<canvas" in chart
     packed = re.search(r'gantt-data">([^<]+)<', chart).group(1)

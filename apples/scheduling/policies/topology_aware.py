@@ -20,7 +20,7 @@ from apples.topology.language import DEFAULT_BROKER, RequirementExpression, requ
 
 HOST = "host"
 ANYWHERE = RequirementExpression()
-Chooser = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
+CpuAllocator = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TopologyAwarePolicy(SchedulingPolicy):
     inner: SchedulingPolicy
     requirements: Mapping[int, RequirementExpression] = field(default_factory=dict)
     brokers: Mapping[str, RequirementBroker] = field(default_factory=dict)
-    choose: Chooser = fit
+    choose: CpuAllocator = fit
     every: RequirementExpression = ANYWHERE
 
     @property
