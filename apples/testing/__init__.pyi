@@ -1,3 +1,4 @@
+from apples.agent.models.model import check_model as check_model
 from apples.testing.balancer_checks import check_balancer as check_balancer
 from apples.testing.placement_replays import mean_distance as mean_distance
 from apples.testing.placement_replays import passing_jobs as passing_jobs
