@@ -3,39 +3,20 @@
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from nws.bank import layout as at
 from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
-from nws.bank.single_series import SingleSeriesEngine
+from nws.bank.single_series import SeriesEngine, SingleSeriesEngine
 from nws.bank.vectorised import Array, SeriesFields, refresh_dominant_lags
 from nws.forecast import Interval
 from nws.forecaster import Criterion, FrameForecaster, NoValueYetError, Outlook, checked_object
 from nws.measurement import checked_value
 
 
-class SeriesEngine(Protocol):
-    """Takes the steps of one series, whose fields others may read after `settle`."""
-
-    def step(self, tick: int, value: float) -> None:
-        """Take in the value of `tick`, in the engine's unit; NaN: there is none."""
-
-    def final(self, which: int) -> float:
-        """Return the answer of the first horizon, in the engine's unit."""
-
-    def refresh_dominant_lags(self, tick: int) -> None:
-        """Look for the periodicity, `tick` being the latest."""
-
-    def settle(self) -> None:
-        """See to it that the fields hold all that is known."""
-
-    def resume(self, tick: int) -> None:
-        """Go on from fields that were changed, `tick` being the next."""
-
-
-class CompiledEngine:
+class CompiledEngine(SeriesEngine):
     """Steps in machine code."""
 
     def __init__(self, series: SeriesFields, wide: Array, narrow: Array) -> None:

@@ -9,6 +9,7 @@ With numba there is no such copy: `nws.bank.multi_horizon` runs the compiled tic
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -372,8 +373,32 @@ class OneStepHorizon:
         self.final = [self._candidate[first], self._candidate[second]]
 
 
-class SingleSeriesEngine:
-    """Steps one series with small arrays; `nws.bank.multi_horizon` has the contract of an engine."""
+class SeriesEngine(ABC):
+    """Computes the ticks of one series, whose fields others may read after `settle`."""
+
+    @abstractmethod
+    def step(self, tick: int, value: float) -> None:
+        """Take in the value of `tick`, in the engine's unit; NaN: it is missing."""
+
+    @abstractmethod
+    def final(self, which: int) -> float:
+        """Return the one-step answer for a criterion, in the engine's unit."""
+
+    @abstractmethod
+    def refresh_dominant_lags(self, tick: int) -> None:
+        """Give the auto-lag regression the lags that the history shows, `tick` being the latest."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Write all that the engine knows into the fields of the series."""
+
+    @abstractmethod
+    def resume(self, tick: int) -> None:
+        """Take over the fields of the series after a change, `tick` being the next."""
+
+
+class SingleSeriesEngine(SeriesEngine):
+    """Computes the ticks with plain numbers and small arrays."""
 
     def __init__(self, series: SeriesFields) -> None:
         self._series = series

@@ -109,7 +109,7 @@ class CpuSensor(Sensor):
         self._root = root
         self._probed: float | None = None
         self._bias: float | None = None
-        self._told = queue is not None
+        self._given_queue = queue is not None
         self._weighed: float | None = None
         self._mean_weight = 1.0
         self._times: CpuTimes | None = None
@@ -164,7 +164,7 @@ class CpuSensor(Sensor):
 
         The count of a part of the CPUs is weighed already, thread by thread.
         """
-        if self._told or not self.cpus >= online_cpus(self._root):
+        if self._given_queue or not self.cpus >= online_cpus(self._root):
             return 1.0
         now = self._clock()
         if self._weighed is None or not 0 <= now - self._weighed < self._probe_every:
