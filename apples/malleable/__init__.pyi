@@ -9,14 +9,14 @@ from apples.malleable.control.command import ResizeDone as ResizeDone
 from apples.malleable.control.command import RolledBack as RolledBack
 from apples.malleable.runtime.blocks import Blocks as Blocks
 from apples.malleable.runtime.collectives import wait as wait
+from apples.malleable.runtime.declared import DeclarationError as DeclarationError
+from apples.malleable.runtime.declared import RowArray as RowArray
+from apples.malleable.runtime.declared import State as State
+from apples.malleable.runtime.declared import UndeclaredStateError as UndeclaredStateError
 from apples.malleable.runtime.job import MalleableJob as MalleableJob
 from apples.malleable.runtime.membership import HostChange as HostChange
 from apples.malleable.runtime.membership import Released as Released
 from apples.malleable.runtime.membership import Rollback as Rollback
-from apples.malleable.runtime.row_array import RowArray as RowArray
-from apples.malleable.runtime.state import DeclarationError as DeclarationError
-from apples.malleable.runtime.state import State as State
-from apples.malleable.runtime.state import UndeclaredStateError as UndeclaredStateError
 
 # What a program calls them: there `Job` and `Change` can mean nothing else.
 Change = HostChange

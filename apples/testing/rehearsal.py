@@ -1,4 +1,4 @@
-"""Rehearses a malleable job: an anchor in this process, on hosts played by this machine, commands from a list.
+"""Rehearses a malleable job: a job manager in this process, on hosts played by this machine, commands from a list.
 
 For tests, benchmarks and authors who want to see their program resized before an agent does it.
 """
@@ -12,17 +12,84 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from selectors import BaseSelector
 from typing import Any
 
 from apples.launch.hydra import RankGroup
 from apples.launch.job_manager import job_file, local_spec
 from apples.launch.processes import job_name
-from apples.malleable.control.command import HostShare, JobEnded, JobNotice, ResizeDone
+from apples.malleable.control.command import (
+    CommandSource,
+    HostShare,
+    JobEnded,
+    JobNotice,
+    ManagerStatus,
+    ResizeCommand,
+    ResizeDone,
+)
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.supervision.job_processes import marked
-from apples.testing.scripted import ScriptedControl
 from apples.wire.json_lines import LineBuffer
+
+
+class ScriptedControl(CommandSource):
+    """Hands out one map after another, each when the one before was answered.
+
+    Parameters
+    ----------
+    maps
+        What the job is to become; may be a generator that looks at `notices`.
+
+    Attributes
+    ----------
+    notices
+        What happened, in order.
+
+    Examples
+    --------
+    >>> control = ScriptedControl([[HostShare("a")]])
+    >>> control.poll()
+    ResizeCommand(epoch=101, hosts=(HostShare(host='a', weight=1.0, cpus=(), rows=0),), ordered=False)
+    """
+
+    def __init__(self, maps: Iterable[Iterable[HostShare]]) -> None:
+        self._maps = iter(maps)
+        self._status: Callable[[], ManagerStatus] = lambda: ManagerStatus("starting")
+        self._epoch = 100
+        self.notices: list[JobNotice] = []
+
+    def attach(self, selector: BaseSelector, status: Callable[[], ManagerStatus]) -> None:
+        """Listen to nothing."""
+        del selector
+        self._status = status
+
+    def poll(self) -> ResizeCommand | None:
+        """Return the next command."""
+        shares = next(self._maps, None)
+        if shares is None:
+            return None
+        self._epoch = max(self._epoch, self._status().epoch) + 1
+        return ResizeCommand(self._epoch, tuple(shares))
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def notify(self, notice: JobNotice) -> None:
+        """Keep it."""
+        self.notices.append(notice)
+
+    def deadline(self) -> float | None:
+        """Return none."""
+        return None
+
+    def tick(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
 
 LONGEST = 1 << 20
 """Bytes of a line that are kept."""
@@ -52,7 +119,7 @@ class Rehearsal:
         return [event for event in found if event.get("event") == name]
 
 
-class Watched(ScriptedControl):
+class WatchedControl(ScriptedControl):
     """Commands from a list, with a look at released hosts after each."""
 
     def __init__(self, maps: Maps, job: str, hosts: Sequence[str], pause: float) -> None:
@@ -98,7 +165,7 @@ def rehearse(
     pause
         Seconds between an answer and the next command.
     watch
-        Called with the anchor before it runs.
+        Called with the manager before it runs.
     """
     name = job_name()
     places = [
@@ -115,19 +182,19 @@ def rehearse(
         os.mkfifo(pipe, 0o600)
         handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         try:
-            control = Watched(maps, name, list(slots), pause)
-            anchor = JobManager(job, control, Path(folder))
-            heard = _listen(anchor, handle)
-            watch(anchor)
-            ended = anchor.run()
-            heard()
+            control = WatchedControl(maps, name, list(slots), pause)
+            manager = JobManager(job, control, Path(folder))
+            output = _listen(manager, handle)
+            watch(manager)
+            ended = manager.run()
+            output()
         finally:
             os.close(handle)
-    return Rehearsal(ended, control.notices, heard.lines, control.residents)
+    return Rehearsal(ended, control.notices, output.lines, control.residents)
 
 
 @dataclass
-class _Heard:
+class _Output:
     handle: int
     lines: list[str] = field(default_factory=list)
     buffer: LineBuffer = field(default_factory=lambda: LineBuffer(LONGEST, truncating=True))
@@ -141,10 +208,10 @@ class _Heard:
             return
 
 
-def _listen(anchor: JobManager, handle: int) -> _Heard:
-    heard = _Heard(handle)
-    anchor.listen(handle, heard)
-    return heard
+def _listen(manager: JobManager, handle: int) -> _Output:
+    output = _Output(handle)
+    manager.listen(handle, output)
+    return output
 
 
 def _with(job: JobFile, environment: Mapping[str, str]) -> JobFile:

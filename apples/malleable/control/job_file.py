@@ -1,6 +1,6 @@
-"""`JobFile`: what the anchor is told of its job, as one JSON document; hostile until it was read here.
+"""`JobFile`: what the job manager is told of its job, one JSON document; not trusted until it is read here.
 
-Standard library only: the anchor loads nothing heavy.
+Standard library only: the manager loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from apples.malleable.control.command import HostShare
 
-SCHEMA = "apples.anchor/1"
+SCHEMA = "apples.job-file/1"
 ENGINES = ("auto", "merge", "restart")
 EngineName = Literal["auto", "merge", "restart"]
 
@@ -37,11 +37,11 @@ class HostSpec:
         Argument list that runs `python` there, to which plain words are added; empty: it is here.
     python, bind, mpiexec
         What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
-        names in braces, for the guard there to fill in.
+        names in braces, for the supervisor there to fill in.
     options
         Options of that mpiexec.
     environment
-        Variables added to the anchor's own for its ranks.
+        Variables added to the manager's own for its ranks.
     warm
         Whether a parked group may wait there for a growth.
     directory

@@ -53,7 +53,7 @@ CHUNK = 1 << 16
 def open_control(job: JobFile) -> CommandSource:
     """Return the control server of a job, listening; its port stands in the file it announces.
 
-    ``job.control`` has ``secret`` and ``announce``: paths, relative to where the anchor was started.
+    ``job.control`` has ``secret`` and ``announce``: paths, relative to where the manager was started.
 
     Raises
     ------

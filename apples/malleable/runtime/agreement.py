@@ -1,4 +1,8 @@
-"""All ranks learn at the same safe point that something is asked: one number, on its way while they compute."""
+"""The agreement of all ranks on a safe point: one number, reduced while they compute.
+
+Rank 0 alone hears the job manager. The number it puts into a reduction at one safe point is taken out by every
+rank at the next that does not pass, so that all of them turn to the manager's message at the same one.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ from mpi4py import MPI
 from apples.malleable.runtime.collectives import wait
 
 MESSAGE, COMMIT = 1, 2
-"""The bits of the number: the anchor sent something; a commit is due. Above them: safe points to pass."""
+"""The bits of the number: the manager sent a message; a commit is due. Above them: safe points to pass."""
 BITS = MESSAGE | COMMIT
 PERIOD_SECONDS = 0.04
-"""How often it is worth asking: 70 microseconds for two ranks whose sweeps leave nothing of it in the caches."""
+"""Between two reductions: each costs two ranks 70 microseconds, for a sweep leaves none of it in the caches."""
 MOST_PASSED = 15
-"""Safe points at which nobody asks, at most: however long the next iterations, one waits for no more."""
+"""Safe points that pass without a reduction, at most: so many iterations a message may wait, however long."""
 
 OPERATIONS = (MPI.MAX, MPI.MIN, MPI.SUM)
 
@@ -30,8 +34,8 @@ class Agreement:
 
     Parameters
     ----------
-    look
-        What rank 0 asks: the bits to put in.
+    question
+        Called on rank 0: returns the bits to put in.
     clock
         In seconds.
     """
@@ -39,14 +43,14 @@ class Agreement:
     def __init__(
         self,
         comm: MPI.Intracomm,
-        look: Callable[[], int],
+        question: Callable[[], int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._comm, self._look, self._clock = comm, look, clock
+        self._comm, self._question, self._clock = comm, question, clock
         self._root = comm.Get_rank() == 0
         self._given, self._taken = array("q", [0]), array("q", [0])
         self._value, self._result = array("d", [0.0]), array("d", [0.0])
-        # With their types said, for mpi4py takes longer to find them out than MPI to reduce.
+        # The types are given, because mpi4py takes longer to find them out than MPI to reduce.
         self._buffers = [self._value, 1, MPI.DOUBLE], [self._result, 1, MPI.DOUBLE]
         self._begun: MPI.Request | None = None
         self._carried: int | None = None
@@ -55,7 +59,7 @@ class Agreement:
         self._asked_at: float | None = None
 
     def passes(self) -> bool:
-        """Whether nobody asks anything at this safe point; the same on all ranks."""
+        """Whether this safe point passes without a question; the same on all ranks."""
         if self._pause:
             self._pause -= 1
             return True
@@ -115,9 +119,10 @@ class Agreement:
         return taken[0]
 
     def _word(self) -> int:
-        """Return rank 0's number: what there is to tell, and at how many safe points nobody need ask.
+        """Return rank 0's number: its bits, and above them how many safe points pass until the next reduction.
 
-        As many as make a period with the one that asks, and at most twice as many as before and one.
+        As many as make a period together with the one that reduces, by the time the last ones took. The number at
+        most doubles, plus one, from one reduction to the next: a first quick iteration says little of the others.
         """
         if not self._root:
             return 0
@@ -127,4 +132,4 @@ class Agreement:
             fit = PERIOD_SECONDS * (self._rest + 1) / max(now - before, 1e-9)
             rest = int(min(max(fit, 1.0) - 1.0, MOST_PASSED, 2 * self._rest + 1))
         self._rest, self._asked_at = rest, now
-        return self._look() + (BITS + 1) * rest
+        return self._question() + (BITS + 1) * rest

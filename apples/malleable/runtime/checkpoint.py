@@ -1,4 +1,10 @@
-"""Commits by MPI-IO: all ranks write their rows into one file, any number of ranks reads them back."""
+"""Checkpoints: commits on disk, and the policy that chooses among those on disk and in memory.
+
+A commit on disk is a data file, raw rows at offsets that no partition changes, and a manifest with its sizes and
+checksums. All ranks write their rows into the one file by MPI-IO, and any number of ranks reads them back. The
+manifest comes last: written beside, synced, renamed, the directory synced. A commit without a whole manifest does
+not exist. The two newest are kept, so that a damaged one falls back to the one before.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +305,7 @@ def _all(comm: MPI.Intracomm, good: bool) -> bool:
 
 
 class CheckpointPolicy:
-    """The commits one rank takes part in.
+    """Makes the commits of a job, and chooses the one it goes on from; every rank takes part.
 
     Attributes
     ----------
@@ -341,7 +347,7 @@ class CheckpointPolicy:
         Parameters
         ----------
         first
-            Whether this rank asks the guard of its host; one rank a host does.
+            Whether this rank asks the node supervisor for what it keeps; one rank a host does.
         """
         directory = Path(plan.commits)
         here = comm.Get_rank() == 0 and bool(plan.commits)

@@ -1,4 +1,7 @@
-"""Waiting for others: quick when they are near, and the CPU is theirs when they are not."""
+"""Collectives that leave the CPU to others while they wait: sums, documents to all ranks and from all.
+
+`wait` is quick when the other ranks are near; when they are not, it gives them the CPU, which they may share.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
         Bytes that MPI moves meanwhile. Over TCP it moves them in the calls of `done` alone, so no sleep
         comes between for as long as a link that a sleep would slow down needs for them.
 
-    There is no limit here: a rank that is gone or stopped is noticed by its guard, which ends this one too.
+    There is no limit here: a rank that is gone or stopped is noticed by its node supervisor, and this one is ended
+    too.
     """
     if done():
         return

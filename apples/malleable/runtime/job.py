@@ -35,6 +35,15 @@ from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import broadcast_document
+from apples.malleable.runtime.declared import (
+    DeclarationError,
+    Fill,
+    Replicated,
+    RowArray,
+    State,
+    UndeclaredStateError,
+    Value,
+)
 from apples.malleable.runtime.membership import (
     ChangeResult,
     Declared,
@@ -44,14 +53,6 @@ from apples.malleable.runtime.membership import (
     carry_out,
 )
 from apples.malleable.runtime.packing import Arrays
-from apples.malleable.runtime.row_array import Fill, RowArray
-from apples.malleable.runtime.state import (
-    DeclarationError,
-    Replicated,
-    State,
-    UndeclaredStateError,
-    Value,
-)
 
 T = TypeVar("T")
 

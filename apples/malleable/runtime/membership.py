@@ -21,8 +21,7 @@ from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.collectives import broadcast_document, total, wait
-from apples.malleable.runtime.row_array import RowArray, redistribute
-from apples.malleable.runtime.state import Replicated, State
+from apples.malleable.runtime.declared import Replicated, RowArray, State, redistribute
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Commits in memory: each rank's rows at its own guard and at a guard of the next host.
+"""In-memory checkpoints: each rank's rows at its own node supervisor and at that of the next host.
 
-The memory belongs to the guards, so that it outlives the ranks: after the loss of a host the survivors'
-guards still have every row, and the ranks started anew take them from there.
+The memory belongs to the supervisors, so that it outlives the ranks: after the loss of a host those of the
+survivors still have every row, and the ranks that are started anew take them from there.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def commit_in_memory(
 
 
 def committed_rows(channel: RankChannel) -> list[CommittedRows]:
-    """Return what the guard of this host keeps."""
+    """Return the commits that the node supervisor of this host keeps."""
     found = []
     for label, handle in channel.memories():
         length = os.fstat(handle).st_size

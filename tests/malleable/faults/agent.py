@@ -25,7 +25,7 @@ program = (
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostShare(host) for host in json.loads(maps)[0]]
 job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
-argv = (sys.executable, str(HERE / "scripted_anchor.py"), "job.json", maps, str(folder / "stop"))
+argv = (sys.executable, str(HERE / "scripted_manager.py"), "job.json", maps, str(folder / "stop"))
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
     while processes.guarded:
         for source, line in processes.read(1.0):

@@ -27,7 +27,7 @@ from apples.supervision.job_processes import MARK, marked
 
 HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
-KINDS = ("agent", "watchdog", "anchor", "guard", "mpiexec", "proxy", "rank")
+KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
 PHASES = ("launch", "idle", "start", "wait", "change", "leave", "commit", "finish")
 END_SECONDS = float(os.environ.get("APPLES_END_SECONDS", "5"))
 """From the signal to a clear failure. More where other tests have the machine too."""
@@ -139,8 +139,9 @@ def _line(agent, seconds: float) -> str:
 
 def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
-    words = {"watchdog": "launch/supervisor.py", "anchor": "scripted_anchor.py", "guard": "node/supervisor.py",
-             "proxy": "hydra_pmi_proxy", "rank": "counting.py", "mpiexec": "/mpiexec"}  # fmt: skip
+    words = {"watchdog": "launch/supervisor.py", "manager": "scripted_manager.py",
+             "supervisor": "node/supervisor.py", "proxy": "hydra_pmi_proxy", "rank": "counting.py",
+             "mpiexec": "/mpiexec"}  # fmt: skip
     if kind == "agent":
         return agent
     found = []

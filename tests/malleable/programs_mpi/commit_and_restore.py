@@ -12,9 +12,8 @@ from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime import checkpoint
 from apples.malleable.runtime import checkpoint as commits
+from apples.malleable.runtime.declared import Replicated, RowArray, State
 from apples.malleable.runtime.membership import Declared
-from apples.malleable.runtime.row_array import RowArray
-from apples.malleable.runtime.state import Replicated, State
 
 FOLDER, ROWS = Path(sys.argv[1]), 31
 world = MPI.COMM_WORLD

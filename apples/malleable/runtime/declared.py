@@ -1,31 +1,117 @@
-"""`RowArray`: a distributed array in row strips, each rank holding one strip and its halo.
+"""Declared data: what a program declares to its job, and how it goes to other ranks on a change of hosts.
 
-A rank maps the whole array and touches only its strip. So a row lies at the same place of every rank's
-memory whatever the strips are: rows that stay are never copied when strips change, rows that come are
-received where they belong, and pages of rows that went are given back.
+1. `State`: values that are the same on every rank; `Replicated`: an array that is.
+2. `RowArray`: a distributed array in row strips, each rank holding one strip and its halo.
+3. `redistribute`: rows from rank to rank, out of and into the arrays themselves: no copy, no pickle.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import DTypeLike, NDArray
 
+from apples.errors import ApplicationError
 from apples.malleable.control.strips import RowRange, transfers
 from apples.malleable.runtime.collectives import wait
-from apples.malleable.runtime.state import DeclarationError
+
+Value = int | float | str | bool | None
+
+
+class State:
+    """Declared values as attributes; one that was not declared cannot be set.
+
+    Examples
+    --------
+    >>> state = State({"iteration": 0})
+    >>> state.iteration += 1
+    >>> state.iteration
+    1
+    """
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        for name, value in values.items():
+            if hasattr(State, name):
+                raise DeclarationError(
+                    f"state {name!r} is a method of the state: choose another name"
+                )
+            _check(name, value)
+        # Its own attributes, and nothing between: a loop reads and writes them in every iteration.
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say that a value was not declared."""
+        raise AttributeError(f"no value {name!r} was declared")
+
+    def __setattr__(self, name: str, value: Value) -> None:
+        """Set a declared value, the same on every rank."""
+        values = self.__dict__
+        if name not in values:
+            raise DeclarationError(f"state {name!r} was not declared and would be lost")
+        values[name] = value
+
+    def dump(self) -> dict[str, Value]:
+        """Return all values, checked."""
+        values: dict[str, Value] = dict(self.__dict__)
+        for name, value in values.items():
+            _check(name, value)
+        return values
+
+    def load(self, values: Mapping[str, Value]) -> None:
+        """Take over all values."""
+        self.__dict__.update(values)
+
+
+def _check(name: str, value: Value) -> None:
+    if isinstance(value, np.generic):
+        raise DeclarationError(f"state {name!r} is a {type(value).__name__}: use int() or float()")
+    if not isinstance(value, int | float | str | bool | None):
+        raise DeclarationError(
+            f"state {name!r} is a {type(value).__name__}; values are numbers and texts,"
+            " arrays are declared by job.array or job.replicated"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        return  # JSON's NaN and Infinity, as Python writes them, between ranks of one program
+    json.dumps(value)
+
+
+class Replicated:
+    """An array that is the same on every rank."""
+
+    def __init__(self, name: str, array: NDArray[np.generic]) -> None:
+        if array.dtype.hasobject or not array.flags.c_contiguous:
+            raise DeclarationError(f"replicated {name!r} is no contiguous array of plain numbers")
+        self.name, self.array = name, array
+
+    def share(self, comm: MPI.Intracomm) -> None:
+        """Take rank 0's contents. Collective."""
+        comm.Bcast([self.array.reshape(-1).view("u1"), MPI.BYTE], 0)
+
+
+class DeclarationError(ApplicationError):
+    """A declaration that cannot be kept through a change of hosts. Permanent."""
+
+
+class UndeclaredStateError(DeclarationError):
+    """State that nobody declared would be lost on a change of hosts. Permanent."""
+
 
 Fill = Callable[[int, NDArray[Any]], None]
 """Called as ``fill(first_row, rows)`` to write a strip's first contents."""
 
 
 class RowArray:
-    """Rows shared out by the job's weights.
+    """A distributed array whose rows are divided into strips, one for each rank.
+
+    A rank maps the whole array into its memory and touches only its strip. So a row lies at the same place in
+    every rank whatever the strips are: rows that stay are never copied when strips change, rows that come are
+    received where they belong, and the pages of rows that went are given back.
 
     Parameters
     ----------
@@ -143,6 +229,9 @@ def redistribute(
     new: Sequence[RowRange],
 ) -> int:
     """Give every rank of `comm` its new strip; return the bytes this rank received. Collective.
+
+    Every rank works out its own messages from all strips, so that nothing is negotiated. Halo rows are sent by
+    their owner too: the first sweep after a change needs them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""An anchor that takes its commands from a file: ``scripted_anchor.py JOB_FILE MAPS STOP``."""
+"""A job manager that takes its commands from a file: ``scripted_manager.py JOB_FILE MAPS STOP``."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from apples.malleable.control.command import HostShare
 from apples.malleable.control.job_file import loads
 from apples.malleable.manager.job_manager import JobManager
-from apples.testing.scripted import ScriptedControl
+from apples.testing.rehearsal import ScriptedControl
 
 
 class Telling(ScriptedControl):
