@@ -93,16 +93,16 @@ def row(name: str, jobs: int, wall: float, cpu: float, bar: str = "") -> None:
 
 
 def peers(name: str, workload: Workload, processors: int) -> None:
-    """Compare the fast core with the general engine and with the plain reference."""
+    """Compare the compiled kernel with the event engine and with the plain reference."""
     config = SimulationConfig(processors)
     simulate(workload, Easy(), config)
     fast, wall, cpu = timed(partial(simulate, workload, Easy(), config))
-    row(f"EASY, {name}, fast core ({ENGINE})", len(workload), wall, cpu)
+    row(f"EASY, {name}, compiled kernel ({ENGINE})", len(workload), wall, cpu)
     slow, _, events = timed(partial(simulate, workload, Easy(), config, engine="events"))
     reference, _, plain = timed(partial(plain_easy, workload, processors))
     same = fast.start.tolist() == slow.start.tolist() == reference
     print(
-        f"  fast core {events / cpu:,.0f} x the general engine, {plain / cpu:,.0f} x plain lists; "
+        f"  compiled kernel {events / cpu:,.0f} x the event engine, {plain / cpu:,.0f} x plain lists; "
         f"schedules {'equal' if same else 'DIFFER'}"
     )
     if not same:
@@ -110,7 +110,7 @@ def peers(name: str, workload: Workload, processors: int) -> None:
 
 
 def without_numba(path: Path, processors: int) -> None:
-    """Measure the fast core as plain Python."""
+    """Measure the compiled kernel as plain Python."""
     answer = command(path, processors, NUMBA_DISABLE_JIT="1")
     seconds = answer["simulation_seconds"]
     row(f"EASY, {path.name}, {answer['engine']}", answer["jobs"], seconds, seconds, "bar 20,000/s")
