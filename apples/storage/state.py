@@ -37,7 +37,7 @@ def read(name: str) -> Document:
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError, OSError):
-        pass  # damaged; or it was being set aside: whoever holds the lock knows
+        pass  # damaged, or being set aside by another process: look again under the lock
     try:
         with _lock(name):
             return _usable(path)
@@ -85,7 +85,7 @@ def _finite(text: str) -> float:
 
 
 def _usable(path: Path) -> Document:
-    """Return the document; under the lock, so that nobody sets aside what another just replaced."""
+    """Return the document; under the lock, so that a document that was just replaced is not set aside."""
     try:
         return _parsed(path)
     except FileNotFoundError:

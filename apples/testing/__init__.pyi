@@ -1,5 +1,7 @@
 from apples.agent.models.model import check_model as check_model
 from apples.testing.balancer_checks import check_balancer as check_balancer
+from apples.testing.isolation_checks import ISOLATION_CHECKS as ISOLATION_CHECKS
+from apples.testing.isolation_checks import check_isolation_backend as check_isolation_backend
 from apples.testing.placement_replays import mean_distance as mean_distance
 from apples.testing.placement_replays import passing_jobs as passing_jobs
 from apples.testing.placement_replays import replay as replay

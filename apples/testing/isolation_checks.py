@@ -2,10 +2,7 @@
 
 Every check takes a function that returns a backend, makes containers of its own through it and removes them, and
 raises AssertionError with the promise that was broken. They run on all backends of ours that hold on a machine,
-and on yours:
-
-    for check in ISOLATION_CHECKS:
-        check(lambda: MyBackend())
+and on yours: ``check_isolation_backend(lambda: MyBackend())``.
 
 A process that a check needs sleeps, bears the container's name in its environment, and ends with the check.
 """
@@ -161,6 +158,23 @@ ISOLATION_CHECKS: Final[tuple[Callable[[Make], None], ...]] = (
     check_a_process_does_not_enter_what_is_not_there,
     check_freezing_and_thawing_may_be_repeated_and_the_frozen_die,
 )
+
+
+def check_isolation_backend(make: Make) -> None:
+    """Check every promise of `ISOLATION_CHECKS`.
+
+    Raises
+    ------
+    AssertionError
+        The first promise that is broken.
+
+    Examples
+    --------
+    >>> from apples.topology import CpuSet, DryRun
+    >>> check_isolation_backend(lambda: DryRun(CpuSet.parse("0-3")))
+    """
+    for check in ISOLATION_CHECKS:
+        check(make)
 
 
 def _name() -> str:

@@ -6,7 +6,12 @@ from apples.topology.broker import HostCpus as HostCpus
 from apples.topology.broker import RequirementBroker as RequirementBroker
 from apples.topology.broker import broker_of as broker_of
 from apples.topology.cpus import CpuSet as CpuSet
+from apples.topology.isolation.backend import CpuContainer as CpuContainer
+from apples.topology.isolation.backend import Guarantee as Guarantee
+from apples.topology.isolation.backend import IsolationBackend as IsolationBackend
+from apples.topology.isolation.backend import IsolationError as IsolationError
 from apples.topology.isolation.detection import find_backend as find_backend
+from apples.topology.isolation.dry_run import DryRun as DryRun
 from apples.topology.language import parse as parse
 from apples.topology.machine import Topology as Topology
 from apples.topology.requirement import CpusetOption as CpusetOption

@@ -136,7 +136,7 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
     Parameters
     ----------
     free
-        CPUs nobody has; those the machine does not have, or may not use, are left out.
+        Free CPUs; those the machine does not have, or may not use, are left out.
 
     Examples
     --------

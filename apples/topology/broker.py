@@ -60,7 +60,7 @@ class BrokerRequest:
 
 
 class RequirementBroker(ABC):
-    """Judges requirements of one name. Books nothing: whoever allocates may still refuse.
+    """Judges requirements of one name. It books nothing, so an allocation may still be refused.
 
     A broker answers from what it knows at the moment, quickly and without waiting for a host. The same
     knowledge gives the same answer.
@@ -102,7 +102,7 @@ class HostCpus:
     Attributes
     ----------
     free
-        CPUs nobody has.
+        Free CPUs.
     version
         Changes whenever `free` does.
     named
@@ -123,7 +123,7 @@ class CpusetBroker(RequirementBroker):
     Parameters
     ----------
     known
-        Returns what is known of a host, None of one that nobody knows.
+        Returns what is known of a host, None of an unknown one.
 
     Examples
     --------

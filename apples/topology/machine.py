@@ -30,7 +30,7 @@ class Topology:
     nodes
         Memory nodes by number, those without CPUs included.
     latencies
-        The matrix between nodes; empty where nobody says.
+        The matrix between nodes; empty where the source does not say.
     disallowed, offline
         CPUs the machine has but that are not to be used: kept from us, or switched off (or unknown).
     name

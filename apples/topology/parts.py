@@ -54,7 +54,7 @@ class MemoryNode:
     cpus
         Mask of the usable CPUs it is local to; 0 for a node of memory alone.
     memory
-        Bytes; None where nobody says.
+        Bytes; None where the source does not say.
     kind
         ``DRAM``, ``HBM`` and the like, or empty.
     """

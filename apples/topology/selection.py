@@ -124,6 +124,9 @@ def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[
     The pairs across are all pairs less those inside either. Of equal costs the one that takes most of
     `a` counts: the lower numbers. Remembered, for machines are made of equal parts.
     """
+    # With i CPUs of `a` and j - i of `b`, the pairs across number i (j - i) = C(j,2) - C(i,2) - C(j-i,2). So the
+    # cost of j is height C(j,2) + min over i of (a[i] - height C(i,2)) + (b[j-i] - height C(j-i,2)): a minimum over
+    # sums of two lists, one of them reversed, which `map` and `min` do without a loop of Python.
     size = min(len(a) + len(b) - 2, most) + 1
     mine = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(a)][::-1]
     other = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(b)]
@@ -193,6 +196,8 @@ def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequ
     """Return the balls of the smallest radius that hold what is asked of the usable CPUs; none if none does."""
     rules = rules_of(topology, requirement)
     count, count_in = requirement.count, capacity(topology, rules)
+    # A ball is (radius, CPUs within it of some centre). The first radius at which one holds enough usable CPUs and
+    # a usable centre is the least radius of any choice: a smaller one would have been found before.
     below, alone = 0.0, -1  # a ball smaller than a core holds whole cores of one CPU only
     if rules.whole:
         below, alone = topology.core_radius, topology.lone_cpus
@@ -248,9 +253,9 @@ def best_choice(hops: Hops, balls: Sequence[Ball], count: int, rules: Rules) -> 
                 star = _star(hops, centre, inside, ball.usable, count)
                 spread.append((star, size, centre, ball.usable, ball))
     spread.sort(key=lambda start: start[:4])
-    shelf = PackingCache(hops, rules, count + _room(rules))
+    cache = PackingCache(hops, rules, count + _room(rules))
     for _, size, centre, _, ball in spread[: max(2, min(STARTS, WORK // count))]:
-        search = ExchangeSearch(shelf, ball.usable, centre, count)
+        search = ExchangeSearch(cache, ball.usable, centre, count)
         if search.fill():
             search.descend()
             candidates.append((search.cost() // BREAK, size, search.cost() % BREAK, search.mask()))
@@ -310,18 +315,19 @@ class ExchangeSearch:
         The domain from which at least one CPU is taken.
     """
 
-    def __init__(self, shelf: PackingCache, usable: int, centre: int, count: int) -> None:
-        hops = shelf.hops
+    def __init__(self, cache: PackingCache, usable: int, centre: int, count: int) -> None:
+        hops = cache.hops
         self._rank, self._unit = hops.rank, hops.scale * BREAK
         self._centre, self._count = centre, count
         self._packing: dict[int, Packing] = {}
         for i, domain in enumerate(hops.domains):
             free = domain.cpus & usable
             if free:
-                self._packing[i] = shelf.packing(i, free)
+                self._packing[i] = cache.packing(i, free)
         row = hops.rank[centre]
         self._pool = sorted(self._packing, key=lambda i: (row[i], -self._packing[i].most, i))
         self._taken: dict[int, int] = {}
+        # Invariant: _far[d] is the sum over all taken CPUs of the distance between their domain and d.
         self._far: dict[int, int] = {}
 
     def fill(self) -> bool:
@@ -378,6 +384,8 @@ class ExchangeSearch:
 
     def _change(self, source: int, target: int, n: int) -> int | None:
         """Return by how much the cost changes when `n` CPUs move; None if they cannot."""
+        # The sum of distances falls by n far(source) and grows by n far(target), where far(d) is the distance of d
+        # from all that is taken; the n CPUs themselves count in both, n * n times their own distance too much.
         a, b = self._taken[source], self._taken.get(target, 0)
         if source == self._centre and n == a:
             return None

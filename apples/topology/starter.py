@@ -2,7 +2,7 @@
 
 Run by path as ``python -I -S starter.py SOCKET JOB COMMAND...``; standard library only. It asks the daemon
 to move this very process (the kernel tells it which one asks); with ``-N`` for the socket it waits on
-its descriptor N until whoever started it has moved it, and dies with that. Which memory nodes to prefer is the
+its descriptor N until its parent has moved it, and dies with its parent. Which memory nodes to prefer is the
 daemon's answer; the preference outlives the exec.
 """
 
@@ -65,7 +65,7 @@ def _told(go: int) -> str:
     with os.fdopen(go, "rb") as pipe:
         line = pipe.readline()
     if not line:
-        raise OSError("whoever started this went away")
+        raise OSError("the parent of this process went away")
     return line.decode().strip()
 
 

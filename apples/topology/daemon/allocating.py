@@ -146,6 +146,7 @@ class Allocator:
             raise refused(job.job, found)
         async with self._manager.lock:
             changes, heard = await self._manager.welcome(job, request.seconds)
+            # The mates were waited for, and other requests ran meanwhile: what was checked is checked again.
             if job.job in node.state.jobs:
                 raise UsageError(f"{job.job}: there is such a job by now")
             changes[job.job] = changes[job.job].change(number=node.state.number + 1)
@@ -218,6 +219,8 @@ class Allocator:
             "pen": job.name(node.mark),
             "mates": {name: said.value for name, said in heard.items()},
         }
+        # Record, then kernel, then answer. The record holds the answer, so that a client whose connection broke,
+        # or whose daemon crashed, gets the same one when it asks again.
         sealed = seal(answer)
         node.commit(changes, **sealed)
         try:

@@ -49,7 +49,7 @@ class TopologyClient:
     Raises
     ------
     LaunchError
-        Nobody is there. Often transient.
+        No daemon answers there. Often transient.
     """
 
     def __init__(

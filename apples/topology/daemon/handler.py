@@ -208,7 +208,7 @@ class TopologyRequestHandler:
 def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     """Let a request pass, or not: the one place where that is decided.
 
-    Anybody who may connect may look. A job is its owner's, and its messages are whoever's who posted first;
+    Every caller that may connect may look. A job is its owner's, and its messages belong to the first that posted;
     the operator may act on all.
 
     Raises

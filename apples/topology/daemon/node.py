@@ -145,7 +145,7 @@ class NodeLedger:
 
     @property
     def free(self) -> CpuSet:
-        """CPUs that nobody has."""
+        """CPUs that no job and no foreign set has."""
         found = self.universe - taken(self.state.jobs.values())
         for held in self._foreign.values():
             found -= held
@@ -212,6 +212,8 @@ class NodeLedger:
         found = (self.state.jobs.get(name) for name in names)
         jobs = [job for job in found if job is not None and job.state is AllocationState.RUNNING]
         refused = ""
+        # First pass: every job leaves the CPUs that it loses. Second pass: every job gets those that it gains.
+        # Between the passes a CPU may be idle, but no CPU has two jobs at any moment.
         for job in jobs:
             here = self.isolation.cpus(job.name(self.mark))
             if here and not here <= job.holds and here & job.holds:
@@ -224,7 +226,7 @@ class NodeLedger:
             raise IsolationError(refused)
 
     def refit(self, names: Iterable[str]) -> None:
-        """Do as `fit` where nobody waits for it: what is refused is reported and tried again."""
+        """Do as `fit` where no client waits for it: what is refused is reported and tried again."""
         try:
             self.fit(names)
         except IsolationError as error:

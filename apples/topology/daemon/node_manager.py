@@ -56,7 +56,7 @@ class NodeManager:
     Parameters
     ----------
     node
-        Whose jobs they are.
+        The ledger of their jobs.
     """
 
     def __init__(self, node: NodeLedger) -> None:
@@ -168,6 +168,8 @@ class NodeManager:
         asked: dict[str, CpuSet] = {}
         found = None
         try:
+            # Jobs come and go while the mates are asked, so the plan is made again afterwards; it holds when it
+            # asks of no mate what that mate was not asked already.
             for _ in range(ATTEMPTS):
                 plan = self._plan(guest)
                 mates = {n: job.holds for n, job in plan.items() if n != guest.job}

@@ -194,7 +194,7 @@ class Caller:
     Attributes
     ----------
     principal
-        ``uid:1000`` or ``token:ada``; whose the jobs are.
+        ``uid:1000`` or ``token:ada``: the owner of what it allocates.
     operator
         May act on everybody's jobs.
     writes

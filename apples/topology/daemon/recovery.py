@@ -57,7 +57,7 @@ def adopt_orphans(node: NodeLedger) -> None:
 
 
 def _adopt(node: NodeLedger, name: str) -> None:
-    """Take a container with processes into the ledger, with what nobody else has of its CPUs."""
+    """Take a container with processes into the ledger, with those of its CPUs that no other job has."""
     inner, _, number = name.removeprefix(f"topologyd-{node.mark}-").rpartition("-")
     others = taken(node.state.jobs.values())
     cpus = node.isolation.cpus(name) - others
@@ -79,7 +79,7 @@ def _adopt(node: NodeLedger, name: str) -> None:
 
 
 def _put_right(node: NodeLedger) -> None:
-    """Give up what records that were lost would have said: nobody has what two claim."""
+    """Give up what records that were lost would have said: no job has a CPU that two claim."""
     wrong = violations(node.state.jobs, node.topology.cpus)
     if not wrong:
         return

@@ -1,7 +1,7 @@
 """Ending jobs: the kill loop with its deadline, quarantine, and the watch that finds what was left.
 
 Nothing here goes by process numbers: a container bears the number of its allocation, which is never used twice,
-and whoever is in it is killed; a job that came later under the same name has another container.
+and every process in it is killed; a job that came later under the same name has another container.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Releaser:
     Parameters
     ----------
     node
-        Whose jobs they are.
+        The ledger of their jobs.
     manager
         Tells owners that they have their CPUs back.
     """
@@ -50,10 +50,10 @@ class Releaser:
     async def release(
         self, name: str, grace: float = 0.0, sealed: Mapping[str, Any] | None = None
     ) -> None:
-        """Kill what is left of a job and free its CPUs; whoever asks while it goes on waits too.
+        """Kill what is left of a job and free its CPUs; a second request waits for the same end.
 
         `sealed` is the answer as it goes into the record that says so: what was begun is finished after a
-        crash, and whoever asks again is to hear that it was done.
+        crash, and a client that asks again is to hear that it was done.
 
         Raises
         ------

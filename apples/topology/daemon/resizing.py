@@ -45,6 +45,7 @@ class Resizer:
         """Stop the job, give its CPUs back: to their owners those it had as a guest."""
         node, job = self._node, self._in(request.job, AllocationState.RUNNING)
         container = job.name(node.mark)
+        # Frozen before its CPUs are recorded as free: they are never given while its processes could run.
         node.isolation.freeze(container)
         was = job.owns | job.holds
         asleep = job.change(state=AllocationState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
@@ -108,6 +109,7 @@ class Resizer:
                 raise UsageError(
                     f"{job.job}: it needs {job.least} CPUs, {request.count} are asked"
                 )
+            # A CPU that is lent or borrowed has its owner on record; a resize would lose who that is.
             if job.owns != job.holds:
                 raise LaunchError(f"{job.job}: not now: it shares CPUs with another job")
             cpus, heard = await self._changed(job, request)

@@ -210,7 +210,7 @@ class Server:
     node
         The host.
     run
-        The directory of the socket, ours, and nobody else's to write to.
+        The directory of the socket: ours, and not writable by others.
     state
         The directory of the journal: locked, so that there is one daemon for it.
     tls
@@ -371,7 +371,7 @@ class Server:
 
 
 def check_private(folder: Folder) -> None:
-    """Raise UsageError unless a directory is ours and nobody else can write to it."""
+    """Raise UsageError unless a directory is ours and others cannot write to it."""
     found = os.fstat(folder.descriptor)
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise UsageError(

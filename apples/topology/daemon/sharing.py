@@ -44,7 +44,7 @@ def keep_apart(
     holds, shares
         Of each job that shrinks: the CPUs it has, and how many it keeps of them.
     free, newcomer
-        CPUs nobody has, and how many the newcomer takes of those and of what is given up.
+        Free CPUs, and how many the newcomer takes of those and of what is given up.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def arrive(
     """Return the mates as they are when `guest` has its CPUs, and the guest with them.
 
     The guest gets what it asked for or all that can be had; what remains is divided over the mates, equally
-    above their minimums (`distribute`), and nobody grows. Mates shrink so that jobs share as few sockets
+    above their minimums (`distribute`), and no mate grows. Mates shrink so that jobs share as few sockets
     as possible (`keep_apart`): with two sockets and a factor of one half each job has a socket.
     """
     mates = mates_of(jobs, factor)
@@ -152,6 +152,8 @@ def arrive(
             f"the job needs {guest.least}"
         )
         return Unsatisfied(Satisfiability.NOT_NOW, reason, room, guest.least, "-n")
+    # Listing 3: the guest gets what it asks for within what the SharingFactor leaves (distribute_cpu); the rest is
+    # divided over the mates.
     wanted = min(room, max(guest.least, guest.count))
     least = [floor for _, floor in mates]
     most = [len(job.holds) for job, _ in mates]
@@ -216,7 +218,7 @@ def shrink(topology: Topology, job: CpuAllocation, count: int) -> CpuSet:
 def violations(jobs: Mapping[str, CpuAllocation], universe: CpuSet) -> Sequence[str]:
     """Return what is wrong with who has what; nothing, ever.
 
-    Every CPU has one owner and one holder at most; nobody runs on fewer CPUs than it needs; what a job owns
+    Every CPU has one owner and one holder at most; no job runs on fewer CPUs than it needs; what a job owns
     and does not hold is held by another.
     """
     wrong = []

@@ -33,7 +33,7 @@ class AllocationState(StrEnum):
 
 
 class EndCondition(StrEnum):
-    """What ends an allocation that nobody deallocates."""
+    """What ends an allocation that is not deallocated."""
 
     KEEPER = "keeper"
     """The end of the process that asked for it."""
@@ -54,11 +54,11 @@ class CpuAllocation:
     number
         Of the allocation: never used twice, so that a job of the same name is another.
     principal
-        Whose it is: ``uid:1000`` or ``token:ada``.
+        Its owner: ``uid:1000`` or ``token:ada``.
     state
         Where it is in its life.
     owns
-        The CPUs it was given: what it has when nobody shares with it.
+        The CPUs it was given: what it has while it shares with no other job.
     holds
         The CPUs it runs on now: less while a guest has some, and what is borrowed.
     mems
@@ -178,7 +178,7 @@ class NodeState:
     messages
         Name of the job -> number -> `Message`.
     posted
-        Name of the job -> whose messages they are, from the first one on.
+        Name of the job -> owner of its messages: the principal that posted the first.
     answers
         (principal, request id) -> `Answered`, oldest first.
     number

@@ -27,7 +27,7 @@ MARK = "APPLES_TOPOLOGY_PEN"
 
 
 class Affinity(IsolationBackend):
-    """Containers are kept in memory only; whoever restarts fits them anew.
+    """Containers are kept in memory only; a daemon that restarts makes them anew.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Affinity(IsolationBackend):
         self.freezer.kill(name, lambda: self.processes(name))
 
     def remove(self, name: str) -> bool:
-        """Forget the container if nobody is in it."""
+        """Forget the container if no process is in it."""
         if self.processes(name):
             return False
         self._containers.pop(name, None)

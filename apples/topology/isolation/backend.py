@@ -13,14 +13,14 @@ from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
 
 NAME = re.compile(r"topologyd-[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}-[0-9]{1,12}")
-"""Prefix, whose daemon (its state's mark), the job, the number of the allocation."""
+"""Prefix, mark of the daemon (by its state directory), job, number of the allocation."""
 
 
 class Guarantee(StrEnum):
     """What a user may rely on, strongest first."""
 
     ISOLATED = "isolated partition"
-    """Nobody else, managed or not, runs on the CPUs."""
+    """No other process, managed or not, runs on the CPUs."""
     EXCLUSIVE = "exclusive among managed jobs"
     """The job cannot leave its CPUs and no other managed job is put there; others may run there."""
     CONTAINED = "contained"
@@ -106,7 +106,7 @@ class IsolationBackend(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> bool:
-        """Remove the container; False while somebody is in it. Nothing happens where there is none."""
+        """Remove the container; False while a process is in it. Nothing happens where there is none."""
 
     def strays(self, container: CpuContainer) -> frozenset[int]:
         """Return processes of the container that run elsewhere than they should: what a watch reports."""

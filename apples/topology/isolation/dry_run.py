@@ -104,7 +104,7 @@ class DryRun(IsolationBackend):
             self.inside.pop(name, None)
 
     def remove(self, name: str) -> bool:
-        """Forget the container if nobody is in it."""
+        """Forget the container if no process is in it."""
         if self.inside.get(name):
             return False
         self.done.append(("remove", name))

@@ -194,7 +194,7 @@ class CgroupV1Freezer(CgroupFreezer):
 
 
 class SignalFreezer(Freezer):
-    """No groups at all: signals to whoever the isolation backend finds.
+    """No groups at all: signals to the processes that the isolation backend finds.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class SignalFreezer(Freezer):
         return frozenset()
 
     def freeze(self, name: str) -> None:
-        """Send SIGSTOP until nobody new appears."""
+        """Send SIGSTOP until no new process appears."""
         stopped: frozenset[int] = frozenset()
         for _ in range(20):
             found = self._find(name)

@@ -73,7 +73,7 @@ class _Reader:
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code)
             self._refuse(f"not well-formed XML: {what}", error.lineno)
-        except (ValueError, LookupError) as error:  # an encoding nobody knows
+        except (ValueError, LookupError) as error:  # an unknown encoding
             self._refuse(f"not readable as XML: {error}", 1)
         if self._outermost is None:
             self._refuse("holds no element", 1)
