@@ -125,8 +125,8 @@ def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[
     `a` counts: the lower numbers. Remembered, for machines are made of equal parts.
     """
     # With i CPUs of `a` and j - i of `b`, the pairs across number i (j - i) = C(j,2) - C(i,2) - C(j-i,2). So the
-    # cost of j is height C(j,2) + min over i of (a[i] - height C(i,2)) + (b[j-i] - height C(j-i,2)): a minimum over
-    # sums of two lists, one of them reversed, which `map` and `min` do without a loop of Python.
+    # cost of j is height C(j,2) + min over i of (a[i] - height C(i,2)) + (b[j-i] - height C(j-i,2)): a minimum
+    # over sums of two lists, one of them reversed, which `map` and `min` do without a loop of Python.
     size = min(len(a) + len(b) - 2, most) + 1
     mine = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(a)][::-1]
     other = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(b)]
