@@ -84,7 +84,7 @@ def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
             "your own is module:name or file.py:name"
         )
     module = _module_of(place, asked)
-    _loaded[str(getattr(module, "__file__", None) or place)] = asked
+    _loaded[_in_frames(place, module)] = asked
     found: T | None = getattr(module, name, None)
     if found is None:
         public = [each for each in vars(module) if not each.startswith("_")]
@@ -132,6 +132,15 @@ def _module_of(place: str, asked: str) -> ModuleType:
         raise UsageError(f"{asked}: importing {place} failed{line}: {kind}: {error}") from error
 
 
+def _in_frames(place: str, module: ModuleType) -> str:
+    """Return how a traceback names the file of a user's code: as the user spelled it."""
+    return (
+        str(Path(place))
+        if place.endswith(".py")
+        else str(getattr(module, "__file__", None) or place)
+    )
+
+
 def _load_file(path: Path) -> ModuleType:
     """Return the module made of a user's file.
 
@@ -145,7 +154,7 @@ def _load_file(path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
-    module.__file__ = str(path)  # as the user spelled it, as in the frames of a traceback
+    module.__file__ = str(path.absolute())  # so that it finds itself from any folder
     sys.modules[name] = module
     try:
         code = compile(source, str(path), "exec", dont_inherit=True)

@@ -49,6 +49,7 @@ from nws.measurement import LATENCY_TCP as LATENCY_TCP
 from nws.measurement import Measurement as Measurement
 from nws.measurement import SeriesName as SeriesName
 from nws.measurement import batch as batch
+from nws.measurement import checked_value as checked_value
 from nws.measurement import read_batch as read_batch
 from nws.memory.contract import Memory as Memory
 from nws.memory.contract import RefusedError as RefusedError

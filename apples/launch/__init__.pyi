@@ -7,6 +7,9 @@ from apples.launch.plan import HostSurvey as HostSurvey
 from apples.launch.plan import LaunchPlan as LaunchPlan
 from apples.launch.plan import MalleableLimits as MalleableLimits
 from apples.launch.plan import Strip as Strip
+from apples.launch.plan import run_task as run_task
+from apples.launch.run import Run as Run
+from apples.launch.run import RunExecution as RunExecution
 from apples.launch.sample import example_folder as example_folder
 from apples.launch.slurm.script import SlurmOptions as SlurmOptions
 from apples.launch.slurm.script import SlurmTarget as SlurmTarget

@@ -96,7 +96,7 @@ class Execution(ABC):
         UsageError
             The job's limits or its host list forbid it. Permanent.
         LaunchError
-            It is busy, cannot be resized, or trial_migration in vain; it goes on as it was.
+            It is busy, cannot be resized, or tried in vain; it goes on as it was.
         """
         del schedule, ordered
         raise LaunchError("this run cannot be resized")

@@ -41,7 +41,7 @@ CARRY = "APPLES_CARRY"
 
 @dataclass(frozen=True, slots=True)
 class LaunchTarget:
-    """One rank_group and where it runs.
+    """One rank group and where it runs.
 
     Attributes
     ----------

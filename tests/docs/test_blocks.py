@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-QUICK = {"README.md", "docs/how-to/write-a-blueprint.md", "docs/how-to/read-a-plan.md"}
+QUICK = {
+    "README.md",
+    "docs/how-to/write-a-blueprint.md",
+    "docs/how-to/read-a-plan.md",
+    "docs/how-to/add-a-forecaster.md",
+    "docs/how-to/add-a-policy.md",
+}
 """Pages that are tried on every commit; all others have their turn with the long tests."""
 
 
