@@ -9,19 +9,16 @@ import typer
 
 from apples.cli.program import say, show
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.topology import (
-    CpuSet,
-    CpusetOption,
-    Fit,
-    Requirement,
-    Satisfiability,
-    Unsatisfied,
-    fit,
-)
+from apples.topology import CpuSet, Requirement, Satisfiability
 from apples.topology.bindings import bindings
 from apples.topology.daemon.client import TopologyClient, default_socket
-from apples.topology.execution import ALONE, ExecutionPlugin, job_name, run, run_alone
-from apples.topology.isolation.backend import CpuContainer
+from apples.topology.execution import (
+    ExecutionPlugin,
+    container_alone,
+    job_name,
+    run,
+    run_alone,
+)
 from apples.topology.isolation.detection import find_backend
 from apples.topology.language import parse, requirement_of
 from apples.topology.requirement import CpusetType
@@ -63,11 +60,12 @@ def exec_command(
     """
     if share and not least:
         raise UsageError("--share needs --least: a guest has to say what it can do with")
-    if requirement_of(parse(require), count).kind is CpusetType.NONE:
+    requirement = requirement_of(parse(require), count)
+    if requirement.kind is CpusetType.NONE:
         say("apples exec: CPUSET_TYPE=none: it runs where it likes")
         return 0 if dry_run else run(command, {})
     if alone:
-        return _alone(command, require, count, fence, dry_run)
+        return _alone(command, requirement, fence, dry_run)
     place = socket or default_socket()
     with TopologyClient(place) as client:
         if dry_run:
@@ -88,36 +86,15 @@ def _rehearse(client: TopologyClient, require: str, count: int) -> int:
     raise kind(f"{found['satisfies']}: {found['reason']} [{found['key']}]")
 
 
-def _alone(command: list[str], require: str, count: int, title: str, dry_run: bool) -> int:
-    requirement = requirement_of(parse(require), count)
-    topology = live_topology()
-    held, _ = find_backend(title)
-    free, mems = held.universe()
-    for cpus in held.sets().values():
-        free -= cpus
-    found = fit(topology, free, requirement)
-    if isinstance(found, Unsatisfied):
-        kind = InfeasibleError if found.verdict is Satisfiability.NEVER else LaunchError
-        raise kind(f"{found.verdict}: {found.reason} [{found.key}]")
+def _alone(command: list[str], requirement: Requirement, title: str, dry_run: bool) -> int:
+    isolation, _ = find_backend(title)
+    container, prefer = container_alone(requirement, isolation, live_topology())
     if dry_run:
-        _show(found.cpus)
+        _show(container.cpus)
         return 0
-    container = CpuContainer(
-        f"{ALONE}{job_name()}-1",
-        found.cpus,
-        _memory(requirement, found, mems),
-        CpusetOption.EXCLUSIVE in requirement.options,
-    )
-    wanted = CpusetOption.MEMORY_LOCAL in requirement.options or requirement.memory is not None
-    prefer = found.memory & mems if wanted else CpuSet()
-    say(f"apples exec: on CPUs {found.cpus} by {held.title}; no daemon keeps others off them")
-    return run_alone(held, container, prefer, command)
-
-
-def _memory(requirement: Requirement, found: Fit, mems: CpuSet) -> CpuSet:
-    if CpusetOption.MEMORY_MANDATORY in requirement.options and found.memory & mems:
-        return found.memory & mems
-    return mems
+    where = f"on CPUs {container.cpus} by {isolation.title}"
+    say(f"apples exec: {where}; no daemon keeps others off them")
+    return run_alone(isolation, container, prefer, command)
 
 
 def _show(cpus: CpuSet) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +10,19 @@ import typer
 import nws
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
-from apples.errors import LaunchError, UsageError
-from apples.storage import state
-from apples.storage.folder import Folder
-from apples.topology import CpuSet, Topology, load_topology
-from apples.topology.daemon.client import SYSTEM_SOCKET, TopologyClient, default_socket, fresh_id
-from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.server import SOCKET, Server, Tls
-from apples.topology.isolation.detection import BACKENDS, find_backend, probe
+from apples.errors import UsageError
+from apples.topology import CpuSet, load_topology
+from apples.topology.daemon.client import TopologyClient, default_socket, fresh_id
+from apples.topology.daemon.node import DaemonOptions
+from apples.topology.daemon.server import SOCKET
+from apples.topology.daemon.serving import (
+    home_directory,
+    made,
+    serve,
+    socket_directory,
+    tls_of,
+)
+from apples.topology.isolation.detection import BACKENDS, probe
 from apples.topology.sources.this_machine import live_topology
 from apples.views.topology import daemon_text, fences_document, fences_text
 
@@ -79,7 +82,7 @@ def topologyd(
         with TopologyClient(place) as client:
             client.ask("deallocate", request=fresh_id(), job=release)
         return 0
-    home = _made(directory or _home())
+    home = made(directory or home_directory())
     tokens = home / "tokens.json"
     if new_token:
         return _issue(nws.TokenFile(tokens), new_token, scope or ["read"])
@@ -92,43 +95,9 @@ def topologyd(
         mandatory=mandatory,
         default=default,
     )
-    tls = _tls(listen, certificate, key, tokens)
+    tls = tls_of(listen, certificate, key, tokens)
     machine = load_topology(topology) if topology else live_topology()
-    return _serve(machine, fence, options, home, run or _runtime(home), tls)
-
-
-def _serve(
-    machine: Topology, fence: str, options: DaemonOptions, home: Path, run: Path, tls: Tls | None
-) -> int:
-    held, levels = find_backend(fence)
-    for level in levels:
-        if level.why_not:
-            say(f"apples topologyd: not {level.title}: {level.why_not}")
-    links = os.geteuid() != 0
-    with (
-        Folder.open(home, links=links) as kept,
-        Folder.open(_made(run, 0o755), links=links) as here,
-    ):
-        node = NodeLedger(machine, held, kept, options)
-
-        async def main() -> None:
-            server = Server(node, here, kept, tls)
-            serving = asyncio.create_task(server.serve())
-            ready = asyncio.create_task(server.ready.wait())
-            await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-            if server.ready.is_set():
-                for problem in node.problems[:20]:
-                    say(f"apples topologyd: {problem}")
-                where = f" and {tls.host}:{server.port}" if tls else ""
-                guarantee = levels[-1].guarantee
-                say(
-                    f"apples topologyd: {run / SOCKET}{where}; CPUs {node.universe}, free "
-                    f"{node.free}; {held.title}: {guarantee.value if guarantee else ''}"
-                )
-            ready.cancel()
-            await serving
-
-        asyncio.run(main())
+    serve(machine, fence, options, home, run or socket_directory(home), tls, say)
     return 0
 
 
@@ -155,41 +124,3 @@ def _issue(tokens: nws.TokenFile, name: str, scopes: list[str]) -> int:
         raise UsageError(str(error)) from None
     say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
     return 0
-
-
-def _tls(listen: str, certificate: Path | None, key: Path | None, tokens: Path) -> Tls | None:
-    if not listen:
-        return None
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen {listen}: HOST:PORT is wanted")
-    if certificate is None or key is None:
-        raise UsageError(
-            "--listen needs --certificate and --key: tokens never cross in clear text"
-        )
-    if not nws.TokenFile(tokens).tokens():
-        raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
-    return Tls(host.strip("[]"), int(port), certificate, key, tokens)
-
-
-def _home() -> Path:
-    given = os.environ.get("STATE_DIRECTORY")
-    return Path(given) if given else state.directory() / "topologyd"
-
-
-def _runtime(home: Path) -> Path:
-    given = os.environ.get("RUNTIME_DIRECTORY")
-    if given:
-        return Path(given)
-    if os.geteuid() == 0:
-        return SYSTEM_SOCKET.parent
-    own = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(own) / "apples" if own else home / "run"
-
-
-def _made(path: Path, mode: int = 0o700) -> Path:
-    try:
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LaunchError(f"{path}: {error.strerror}") from None
-    return path

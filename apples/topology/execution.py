@@ -19,12 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import LaunchError
+from apples.errors import InfeasibleError, LaunchError
 from apples.topology import starter
+from apples.topology.allocator import fit
 from apples.topology.cpus import CpuSet
 from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, TopologyClient, fresh_id
 from apples.topology.isolation.affinity import MARK
 from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationBackend
+from apples.topology.machine import Topology
+from apples.topology.requirement import CpusetOption, Requirement, Satisfiability, Unsatisfied
 
 CPUS_VARIABLE: Final = "APPLES_TOPOLOGY_CPUS"
 ALONE: Final = "topologyd-00000000-"
@@ -120,6 +123,37 @@ class ExecutionPlugin:
             return run(self.command(bound, command), self.environment(bound))
         finally:
             self.deallocate(bound.job)
+
+
+def container_alone(
+    requirement: Requirement, isolation: IsolationBackend, topology: Topology
+) -> tuple[CpuContainer, CpuSet]:
+    """Return the container of a command that runs without a daemon, and the memory nodes it prefers.
+
+    Raises
+    ------
+    InfeasibleError
+        This machine can never hold it. Permanent.
+    LaunchError
+        Its CPUs are taken just now. Transient.
+    """
+    free, mems = isolation.universe()
+    for cpus in isolation.sets().values():
+        free -= cpus
+    found = fit(topology, free, requirement)
+    if isinstance(found, Unsatisfied):
+        kind = InfeasibleError if found.verdict is Satisfiability.NEVER else LaunchError
+        raise kind(f"{found.verdict}: {found.reason} [{found.key}]")
+    near, options = found.memory & mems, requirement.options
+    mandatory = CpusetOption.MEMORY_MANDATORY in options and near
+    wanted = CpusetOption.MEMORY_LOCAL in options or requirement.memory is not None
+    container = CpuContainer(
+        f"{ALONE}{job_name()}-1",
+        found.cpus,
+        near if mandatory else mems,
+        CpusetOption.EXCLUSIVE in options,
+    )
+    return container, near if wanted else CpuSet()
 
 
 def run_alone(

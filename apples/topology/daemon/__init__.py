@@ -4,5 +4,5 @@ Pure: `state` (allocations, as the records of the journal make them) and `sharin
 when jobs share). Around them: `node` (`NodeLedger`: record, then kernel, then answer), `recovery` (the
 first thing after a start), `node_manager` (asks jobs to shrink), `allocating`, `resizing` and `releasing`
 (the verbs that begin, change and end an allocation), `handler` (who may ask for what, and each request
-answered once), `protocol` (requests as lines), `server` (sockets), `client`.
+answered once), `protocol` (requests as lines), `server` (sockets), `serving` (its start on this host), `client`.
 """

@@ -1,0 +1,117 @@
+"""Starts the topology daemon of this host: its directories, its isolation, and where it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import nws
+from apples.errors import LaunchError, UsageError
+from apples.storage import state
+from apples.storage.folder import Folder
+from apples.topology.daemon.client import SYSTEM_SOCKET
+from apples.topology.daemon.node import DaemonOptions, NodeLedger
+from apples.topology.daemon.server import SOCKET, Server, Tls
+from apples.topology.isolation.detection import find_backend
+from apples.topology.machine import Topology
+
+
+def serve(
+    machine: Topology,
+    backend: str,
+    options: DaemonOptions,
+    home: Path,
+    run: Path,
+    tls: Tls | None,
+    talk: Callable[[str], None],
+) -> None:
+    """Serve until stopped; jobs go on when this returns.
+
+    Parameters
+    ----------
+    backend
+        The isolation to use, or ``auto``: the strongest that holds here.
+    home, run
+        Directories of the journal and of the socket.
+    talk
+        Hears which isolation does not hold, what is wrong, and where the daemon listens.
+    """
+    held, levels = find_backend(backend)
+    for level in levels:
+        if level.why_not:
+            talk(f"apples topologyd: not {level.title}: {level.why_not}")
+    links = os.geteuid() != 0
+    with (
+        Folder.open(home, links=links) as kept,
+        Folder.open(made(run, 0o755), links=links) as here,
+    ):
+        node = NodeLedger(machine, held, kept, options)
+
+        async def main() -> None:
+            server = Server(node, here, kept, tls)
+            serving = asyncio.create_task(server.serve())
+            ready = asyncio.create_task(server.ready.wait())
+            await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if server.ready.is_set():
+                for problem in node.problems[:20]:
+                    talk(f"apples topologyd: {problem}")
+                where = f" and {tls.host}:{server.port}" if tls else ""
+                guarantee = levels[-1].guarantee
+                talk(
+                    f"apples topologyd: {run / SOCKET}{where}; CPUs {node.universe}, free "
+                    f"{node.free}; {held.title}: {guarantee.value if guarantee else ''}"
+                )
+            ready.cancel()
+            await serving
+
+        asyncio.run(main())
+
+
+def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path) -> Tls | None:
+    """Return where the daemon listens for TLS; None where nothing is asked for.
+
+    Raises
+    ------
+    UsageError
+        No HOST:PORT, no certificate, or no token that anybody could present.
+    """
+    if not listen:
+        return None
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {listen}: HOST:PORT is wanted")
+    if certificate is None or key is None:
+        raise UsageError(
+            "--listen needs --certificate and --key: tokens never cross in clear text"
+        )
+    if not nws.TokenFile(tokens).tokens():
+        raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
+    return Tls(host.strip("[]"), int(port), certificate, key, tokens)
+
+
+def home_directory() -> Path:
+    """Return where the journal is kept when nobody says."""
+    given = os.environ.get("STATE_DIRECTORY")
+    return Path(given) if given else state.directory() / "topologyd"
+
+
+def socket_directory(home: Path) -> Path:
+    """Return where the socket is made when nobody says."""
+    given = os.environ.get("RUNTIME_DIRECTORY")
+    if given:
+        return Path(given)
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET.parent
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(own) / "apples" if own else home / "run"
+
+
+def made(path: Path, mode: int = 0o700) -> Path:
+    """Return a directory, made where it is missing."""
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}") from None
+    return path
