@@ -18,7 +18,7 @@ from apples.lab.commands import entering
 from apples.launch.slurm import client
 from apples.supervision.job_processes import marked
 
-HERE = Path(__file__).parent / "jobs"
+HERE = Path(__file__).parents[1] / "jobs" / "sample"
 FILES = [
     *("--template", str(HERE / "template.toml"), "--user", str(HERE / "user.toml")),
     *("--weather", "static", "--no-verify"),
