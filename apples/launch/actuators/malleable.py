@@ -22,8 +22,7 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
-from apples.malleable.control.command import HostShare
-from apples.malleable.control.command import ResizeCommand as MapCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 from apples.malleable.control.messages import TRANSIENT_REASONS, CommandOutcome
 from apples.malleable.control.server import SECRET_BYTES
@@ -35,11 +34,11 @@ RESIZE_SECONDS = 60.0
 
 
 class MalleableExecution(RunExecution):
-    """A malleable job. `talking` speaks with its job manager."""
+    """A malleable job. `control` speaks with its job manager."""
 
-    def __init__(self, run: Run, talking: ControlClient, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, run: Run, control: ControlClient, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(run, warnings)
-        self.talking = talking
+        self.control = control
         self._epoch = 0
 
     @property
@@ -54,7 +53,7 @@ class MalleableExecution(RunExecution):
 
     def position(self, seconds: float = SILENCE_SECONDS) -> Mapping[str, Any]:
         """Return where the job is, as it says itself."""
-        found = self.talking.status(seconds)
+        found = self.control.status(seconds)
         self._epoch = int(found["epoch"])
         return found
 
@@ -62,14 +61,14 @@ class MalleableExecution(RunExecution):
         """Move the job to the hosts and rows of a schedule; returns when it is there."""
         epoch = int(self.position()["epoch"])
         return resized(
-            self.talking.resize(map_command(schedule, epoch + 1, ordered), RESIZE_SECONDS)
+            self.control.resize(resize_command(schedule, epoch + 1, ordered), RESIZE_SECONDS)
         )
 
 
-def map_command(schedule: Schedule, epoch: int, ordered: bool = False) -> MapCommand:
+def resize_command(schedule: Schedule, epoch: int, ordered: bool = False) -> ResizeCommand:
     """Return the command that makes a job's map that of a schedule: its rows as they are."""
     shares = tuple(HostShare.planned(a.host.name, a.rows) for a in schedule.allocations)
-    return MapCommand(epoch, shares, ordered)
+    return ResizeCommand(epoch, shares, ordered)
 
 
 def resized(outcome: CommandOutcome) -> Resized:
@@ -219,11 +218,11 @@ QUIET_SECONDS = 5.0
 
 
 class ProgramExecution(RunExecution):
-    """An unmodified program. `talking` speaks with its job manager."""
+    """An unmodified program. `control` speaks with its job manager."""
 
-    def __init__(self, run: Run, talking: ControlClient) -> None:
+    def __init__(self, run: Run, control: ControlClient) -> None:
         super().__init__(run)
-        self.talking = talking
+        self.control = control
 
     @property
     def movable(self) -> bool:
@@ -232,7 +231,7 @@ class ProgramExecution(RunExecution):
 
     def position(self, seconds: float = SILENCE_SECONDS) -> Mapping[str, Any]:
         """Return where the program is."""
-        return self.talking.status(seconds)
+        return self.control.status(seconds)
 
 
 def start_program(

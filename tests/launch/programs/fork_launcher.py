@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 from apples import Actuator, LaunchCommand
-from apples.launch.hydra import RankGroup
-from apples.launch.plan import run_task
-from apples.launch.run import Run, RunExecution
+from apples.launch import RankGroup, Run, RunExecution, run_task
 
 
 class ForkActuator(Actuator):
@@ -22,7 +20,8 @@ class ForkActuator(Actuator):
         ranks = [strip.program.local for strip in plan.strips for _ in range(strip.ranks)]
         task = run_task(plan, output=self.output, save=self.save)
         files = {"task.json": json.dumps(task), "ranks.json": json.dumps(ranks)}
-        return LaunchCommand((sys.executable, __file__), {"APPLES_TASK": "task.json"}, files)
+        itself = str(Path(__file__).absolute())
+        return LaunchCommand((sys.executable, itself), {"APPLES_TASK": "task.json"}, files)
 
     def actuate(self, plan):
         groups = [RankGroup(s.host.name, s.ranks, s.program.local) for s in plan.strips]
