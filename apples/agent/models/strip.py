@@ -170,9 +170,10 @@ class StripModel(ModelTemplate):
         finished, clock, served = np.zeros(len(hosts)), 0.0, 0.0
         order = np.argsort(crowded, kind="stable")
         for place, i in enumerate(order):
+            # `served` is the work done so far, in seconds at the full crowd; fewer processes do the rest faster.
             left = int(slots[order[place:]].sum())
-            slowdown = available_share(others, width, left) / full
-            clock += (crowded[i] - served) / slowdown
+            speedup = available_share(others, width, left) / full
+            clock += (crowded[i] - served) / speedup
             served = crowded[i]
             finished[i] = clock
         return finished
@@ -277,6 +278,7 @@ class StripModel(ModelTemplate):
         link_sd = np.hypot(self._link_error(resources), self.overlap_error)
         if not (cpu_sd.any() or speed_sd.any() or link_sd.any()):
             return np.broadcast_to(compute + communicate, (count, len(resources)))
+        # Errors are independent between hosts; a share of the CPU stays between the least there is and all.
         size = (count, len(resources))
         drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), LEAST_SHARE, 1.0)
         slowdown = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)

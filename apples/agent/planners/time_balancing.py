@@ -103,12 +103,14 @@ def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple
     """
     low, high = 0.0, max(start, 1e-300)
     few, many = rows(low), rows(high)
+    # Doubling first: 1100 times take the smallest float to the largest.
     for _ in range(1100):
         if many.sum() >= total:
             break
         low, high, few, many = high, high * 2, many, rows(high * 2)
     else:
         raise ModelError("the model computes too few rows however long it is given")
+    # Then bisection, with few.sum() < total <= many.sum() at every step.
     while (many - few).max() > 1 and high - low > RELATIVE_PRECISION * high:
         middle = (low + high) / 2
         if not low < middle < high:

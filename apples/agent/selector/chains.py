@@ -107,6 +107,7 @@ def site_chains(
     """
     blocks = _blocks(hosts, speed, information)
     model = information.model
+    # One host stands for its site in the distances between sites: the fastest.
     heads = [hosts[block.hosts[0]] for block in blocks]
     between = np.array([model.borders(head, heads) for head in heads])
     for start in range(len(blocks)):
@@ -126,6 +127,7 @@ def site_chains(
 
 
 def _blocks(hosts: Sequence[Host], speed: Floats, information: InformationPool) -> list[_Block]:
+    """Return each site's hosts, its fastest first and the others by their border with it."""
     by_site: dict[str, list[int]] = {}
     for i, host in enumerate(hosts):
         by_site.setdefault(host.site, []).append(i)

@@ -55,19 +55,22 @@ def balanced_seconds(
 def _between_breakpoints(
     p: Sequence[float], border: Sequence[float], cap: Sequence[float], total: float
 ) -> float:
+    """Return the same where some strip is bound by one row or by its cap."""
     q, c, most = np.asarray(p), np.asarray(border), np.asarray(cap, dtype=float)
     if most.sum() < total:
         return float("inf")
+    # Host i holds one row until T = c_i + q_i, then 1 / q_i rows more a second, until its cap at c_i + q_i most_i.
     start, stop = c + q, c + q * most
     least = float(start.max())
     if len(q) >= total:
         return least
+    # The slope of all rows held by T changes at these 2 n points only.
     points = np.concatenate([start, stop])
     slopes = np.concatenate([1.0 / q, -1.0 / q])
     order = np.argsort(points, kind="stable")
     points, slopes = points[order], np.cumsum(slopes[order])
     gained = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(points))])
-    held = len(q) + gained
+    held = len(q) + gained  # rows held at each point, the one row of every host included
     k = max(0, int(np.searchsorted(held, total)) - 1)
     if slopes[k] <= 0 or held[k] >= total:
         return max(least, float(points[k]))
@@ -229,5 +232,6 @@ def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.ND
     both = before + border
     speed = np.cumsum(1.0 / p)
     seconds = (total + np.cumsum(both / p) - border / p) / speed
+    # A strip is negative where T is below its host's C_i: inside the prefix both borders, at its end the left one.
     dearest = np.maximum(before, np.concatenate([[0.0], np.maximum.accumulate(both)[:-1]]))
     return seconds, dearest <= seconds

@@ -214,6 +214,7 @@ def _best_prefixes(
     usable = feasible & enough & (sizes >= limit.start) & (sizes < limit.stop)
     usable &= sizes <= search.total
     rate = np.cumsum(search.rates[order])
+    # Without caps T is a lower bound: prefixes are worked out exactly in its order, until none can be better.
     bound = np.where(usable, search.judge(seconds, rate), np.inf)
     best: list[tuple[float, int]] = []
     for k in np.argsort(bound, kind="stable"):
