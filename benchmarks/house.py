@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGES = ("apples", "nws", "hat", "blueprints")
-PRINTING = {"print", "say", "show", "show_json", "echo", "write"}
+PRINTING = {"print", "say", "show", "show_answer", "show_json", "pass_through", "echo", "write"}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
-from apples.malleable.control.server import SECRET_BYTES
+from apples.malleable.control.sealing import SECRET_BYTES
 from apples.storage import documents, state
 
 SCHEMA = "apples.job/1"

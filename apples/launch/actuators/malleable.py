@@ -25,7 +25,7 @@ from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
 from apples.malleable.control.messages import TRANSIENT_REASONS, CommandOutcome
-from apples.malleable.control.server import SECRET_BYTES
+from apples.malleable.control.sealing import SECRET_BYTES
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 

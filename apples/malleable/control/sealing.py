@@ -17,6 +17,8 @@ from typing import Any
 
 from apples.wire.json_lines import LineError, decode
 
+SECRET_BYTES = 32
+
 Body = dict[str, Any]
 
 LINE_LIMIT = 64 * 1024

@@ -37,11 +37,10 @@ from apples.malleable.control.responder import (
     ResponderEffect,
     SendToSession,
 )
-from apples.malleable.control.sealing import Body
+from apples.malleable.control.sealing import SECRET_BYTES, Body
 from apples.wire.json_lines import LineBuffer, LineError
 
 LOOPBACK = "127.0.0.1"
-SECRET_BYTES = 32
 ACCEPTED_A_SECOND = 250.0
 ACCEPTED_AT_ONCE = 50
 TICK_SECONDS = 1.0
