@@ -96,7 +96,7 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
 
     Examples
     --------
-    >>> here = {"cpu": Hierarchy(Path("/cg/cpu"), 1)}
+    >>> here = {"cpu": LabHierarchy(Path("/cg/cpu"), 1)}
     >>> for group in groups(HostEntry(name="ada", cpu=0.4), "7", here):
     ...     print(group.path, dict(group.writes))
     /cg/cpu/apples-lab-7 {'cpu.shares': '1024'}

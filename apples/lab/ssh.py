@@ -49,7 +49,7 @@ def client_config(machines: Sequence[EmulatedHost], folder: Path) -> str:
 
     Examples
     --------
-    >>> ada = Machine("ada", "local", "10.64.0.1", 7, 7)
+    >>> ada = EmulatedHost("ada", "local", "10.64.0.1", 7, 7)
     >>> print(client_config([ada], Path("/lab")).splitlines()[0])
     Host ada 10.64.0.1
     """

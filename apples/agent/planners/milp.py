@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import highspy
 import pulp
 
 from apples.agent.information import InformationPool
@@ -33,6 +34,9 @@ def milp(resources: ResourceSet, information: InformationPool) -> Schedule:
         The solver did not prove an optimum in 60 s. Permanent: use another planner for this set.
     """
     program = _Program(resources, information)
+    # Whoever solved something with HiGHS in this process before set how many threads all of it may have, and
+    # a solver that asks for another number refuses to begin: the scheduler of its threads is made anew.
+    highspy.Highs.resetGlobalScheduler(True)
     status = program.problem.solve(
         pulp.HiGHS(msg=False, threads=1, timeLimit=TIME_LIMIT_SECONDS, gapRel=0, gapAbs=0)
     )

@@ -1,6 +1,7 @@
 """Fixed chains: whole rows and caps against HiGHS, the linear system against its closed form."""
 
 import numpy as np
+import pulp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,6 +145,16 @@ def test_the_mixed_integer_program_finds_the_best_subset_of_the_chain_under_limi
                 assert world.information.model.iteration_seconds(schedule) == pytest.approx(
                     best, rel=1e-6
                 )
+
+
+def test_the_mixed_integer_program_is_solved_whatever_else_this_process_solves_with_highs():
+    world = random_world(np.random.default_rng(8), 3)
+    for threads in (2, 1, 3):
+        problem = pulp.LpProblem("another", pulp.LpMaximize)
+        most = problem.add_variable("most", 0, 4, cat="Integer")
+        problem.setObjective(most)
+        pulp.HiGHS(msg=False, threads=threads).solve(problem)
+        assert sum(milp(world.hosts, world.information).rows) == world.total
 
 
 def test_the_mixed_integer_program_keeps_to_a_cost_and_to_sites():
