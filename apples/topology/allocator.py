@@ -22,6 +22,7 @@ from apples.topology.selection import (
     balls_for,
     best_choice,
     capacity,
+    filtered,
     rules_of,
     usable_cpus,
 )
@@ -103,15 +104,10 @@ def _numbers(
     """Yield how many CPUs each key leaves, with the clause that says so."""
     have = (free & topology.root.cpus).bit_count()
     yield have, f"{have} CPUs are {'free' if free_word else 'all the machine has'}", "-n"
-    listed = requirement.cpus
-    if listed is not None:
-        have = (free & listed.mask & topology.root.cpus).bit_count()
-        where = "free" if free_word else "on this machine"
-        yield have, f"{have} of the {len(listed)} CPUs of CPU_LIST are {where}", "CPU_LIST"
-    usable = usable_cpus(topology, free, requirement)
-    if requirement.whole_cores:
+    usable = free & topology.root.cpus
+    for one, usable in filtered(topology, free, requirement):
         have = usable.bit_count()
-        yield have, f"{have} {free_word}CPUs are in whole cores", "WHOLE_CORES"
+        yield have, one.clause(requirement, have, bool(free_word)), one.key
     most = requirement.max_cpus_per_node
     if most is not None:
         have = capacity(topology, rules_of(topology, requirement))(usable)

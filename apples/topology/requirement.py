@@ -1,7 +1,7 @@
 """`Requirement`: what a job asks of one host's CPUs, checked; and what the allocator answers.
 
 A field of a `Requirement` also says by which key of ``CPUSET[KEY=value]`` it is written (`RequirementKey`), so a
-new key is one field here, and its effect in `apples.topology.selection`.
+new key is one field here, and its effect an entry of `FILTERS` in `apples.topology.selection`.
 """
 
 from __future__ import annotations

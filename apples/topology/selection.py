@@ -160,13 +160,72 @@ def rules_of(topology: Topology, requirement: Requirement) -> Rules:
     return Rules(whole, caps)
 
 
+@dataclass(frozen=True, slots=True)
+class CpuFilter:
+    """A key of a requirement that says which CPUs are usable at all.
+
+    Attributes
+    ----------
+    key
+        The key.
+    admit
+        Machine, mask of usable CPUs, requirement -> those of them that it admits; None where it is not set.
+    clause
+        Requirement, number that is left, whether only free CPUs are counted -> the clause of a refusal.
+    """
+
+    key: str
+    admit: Callable[[Topology, int, Requirement], int | None]
+    clause: Callable[[Requirement, int, bool], str]
+
+
+def _listed(topology: Topology, usable: int, requirement: Requirement) -> int | None:
+    del topology
+    return None if requirement.cpus is None else usable & requirement.cpus.mask
+
+
+def _listed_clause(requirement: Requirement, have: int, free: bool) -> str:
+    where = "free" if free else "on this machine"
+    return f"{have} of the {len(requirement.cpus or ())} CPUs of CPU_LIST are {where}"
+
+
+def _in_whole_cores(topology: Topology, usable: int, requirement: Requirement) -> int | None:
+    if not requirement.whole_cores:
+        return None
+    return sum(unit for unit in topology.units if not unit & ~usable)
+
+
+def _whole_cores_clause(requirement: Requirement, have: int, free: bool) -> str:
+    del requirement
+    return f"{have} {'free ' if free else ''}CPUs are in whole cores"
+
+
+FILTERS = (
+    CpuFilter("CPU_LIST", _listed, _listed_clause),
+    # Last: a core is whole only if all that comes before admits every CPU of it.
+    CpuFilter("WHOLE_CORES", _in_whole_cores, _whole_cores_clause),
+)
+"""Applied in this order."""
+
+
+def filtered(
+    topology: Topology, free: int, requirement: Requirement
+) -> Iterator[tuple[CpuFilter, int]]:
+    """Yield each filter that a requirement sets, and the CPUs that are usable after it."""
+    usable = free & topology.root.cpus
+    for one in FILTERS:
+        admitted = one.admit(topology, usable, requirement)
+        if admitted is not None:
+            usable = admitted
+            yield one, usable
+
+
 def usable_cpus(topology: Topology, free: int, requirement: Requirement) -> int:
     """Return the free CPUs a requirement admits, whatever their number and place."""
     usable = free & topology.root.cpus
-    if requirement.cpus is not None:
-        usable &= requirement.cpus.mask
-    if requirement.whole_cores:
-        usable = sum(unit for unit in topology.units if not unit & ~usable)
+    for one in FILTERS:
+        admitted = one.admit(topology, usable, requirement)
+        usable = usable if admitted is None else admitted
     return usable
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
@@ -101,23 +101,28 @@ def _between(low: float, high: float) -> str:
     return text if duration(high) == text else f"{text} to {duration(high)}"
 
 
+def _memory(strip: Document) -> str:
+    free = strip["free_memory"]
+    return amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else "")
+
+
+COLUMNS: tuple[tuple[str, Callable[[Document], str]], ...] = (
+    ("host", lambda strip: strip["host"]),
+    ("rows", lambda strip: str(strip["rows"])),
+    ("compute", lambda strip: duration(strip["compute_seconds"])),
+    ("comm", lambda strip: duration(strip["communicate_seconds"])),
+    ("total", lambda strip: duration(strip["seconds"])),
+    ("CPU forecast", lambda strip: f"{strip['cpu']:.2f} +- {strip['cpu_error']:.2f}"),
+    ("memory", _memory),
+)
+"""The columns of the plan's table: title, and the cell of one of ``chosen.strips``."""
+
+
 def _table(document: Document) -> Iterator[str]:
     strips = document["chosen"]["strips"]
-    rows = [("host", "rows", "compute", "comm", "total", "CPU forecast", "memory")]
     shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
-    for strip in strips[:shown]:
-        free = strip["free_memory"]
-        rows.append(
-            (
-                strip["host"],
-                str(strip["rows"]),
-                duration(strip["compute_seconds"]),
-                duration(strip["communicate_seconds"]),
-                duration(strip["seconds"]),
-                f"{strip['cpu']:.2f} +- {strip['cpu_error']:.2f}",
-                amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else ""),
-            )
-        )
+    rows = [[title for title, _ in COLUMNS]]
+    rows += [[cell(strip) for _, cell in COLUMNS] for strip in strips[:shown]]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     for row in rows:
         first, *rest = row

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from apples.topology.language import (
     requirement_of,
 )
 from apples.topology.requirement import CpusetType
+from apples.topology.selection import FILTERS
 
 VALUE = st.text(st.sampled_from("ABZ09,-|. _+"), max_size=12).map(str.strip)
 KEY = st.text(st.sampled_from("ABYZ_09"), max_size=8).map("K".__add__)
@@ -137,3 +139,8 @@ def test_contradictions_are_found_before_any_host_is_asked():
     good = [(kind, name) for kind, name in kinds if (kind is CpusetType.STATIC) == bool(name)]
     for kind, name in good:
         assert Requirement(1, kind=kind, name=name).name == name
+
+
+def test_every_filter_of_cpus_is_a_key_that_a_requirement_can_be_written_with():
+    keys = {one.metadata["key"].name for one in fields(Requirement) if "key" in one.metadata}
+    assert {one.key for one in FILTERS} <= keys

@@ -140,8 +140,9 @@ class ResizeDone:
     ----------
     phases
         Seconds of each phase, in order: ``start`` (processes of new hosts, while the job computes),
-        ``wait`` (for the safe point), ``join``, ``redistribute``, ``rebuild``, ``leave`` (until released
-        hosts are empty). ``seconds`` counts from the safe point to the last of them.
+        ``wait`` (for the safe point), ``commit`` (where the job is restarted to be changed), ``join``,
+        ``redistribute``, ``rebuild``, ``leave`` (until released hosts are empty).
+        ``seconds`` counts from the safe point to the last of them.
     moved_rows, moved_bytes
         Rows and bytes that went from one rank to another.
     """
