@@ -107,7 +107,11 @@ def start_halo(grid: int, repeats: int) -> Report:
     arguments = ["--as-rank", "--grid", str(grid), "--repeats", str(repeats)]
     command = [str(mpiexec), "-disable-auto-cleanup", "-n", str(HALO_RANKS), sys.executable]
     done = subprocess.run(
-        [*command, __file__, *arguments], check=True, capture_output=True, text=True, timeout=300
+        [*command, __file__, *arguments],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
     )
     measured: Report = json.loads(done.stdout)
     return measured
@@ -125,7 +129,7 @@ def measure_halo(grid: int, repeats: int) -> None:
     rank = comm.Get_rank()
     shares = share_rows(grid, comm.Get_size())
     place = RankStrip(rank, sum(shares[:rank]), shares[rank])
-    strip, patience = Strip(Parameters(grid), place), Patience(60.0)
+    strip, patience = Strip.begin(Parameters(grid), place), Patience(60.0)
     kernel = fastest(grid)
     halo = Halo(strip, comm)
     exchanges, sweeps = [], []
