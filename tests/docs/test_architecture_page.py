@@ -67,3 +67,26 @@ def test_rooms_stand_on_floors_without_a_circle(house, arrows):
 
 def test_a_public_class_name_has_one_meaning(house, modules):
     assert house.meanings(modules) == {}
+
+
+def packages():
+    return [
+        p for top in ("apples", "nws", "hat") for p in sorted((ROOT / top).rglob("__init__.py"))
+    ]
+
+
+@pytest.mark.parametrize("front", packages(), ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_what_a_package_tells_its_reader_to_read_is_there(front):
+    """Each word in single backquotes that could be a module is one, or is defined in the package."""
+    folder = front.parent
+    docstring = ast.get_docstring(ast.parse(front.read_text())) or ""
+    for word in re.findall(r"(?<!`)`([a-z_][\w.]*)`(?!`)", docstring):
+        path = Path(*word.split("."))
+        places = [ROOT, folder.parent, folder, *folder.glob("*/")]
+        is_module = any((at / f"{path}.py").is_file() or (at / path).is_dir() for at in places)
+        parent = ROOT / f"{path.parent}.py"
+        sources = [parent] if parent.is_file() else folder.glob("*.py")
+        defined = rf"^(\s*(async )?(def|class) )?{path.name}\b"
+        assert is_module or any(
+            re.search(defined, source.read_text(), re.MULTILINE) for source in sources
+        ), word

@@ -2,8 +2,9 @@
 
 The contract is `contract` (`Measured` in, owners out); `apples.testing.balancer_checks` checks any strategy.
 
-Read `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who is overloaded),
-`contiguous` (runs of neighbours, for programs whose blocks talk to the next) and `decider` (Dynamite's).
+Read in `strategies`: `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who
+is overloaded), `contiguous` (runs of neighbours, for programs whose blocks talk to the next) and `decider`
+(Dynamite's).
 """
 
 from collections.abc import Mapping

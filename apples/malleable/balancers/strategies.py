@@ -1,4 +1,4 @@
-"""Contiguous: each processor a run of neighbouring blocks, the longest run as short as can be."""
+"""The built-in strategies: `contiguous`, `greedy`, `refine` and Dynamite's `decider`."""
 
 from __future__ import annotations
 
