@@ -72,7 +72,7 @@ def marked(job):
 
 
 def job_of(agent):
-    """Return the mark of the run an agent started; its watchdog bears it."""
+    """Return the mark of the run an agent started; its supervisor bears it."""
     for process in Path("/proc").iterdir():
         try:
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
@@ -102,7 +102,7 @@ def busy(pid):
 def kill(hosts, victim, count):
     """Seconds from the kill to the last process gone, and the agent's own end."""
     agent = apples(*run_words(hosts, 2000, 10_000_000), "--no-verify")
-    job = until(lambda: job_of(agent.pid), "the watchdog")
+    job = until(lambda: job_of(agent.pid), "the supervisor")
     until(lambda: len(marked(job).get("rank", ())) == count, f"{count} ranks")
     until(lambda: all(busy(pid) for pid in marked(job).get("rank", ())), "their iterations")
     target = agent.pid if victim == "agent" else marked(job)[victim][0]

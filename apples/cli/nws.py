@@ -103,7 +103,7 @@ def sense(
     Once, the weather is JSON, fit for ``apples plan --weather FILE``. With --stdout the messages that
     a service takes are printed, for whoever started this, such as the other end of ssh.
 
-    Example: nws sense --once --hosts hosts.toml > sky.json;
+    Example: nws sense --once --hosts hosts.toml > weather.json;
     nws sense --service http://127.0.0.1:8123
     """
     if stdio:
@@ -131,11 +131,11 @@ def sense(
 
 def _once(hosts: Path | None, rounds: int) -> int:
     here = HostList((Host("localhost"),), Network())
-    sky = LocalSensing(read_host_list(hosts) if hosts else here, rounds)
-    if not sky.local:
+    sensing = LocalSensing(read_host_list(hosts) if hosts else here, rounds)
+    if not sensing.local:
         raise UsageError(f"{hosts}: no host of this list is a part of this machine")
-    show(sky.weather().to_json())
-    say(f"measured {len(sky.local)} of the list's hosts here, {rounds} rounds")
+    show(sensing.weather().to_json())
+    say(f"measured {len(sensing.local)} of the list's hosts here, {rounds} rounds")
     return 0
 
 

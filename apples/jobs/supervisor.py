@@ -2,12 +2,11 @@
 
 Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD`` in a session of its own. Over
 the descriptor it says one JSON line, when the job runs or why it does not; then it owns the job until its
-end. If it is killed, the run's watchdog ends every process, and the record says so to whoever reads it next.
+end. If it is killed, the run's own supervisor ends every process, and the record says so to whoever reads it next.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -27,6 +26,7 @@ from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuator import Execution, Progress
 from apples.launch.events import to_stderr
+from apples.wire.json_lines import encode
 
 WRITE_SECONDS = 0.2
 """How often, at most, the record is written while the job runs."""
@@ -174,7 +174,7 @@ def teller(handle: int) -> Callable[[Record], None]:
         nonlocal handle
         if handle >= 0:
             with suppress(OSError):
-                os.write(handle, json.dumps(news).encode() + b"\n")
+                os.write(handle, encode(news))
             os.close(handle)
             handle = -1
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apples.apportion import equal_parts
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
@@ -73,11 +72,6 @@ class Strip:
     def host(self) -> Host:
         """The host."""
         return self.program.host
-
-    @property
-    def rank_rows(self) -> tuple[int, ...]:
-        """The rows of each rank: as equal as whole rows allow, the larger pieces first, as the protocol says."""
-        return tuple(equal_parts(self.rows, self.ranks))
 
 
 @dataclass(frozen=True, slots=True)

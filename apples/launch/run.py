@@ -414,7 +414,7 @@ def end_reason(launcher_end: str, lost: str, first: str, supervised: bool, befor
     if lost:
         return f"{readable(lost)} before {before}"
     if not launcher_end and not supervised:
-        return f"the watchdog of the run was killed before {before}"
+        return f"the supervisor of the run was killed before {before}"
     code = f" (exit code {launcher_end})" if launcher_end else ""
     if first and launcher_end != "0":
         return f"{first} ended before {before}{code}"

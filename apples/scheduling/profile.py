@@ -6,7 +6,7 @@ jobs, `Profile` finds the earliest time for a job among them and enters its rese
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable
 from math import inf
 
@@ -60,10 +60,6 @@ class Profile:
             self._times.insert(k, time)
             self._free.insert(k, self._free[k - 1])
         return k
-
-    def free_at(self, time: float) -> int:
-        """Return the nodes free at a time that is not past."""
-        return self._free[bisect_right(self._times, time) - 1]
 
 
 def releases(cluster: ClusterState) -> list[tuple[float, int]]:

@@ -223,11 +223,11 @@ def _rests_on(document: Document) -> Iterator[str]:
     overlap = document["rests_on"]["overlap"]
     if overlap != 1:
         yield f"         the longest border times {digits(overlap)}, learned from runs"
-    drag = document["rests_on"]["drag"]
-    if drag != 1:
-        yield f"         computing times {digits(drag)}: somebody is always late, learned from runs"
+    straggler_factor = document["rests_on"]["drag"]
+    if straggler_factor != 1:
+        yield f"         computing times {digits(straggler_factor)} (straggler factor), learned from runs"
     for host, factor in document["rests_on"]["company"].items():
-        yield f"         computing of {host} times {digits(factor)} in company, learned from runs"
+        yield f"         computing of {host} times {digits(factor)} (co-run slowdown), learned from runs"
     yield f"  risk   {digits(document['risk'], 2)}"
     if document["coverage"] is not None:
         yield f"  past   {_coverage(document)}"

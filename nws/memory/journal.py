@@ -281,11 +281,6 @@ def position_of(segment: int, offset: int) -> int:
     return segment << OFFSET_BITS | offset
 
 
-def segment_of(position: int) -> int:
-    """Return the segment that a position is in."""
-    return position >> OFFSET_BITS
-
-
 T = TypeVar("T")
 
 MOST_WAITING: Final = 500_000

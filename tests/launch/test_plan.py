@@ -33,7 +33,7 @@ def test_strips_follow_one_another_in_rank_order():
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
-def test_strips_cover_the_grid_and_ranks_cover_their_strip(rows):
+def test_strips_cover_the_grid_and_no_rank_is_without_a_row(rows):
     hosts = [Host(f"h{i}", slots=4) for i in range(len(rows))]
     found = strips(*(Allocation(h, r) for h, r in zip(hosts, rows, strict=True)))
     ends = [s.first_row + s.rows for s in found]
@@ -41,10 +41,6 @@ def test_strips_cover_the_grid_and_ranks_cover_their_strip(rows):
     assert ends[-1] == sum(rows)
     for strip in found:
         assert 1 <= strip.ranks <= strip.rows
-        assert len(strip.rank_rows) == strip.ranks
-        assert sum(strip.rank_rows) == strip.rows
-        assert min(strip.rank_rows) >= max(strip.rank_rows) - 1
-        assert list(strip.rank_rows) == sorted(strip.rank_rows, reverse=True)
 
 
 @pytest.mark.parametrize("rows", [0, -3, 2.5, math.nan, math.inf])
