@@ -12,7 +12,7 @@ from apples.agent.models import recall
 from apples.agent.weather.conditions import listed
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
-from apples.launch.actuators import actuator_class
+from apples.launch.actuators import ACTUATORS, actuator_class
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.remote.addresses import remote_hosts
@@ -43,7 +43,14 @@ def actuator_name(asked: str | None, hosts: str | Path) -> str:
 def actuator_of(
     name: str, output: Path | None, options: Mapping[str, str] | None = None
 ) -> Actuator:
-    """Return the actuator of that name."""
+    """Return the actuator of that name.
+
+    Raises
+    ------
+    UsageError
+        There is none, an option is not for it, `output` cannot be made, or a user's own class is abstract or
+        takes other arguments.
+    """
     kind = actuator_class(name)
     if options and not kind.takes_options:
         first = next(f"{option}={value}" for option, value in options.items())
@@ -53,7 +60,12 @@ def actuator_of(
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--output {output}: {error.strerror}") from None
-    return kind.create(output, save=output is not None, options=options or {})
+    try:
+        return kind.create(output, save=output is not None, options=options or {})
+    except TypeError as error:
+        if name in ACTUATORS:
+            raise
+        raise UsageError(f"--actuator '{name}': cannot be made: {error}") from error
 
 
 def malleable_of(

@@ -180,3 +180,18 @@ def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
     assert result.outcome.iterations == SMALL["iterations"]
     assert seen == sorted(seen)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("def __init__(self, *given, **named): pass", "abstract"),
+        ("command = actuate = None\n    def __init__(self): pass", "argument"),
+    ],
+    ids=["abstract", "arguments"],
+)
+def test_an_actuator_of_the_users_that_cannot_be_made_is_a_usage_error(tmp_path, body, why):
+    file = tmp_path / "mine.py"
+    file.write_text(f"from apples import Actuator\nclass Mine(Actuator):\n    {body}\n")
+    with pytest.raises(UsageError, match=f"Mine': cannot be made: .*{why}"):
+        prepare(RunSpec(*FILES, settings=SMALL, weather="static", actuator=f"{file}:Mine"))
