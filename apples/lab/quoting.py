@@ -59,7 +59,7 @@ def login() -> str:
     Raises
     ------
     UsageError
-        The environment names somebody nobody can be.
+        The environment names a user that this process cannot become.
     """
     name = getpass.getuser()
     if not name or not re.fullmatch(USER_PATTERN, name):

@@ -1,1 +1,5 @@
-"""What is kept on disk, by everybody, in one way."""
+"""What every part keeps on disk: one journal, one atomic document, one lock, one state directory.
+
+Read `documents` (a file that is replaced whole, and its lock), `journal` (checksummed lines that are durable when
+they are acknowledged), `folder` (the directory that both write in) and `state` (where it is).
+"""

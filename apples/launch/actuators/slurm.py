@@ -29,9 +29,9 @@ from apples.launch.targets import eligible, eligible_groups
 from apples.malleable.control.job_file import HostSpec
 
 QUEUE_SECONDS = 7 * 24 * 3600.0
-"""The longest anybody waits in a queue."""
+"""The longest that a run waits in the queue."""
 GRACE_SECONDS = 20.0
-"""From the wish to end a job to Slurm's word that it is gone."""
+"""Seconds from a request to end a job to Slurm's answer that it is gone."""
 START_UP_SECONDS = 60.0
 """Part of the time limit beside the iterations: interpreters, data, the result."""
 

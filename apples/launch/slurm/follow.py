@@ -45,7 +45,7 @@ FAILED = 1
 
 
 class AskedToEndError(Exception):
-    """Somebody asked this process to end."""
+    """A signal asked this process to end."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""An enemy for the simulation: hears every line, speaks as he likes, does not know the secret."""
+"""The adversary of the simulation: reads every line and sends any line, but does not know the secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Adversary:
         self.stop = stop
 
     def attack(self) -> None:
-        """Do as an enemy who hears all and can speak as he likes, but does not know the secret."""
+        """Take one step as an adversary who reads and sends any line, but does not know the secret."""
         if self.clock.now >= self.stop:
             return
         dice = self.chance.randrange(4)
@@ -72,13 +72,13 @@ class Adversary:
             self.chance.randbytes(8).hex(), ResizeCommand(epoch, (HostShare("ada"),))
         )
         guess = self.chance.randbytes(32)
-        enemy = Requester("job1", guess, wrong, self.clock.now + 9.0, self.chance.randbytes)
-        enemy.start(self.clock.now)
-        session = self.exchange.session(lambda line: self._as_enemy(session, enemy, line))
+        adversary = Requester("job1", guess, wrong, self.clock.now + 9.0, self.chance.randbytes)
+        adversary.start(self.clock.now)
+        session = self.exchange.session(lambda line: self._as_adversary(session, adversary, line))
         self.exchange.opened(session)
         self.clock.after(0.5, lambda: self.exchange.received(session, self._old_line()))
 
-    def _as_enemy(self, session: int, enemy: Requester, line: bytes) -> None:
-        for effect in enemy.received(line, self.clock.now):
+    def _as_adversary(self, session: int, adversary: Requester, line: bytes) -> None:
+        for effect in adversary.received(line, self.clock.now):
             if isinstance(effect, SendLine):
                 self.exchange.to_job(session, effect.line)

@@ -22,7 +22,7 @@ class Exchange:
     Attributes
     ----------
     heard
-        Every line that was ever said: what an enemy who listens has.
+        Every line that was ever sent: what an adversary who listens has.
     count
         How many sessions there were.
     """

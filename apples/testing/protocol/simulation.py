@@ -1,4 +1,4 @@
-"""The protocol on a bad network with a job, its agents and an enemy, deterministic: one seed, one history.
+"""The protocol on a bad network with a job, its agents and an adversary, deterministic: one seed, one history.
 
 `SimulatedControl.run` checks after every event what must hold whatever happens:
 
@@ -68,7 +68,7 @@ class ProtocolRecord:
 
 
 class SimulatedControl:
-    """One job, some agents, an enemy.
+    """One job, some agents, an adversary.
 
     Parameters
     ----------

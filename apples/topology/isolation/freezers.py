@@ -110,7 +110,7 @@ class Freezer(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> bool:
-        """Remove the group; False while somebody is in it."""
+        """Remove the group; False while a process is in it."""
 
 
 class CgroupFreezer(Freezer):
@@ -258,7 +258,7 @@ def members(folder: Folder, name: str) -> frozenset[int]:
 
 
 def remove_group(folder: Folder, name: str) -> bool:
-    """Remove a group and the groups inside; False while somebody is in one of them."""
+    """Remove a group and the groups inside; False while a process is in one of them."""
     try:
         with folder.below(name) as group:
             emptied = [remove_group(group, inner) for inner in group.folders()]

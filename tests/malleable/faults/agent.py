@@ -1,4 +1,4 @@
-"""The agent of one trial: starts a job behind its watchdog and repeats what it hears.
+"""The agent of one trial: starts a job under its supervisor and repeats what it hears.
 
 ``agent.py JOB MAPS FOLDER``: the job counts on three hosts; FOLDER is for commits and the stop file.
 """
@@ -31,7 +31,7 @@ with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as proc
         for source, line in processes.read(1.0):
             text = line.decode(errors="replace")
             print(source, text, flush=True)
-            if text.startswith("notice JobEnded"):  # whatever the watchdog may still say
+            if text.startswith("notice JobEnded"):  # whatever the supervisor may still send
                 processes.stop()
                 sys.exit(0 if text.split()[2] == "finished" else 5)
             if source == "report" and text.startswith("exit "):
