@@ -59,7 +59,7 @@ def login() -> str:
     Raises
     ------
     UsageError
-        The environment names a user that this process cannot become.
+        The name that the environment gives cannot be a user's.
     """
     name = getpass.getuser()
     if not name or not re.fullmatch(USER_PATTERN, name):
