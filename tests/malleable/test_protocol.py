@@ -15,6 +15,7 @@ from apples.malleable.control import responder as responders
 from apples.malleable.control.client import Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import (
+    PROTOCOL,
     CommandOutcome,
     CommandRequest,
     outcome_of,
@@ -271,10 +272,18 @@ def test_a_wrong_secret_is_sent_away_and_commands_nothing():
 def test_an_agent_does_not_command_a_peer_that_does_not_know_the_secret():
     agent = Requester("job1", SECRET, resize_of("bob"), 60.0, os.urandom)
     agent.start(0.0)
-    hello = canonical({"job": "job1", "protocol": 1, "challenge": "0" * 64})
+    hello = canonical({"job": "job1", "protocol": PROTOCOL, "challenge": "0" * 64})
     assert len(agent.received(hello, 0.0)) == 1
     assert agent.received(canonical({"answer": "0" * 64}), 0.0) == []
     assert agent.imposter == "the peer does not know the secret of the job"
+
+
+def test_a_job_of_another_version_is_told_from_one_that_is_silent():
+    agent = Requester("job1", SECRET, resize_of("bob"), 60.0, os.urandom)
+    agent.start(0.0)
+    hello = canonical({"job": "job1", "protocol": PROTOCOL - 1, "challenge": "0" * 64})
+    assert agent.received(hello, 0.0) == []
+    assert agent.imposter == "it was started by another version of apples"
 
 
 def test_a_line_heard_again_ends_its_session_and_does_nothing():

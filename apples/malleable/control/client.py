@@ -18,7 +18,7 @@ from typing import Literal
 
 from apples.errors import LaunchError
 from apples.malleable.control.command import ResizeCommand
-from apples.malleable.control.messages import CommandOutcome, CommandRequest, outcome_of
+from apples.malleable.control.messages import PROTOCOL, CommandOutcome, CommandRequest, outcome_of
 from apples.malleable.control.sealing import (
     CHALLENGE_BYTES,
     LINE_LIMIT,
@@ -152,8 +152,10 @@ class Requester:
 
     def _answer_challenge(self, body: Body) -> list[RequesterEffect]:
         """Answer the job's challenge and set one."""
-        if body.get("protocol") != 1 or body.get("job") != self.job:
-            raise ForgeryError("the peer is another job, or speaks another protocol")
+        if body.get("job") != self.job:
+            raise ForgeryError("the peer is another job")
+        if body.get("protocol") != PROTOCOL:
+            raise ForgeryError("it was started by another version of apples")
         mine = self._entropy(CHALLENGE_BYTES).hex()
         self._proof = Proof(self._secret, self.job, challenge_of(body), mine)
         answer = {"challenge": mine, "answer": self._proof.of("requester")}
@@ -246,7 +248,7 @@ class ControlClient:
         requester = self._requester(ask, self._clock() + seconds)
         self._follow(requester, self._clock() + seconds)
         if requester.answer is None:
-            raise LaunchError(f"job {self.job} gave no answer; see: apples jobs {self.job}")
+            raise self._silent(requester)
         return requester.answer
 
     def resize(self, command: ResizeCommand, seconds: float) -> CommandOutcome:
@@ -261,8 +263,13 @@ class ControlClient:
         requester = self._requester(request, self._clock() + seconds)
         self._follow(requester, None)
         if requester.outcome is None:
-            raise LaunchError(f"job {self.job} gave no answer; see: apples jobs {self.job}")
+            raise self._silent(requester)
         return requester.outcome
+
+    def _silent(self, requester: Requester) -> LaunchError:
+        """Return the error of a job that gave no answer, with what was wrong with who did answer."""
+        why = f": {requester.imposter}" if requester.imposter else ""
+        return LaunchError(f"job {self.job} gave no answer{why}; see: apples jobs {self.job}")
 
     def _requester(
         self, request: CommandRequest | Literal["status", "cancel"], deadline: float

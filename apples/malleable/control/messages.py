@@ -15,6 +15,8 @@ from typing import Any, Literal
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
+PROTOCOL = 2
+"""Changes with the messages; 1 had other words for request, reply and planned rows."""
 HOSTS_LIMIT = 512
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.messages import (
+    PROTOCOL,
     CommandOutcome,
     CommandRequest,
     RefusalReason,
@@ -297,7 +298,7 @@ class Responder:
         challenge = self._entropy(CHALLENGE_BYTES).hex()
         self.sessions[session] = ControlSession(challenge, now)
         self._unauthenticated[session] = None
-        hello = {"job": self.job, "protocol": 1, "challenge": challenge}
+        hello = {"job": self.job, "protocol": PROTOCOL, "challenge": challenge}
         return [*effects, SendToSession(session, canonical(hello))]
 
     def received(self, session: int, line: bytes, now: float) -> list[ResponderEffect]:
