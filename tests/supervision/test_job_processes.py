@@ -5,6 +5,7 @@ this test --> parent --> child --> grandchild     (the parent and the child end:
 
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def eventually(condition, seconds=10.0):
 def tree():
     """A process of a job that has a child; gives its handle and the job's name."""
     job = secrets.token_hex(8)
-    words = ["sh", "-c", TREE.format(python=sys.executable)]
+    words = ["sh", "-c", TREE.format(python=shlex.quote(sys.executable))]
     process = subprocess.Popen(words, env={**os.environ, MARK: job})
     yield process, job
     kill_marked(job, 5.0)

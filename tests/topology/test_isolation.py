@@ -1,6 +1,7 @@
 """Isolation backends: one contract, run on each; the kernel's own where this machine lets us."""
 
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -368,8 +369,7 @@ def test_version_2_notices_that_the_kernel_gives_other_cpus(tmp_path):
         isolation.fit(container("1-2"))
 
 
-FAKE_SYSTEMD = """#!{python} -IS
-import json, os, sys
+FAKE_SYSTEMD = """import json, os, sys
 state = {state!r}
 known = json.load(open(state)) if os.path.exists(state) else {{}}
 words = sys.argv[1:]
@@ -397,11 +397,13 @@ def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
     tmp_path, monkeypatch, started
 ):
     for program in ("busctl", "systemctl"):
-        path = tmp_path / program
-        text = FAKE_SYSTEMD.format(
-            python=sys.executable, state=str(tmp_path / "known"), groups=str(tmp_path / "groups")
+        path, fake = tmp_path / program, tmp_path / "fakes" / program
+        fake.parent.mkdir(exist_ok=True)
+        fake.write_text(
+            FAKE_SYSTEMD.format(state=str(tmp_path / "known"), groups=str(tmp_path / "groups"))
         )
-        path.write_text(text)
+        # Through a shell: the path of an interpreter in a first line may hold no space.
+        path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", str(fake)])} "$@"\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     isolation = SystemdScope(tmp_path / "groups")

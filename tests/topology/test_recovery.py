@@ -194,6 +194,9 @@ def test_killed_at_every_step_no_cpu_is_given_twice_and_none_is_lost(places):
 @pytest.mark.cgroup
 def test_killed_at_every_step_the_kernels_own_cpusets_are_right(places):
     needs_cpusets()
+    mine = os.sched_getaffinity(0)
+    if mine != {0} and not mine >= {0, 1}:
+        pytest.skip(f"the machine of this test has CPUs 0 and 1; this process may use {mine}")
     requests = [
         parse_request(json.dumps({"request": f"k{n}", **line}).encode())
         for n, line in enumerate(

@@ -141,7 +141,11 @@ def run(
     follow: Follow = unwatched,
 ) -> RunResult:
     """Decide, start, follow to the end, verify and learn; raises what `plan` and `PreparedRun.execute` raise."""
-    return prepare(spec, information, talk=talk).execute(talk=talk, follow=follow)
+    prepared = prepare(spec, information, talk=talk)
+    starter = prepared.coordinator.actuator
+    if hasattr(starter, "talk"):  # what the launcher and the program say goes where all talk goes
+        starter.talk = talk
+    return prepared.execute(talk=talk, follow=follow)
 
 
 def prepare(
