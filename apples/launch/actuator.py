@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.events import HostTimes, Outcome, Progress
+from apples.launch.events import HostTimes, Outcome, Progress, Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.fitness import Fitness
@@ -120,6 +120,8 @@ class Actuator(ABC):
     """Whether its site may want to be told something (``--slurm partition=NAME``)."""
     reaches_other_machines: ClassVar[bool] = False
     """Whether a host of a plan may be another machine, with a launcher of its own there."""
+    talk: Talk
+    """Receives what the launcher and the program say besides events; `apples.run` sets it before the start."""
 
     @classmethod
     def create(

@@ -142,9 +142,7 @@ def run(
 ) -> RunResult:
     """Decide, start, follow to the end, verify and learn; raises what `plan` and `PreparedRun.execute` raise."""
     prepared = prepare(spec, information, talk=talk)
-    starter = prepared.coordinator.actuator
-    if hasattr(starter, "talk"):  # what the launcher and the program say goes where all talk goes
-        starter.talk = talk
+    prepared.coordinator.actuator.talk = talk
     return prepared.execute(talk=talk, follow=follow)
 
 
