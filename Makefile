@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-more coverage check bench figures pictures soak clean
+.PHONY: setup demo test test-more coverage check bench figures pictures soak vm clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -70,6 +70,11 @@ soak: setup
 
 clean:
 	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .coverage .import_linter_cache .hypothesis
+
+# An emulated machine with systemd, cgroup v2 and two NUMA nodes; needs root and packaging/vm/emulated.py's packages.
+vm: build/vm/root.img
+build/vm/root.img: packaging/vm/emulated.py
+	$(PYTHON) packaging/vm/emulated.py build
 
 # The figures of docs/architecture.md, from text; needs graphviz.
 pictures: setup
