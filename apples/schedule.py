@@ -121,7 +121,7 @@ class Estimate:
     iteration_seconds
         The largest T_i, with the user's risk taken.
     cost
-        Cost per second of the hosts used, times the execution time.
+        Cost per second of the hosts used, times the time they are held: start and execution.
     speedup
         How many times faster than the reference: the best host alone; None where nothing runs alone.
     interval
@@ -130,7 +130,9 @@ class Estimate:
     value
         What `best` minimises.
     wait_seconds
-        How long the resources are expected to be waited for; part of `value` where time is minimised.
+        How long a queue is expected to hold the resources back; costs nothing.
+    start_seconds
+        From the launch until the program is ready on the slowest of the hosts; they are paid for meanwhile.
     """
 
     schedule: Schedule
@@ -142,11 +144,17 @@ class Estimate:
     interval: tuple[float, float] | None = None
     value: float = field(default=0.0)
     wait_seconds: float = 0.0
+    start_seconds: float = 0.0
 
     @property
     def execution_seconds(self) -> float:
         """Predicted seconds of the iteration loop, first barrier to last."""
         return self.iterations * self.iteration_seconds
+
+    @property
+    def turnaround_seconds(self) -> float:
+        """Predicted seconds from now to the last iteration: waiting, starting and executing."""
+        return self.wait_seconds + self.start_seconds + self.execution_seconds
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from hat.problem import printable as printable
 from hat.problem import shown as shown
 from hat.scaffold import ScaffoldError as ScaffoldError
 from hat.scaffold import new as new
+from hat.specifications import MEASURES as MEASURES
 from hat.specifications import Constraints as Constraints
 from hat.specifications import Objective as Objective
 from hat.specifications import Preferences as Preferences

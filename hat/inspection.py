@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> objec
         checked: object = document.validate(model)
         return checked
     if kind == USER:
-        return document.validate(UserSpecifications)
+        specifications = document.validate(UserSpecifications)
+        _check_metric(specifications, document)
+        return specifications
     if kind == TEMPLATE:
         template = document.validate(ApplicationTemplate)
         _check_template(template, document, Path(document.source).parent)
@@ -125,6 +128,37 @@ def _check_template(template: ApplicationTemplate, document: Document, folder: P
             problems.append(document.problem(loc, f"there is no file {shown(script)} beside it"))
     if problems:
         raise DocumentError(problems)
+
+
+def _check_metric(specifications: UserSpecifications, document: Document) -> None:
+    """Raise what is wrong with the file of the user's own metric; it is read and not run."""
+    place, _, name = specifications.objective.measure.rpartition(":")
+    if not place.endswith(".py"):
+        return
+    try:
+        tree = ast.parse(Path(place).read_bytes(), place)
+    except OSError as error:
+        wrong = f"{shown(place)}: {error.strerror}"
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        wrong = f"{place}{line} is no Python: {getattr(error, 'msg', error)}"
+    else:
+        defined = set(_defined(tree))
+        if name in defined or "*" in defined:
+            return
+        wrong = f"{place} defines no {shown(name)}"
+    raise DocumentError([document.problem(("objective", "measure"), printable(wrong))])
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module's own lines define, in whatever branch; `*` for all of another's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
 
 
 def _problems_at_defaults(template: ApplicationTemplate) -> list[Problem]:

@@ -12,8 +12,10 @@ from pydantic import Field, model_validator
 
 from hat.document import Fault, refuse
 from hat.fields import AtLeastZero, Bytes, Choice, Count, Name, Positive, StrictTable
+from hat.problem import nearest
 
-Measure = Literal["execution_time", "cost", "speedup"]
+MEASURES = ("execution_time", "cost", "speedup")
+"""The objectives that come with apples; any other is the user's own metric."""
 
 
 class Constraints(StrictTable):
@@ -72,14 +74,37 @@ class Constraints(StrictTable):
 class Objective(StrictTable):
     """What makes one schedule better than another."""
 
-    measure: Measure = Field(
+    measure: Choice = Field(
         "execution_time",
-        description="Performance measure: the least execution_time or cost, or the most speedup.",
+        description="Performance measure: the least execution_time or cost, the most speedup, or the user's "
+        "own metric of an estimate as module:name or file.py:name.",
+    )
+    better: Literal["lower", "higher"] | None = Field(
+        None, description="Which way the user's own metric is better; only with one."
     )
     reference: Name | None = Field(
         None,
         description="Host that speedup is measured against; the best single one if not given.",
     )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own metric."""
+        return self.measure not in MEASURES
+
+    @model_validator(mode="after")
+    def _known_or_own(self) -> Objective:
+        place, _, name = self.measure.rpartition(":")
+        if self.is_own and not (place and name.isidentifier()):
+            known = ", ".join(f"'{each}'" for each in MEASURES)
+            message = f"must be {known}, or your own metric as module:name or file.py:name (is '{self.measure}')"
+            refuse([Fault(("measure",), message, nearest(self.measure, MEASURES))])
+        if self.is_own and self.better is None:
+            message = f"must be 'lower' or 'higher': which is better of {self.measure}"
+            refuse([Fault(("better",), message)])
+        if not self.is_own and self.better is not None:
+            refuse([Fault(("better",), f"{self.measure} has its own way that is better")])
+        return self
 
     @model_validator(mode="after")
     def _reference_has_a_use(self) -> Objective:

@@ -24,48 +24,27 @@ def whole_row_seconds(p, border, cap, total):
     return np.where(impossible, np.inf, seconds)
 
 
-def paper_border(pair):
-    """Return a function from chains to C_i: the sum of a host's borders, `pair[i, j]` between i and j."""
+def best_of_all_ordered_subsets(p, pair, cap, total, value=lambda seconds, _: seconds):
+    """Least value over every ordered subset of the hosts; `pair[i, j]` is the border between i and j.
 
-    def border(chains):
-        step = pair[chains[:, :-1], chains[:, 1:]]
-        found = np.zeros(chains.shape)
-        found[:, :-1] += step
-        found[:, 1:] += step
-        return found
-
-    return border
-
-
-def shared_border(messages, size, link):
-    """Return the same where a host's borders go at once and share the links they cross.
-
-    `messages[i, j]` and `size[i, j]` are the two parts of the border between i and j; `link[i, j]` names what
-    it crosses, negative where nothing is shared.
+    `value` is handed the seconds of many chains and their hosts, shape (chains, hosts); it never falls as the
+    seconds grow.
     """
-
-    def border(chains):
-        a, b = chains[:, :-1], chains[:, 1:]
-        crossed = link[a, b]
-        count = (crossed[:, :, None] == crossed[:, None, :]).sum(axis=2)
-        step = messages[a, b] + np.where(crossed < 0, 1, count) * size[a, b]
-        found = np.zeros(chains.shape)
-        found[:, :-1] = step
-        found[:, 1:] = np.maximum(found[:, 1:], step)
-        return found
-
-    return border
-
-
-def best_of_all_ordered_subsets(p, border, cap, total):
-    """Least T over every ordered subset of the hosts; `border` makes C_i of chains."""
     best = np.inf
     usable = [i for i in range(len(p)) if cap[i] >= 1]
     for size in range(1, len(usable) + 1):
         if size > total:
             break
         chains = np.array([c for c in permutations(usable, size) if c[0] <= c[-1]])
-        best = min(best, whole_row_seconds(p[chains], border(chains), cap[chains], total).min())
+        border = np.zeros(chains.shape)
+        if size > 1:
+            step = pair[chains[:, :-1], chains[:, 1:]]
+            border[:, :-1] += step
+            border[:, 1:] += step
+        seconds = whole_row_seconds(p[chains], border, cap[chains], total)
+        able = np.isfinite(seconds)
+        if able.any():
+            best = min(best, value(seconds[able], chains[able]).min())
     return best
 
 
@@ -85,3 +64,35 @@ def highs_seconds(p, border, cap, total):
     found = np.array([round(model.val(r)) for r in rows])
     assert found.sum() == total
     return float((p * found + border).max()), model.getInfo().mip_dual_bound * unit
+
+
+def cost_bound(p, border, cap, rates, total, longest=np.inf, ratio=1.002):
+    """A number of cost units (rate times seconds) an iteration that no set of hosts can undercut.
+
+    `border[i]` is the cheapest border host i can have with any other. One host alone is worked out. A set S of
+    more that takes T seconds costs T sum_S c_i; host i of it computes at most g_i(T) = min(cap_i, (T - b_i) / p_i)
+    rows: no less than the fractional knapsack of g_i(T) at prices T c_i, the whole of which must be `total`. On an
+    interval a <= T <= b its price is at least that with prices at a and rows at b; the intervals cover every T.
+    """
+    alone = (cap >= total) & (p * total <= longest)
+    best = float((rates * p * total)[alone].min()) if alone.any() else np.inf
+    least = (total + (border / p).sum()) / (1 / p).sum() if len(p) > 1 else np.inf
+    least = max(least * 0, total / (1 / p).sum())
+    most = min(longest, float((border + p * np.minimum(cap, total)).max()))
+    edges = [least]
+    while edges[-1] < most:
+        edges.append(min(edges[-1] * ratio, most))
+    bounds = []
+    for a, b in zip(edges, [*edges[1:], edges[-1]], strict=True):
+        rows = np.minimum(cap, np.maximum((b - border) / p, 0))
+        use = rows > 0
+        price = a * rates[use] / rows[use]
+        order = np.argsort(price)
+        taken = np.cumsum(rows[use][order])
+        if taken[-1] < total * (1 - 1e-12):
+            continue
+        k = int(np.searchsorted(taken, total * (1 - 1e-12)))
+        part = np.minimum(rows[use][order][: k + 1], total - np.concatenate([[0], taken[:k]]))
+        bounds.append(float((price[order][: k + 1] * part).sum()))
+    # Beyond `most` every host computes its cap, and the price only rises.
+    return min([best, *bounds])

@@ -51,8 +51,11 @@ class World:
         return self.information.application.rows
 
 
-def random_world(generator, count, *, grid=None, capped=True, sites=3):
-    """Return a world of `count` hosts on a few sites, the p_i and C_i worked out by hand."""
+def random_world(generator, count, *, grid=None, capped=True, sites=3, user="", priced=False):
+    """Return a world of `count` hosts on a few sites, the p_i and C_i worked out by hand.
+
+    Where `priced`, hosts also have a cost, a start and some a queue.
+    """
     grid = grid or int(generator.choice([20, 200, 500, 1000, 2000, 4000]))
     names = [f"h{i}" for i in range(count)]
     row_bytes = 2 * grid * 8
@@ -65,6 +68,7 @@ def random_world(generator, count, *, grid=None, capped=True, sites=3):
             cpu=float(generator.uniform(0.1, 1)),
             slots=int(generator.integers(1, 4)),
             free_memory=int(free[i]) if capped else ROOMY,
+            **(_prices(generator, grid) if priced else {}),
         )
         for i, name in enumerate(names)
     ]
@@ -77,11 +81,23 @@ def random_world(generator, count, *, grid=None, capped=True, sites=3):
             )
             bandwidth = 10 ** generator.uniform(7, 9) if near else 10 ** generator.uniform(6, 8)
             links[f"s{a}", f"s{b}"] = Link(float(latency), float(bandwidth))
-    information = pool(hosts, symmetric(links), grid=grid)
+    information = pool(hosts, symmetric(links), grid=grid, user=user)
     p = np.array([grid * h.seconds_per_point / (h.cpu * h.slots) for h in hosts])
     pair = np.array([[_border(information, a, b, grid) for b in hosts] for a in hosts])
     fits = np.array([int(h.free_memory // row_bytes) - 2 for h in hosts])
     return World(information, p, pair, np.clip(fits, 0, grid))
+
+
+def _prices(generator, grid):
+    """Return a host's cost, start and queue; the times are of the size of a run of 100 iterations."""
+    run = 100 * 1e-9 * grid * grid
+    return {
+        "cost_per_second": float(10 ** generator.uniform(-1, 1)),
+        "start_seconds": float(generator.choice([0.0, 0.1, 1.0]) * run),
+        "queue_seconds": None
+        if generator.random() < 0.6
+        else float(generator.choice([0.0, 1.0]) * run),
+    }
 
 
 def _border(information, a, b, grid):

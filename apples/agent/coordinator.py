@@ -7,7 +7,7 @@ various other subsystems to derive a schedule, initiate the application, and mon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from apples.agent.estimator import (
     PerformanceEstimator,
+    alone_seconds,
     by_value,
     preferred,
     with_queue_wait,
@@ -268,16 +269,8 @@ class Coordinator:
         information = self.information
         if self._alone is not None and self._alone[0] is information:
             return self._alone[1]
-        reference = information.specifications.objective.reference
-        total, model = information.application.rows, information.model
-        if reference:
-            hosts: Sequence[Host] = (information.hosts[reference],)
-        else:
-            usable = self.decision_log.usable or tuple(information.hosts)
-            caps = model.caps(usable, total)
-            hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
-        rows = np.array([float(total)])
-        seconds = min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+        usable = self.decision_log.usable or tuple(information.hosts)
+        seconds = alone_seconds(information, usable)
         self._alone = information, seconds
         return seconds
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, queue_seconds, start_seconds
 from apples.agent.launching import launch_plan
 from apples.agent.models.model import Seconds
 from apples.errors import LaunchError
@@ -54,13 +54,16 @@ class PerformanceEstimator:
         seconds = float((compute + communicate).max())
         iterations = information.application.iterations
         rate = sum(host.cost_per_second for host in schedule.resources)
+        start = start_seconds(information, schedule.resources)
         estimate = Estimate(
             schedule,
             hosts,
             iterations,
             seconds,
-            cost=rate * seconds * iterations,
+            cost=rate * (start + seconds * iterations),
             speedup=alone_seconds / seconds if alone_seconds else None,
+            start_seconds=start,
+            wait_seconds=queue_seconds(schedule.resources),
         )
         return replace(estimate, value=objective_value(estimate, information))
 
@@ -95,13 +98,31 @@ def percentiles(values: Seconds, *percents: float) -> list[float]:
 
 
 def objective_value(estimate: Estimate, information: InformationPool) -> float:
-    """Return what `best` minimises: seconds, cost, or the inverse of the speedup."""
-    minimise = information.specifications.objective.measure
-    if minimise == "cost":
+    """Return what `best` minimises: the turnaround, the cost, the inverse of the speedup, or the user's metric.
+
+    The speedup counts what is waited for, as the turnaround does; waiting in a queue costs nothing.
+    """
+    if information.metric is not None:
+        return information.metric(estimate)
+    measure = information.specifications.objective.measure
+    if measure == "cost":
         return estimate.cost
-    if minimise == "speedup" and estimate.speedup:
-        return 1.0 / estimate.speedup
-    return estimate.execution_seconds
+    if measure == "speedup" and estimate.speedup:
+        return estimate.turnaround_seconds / (estimate.execution_seconds * estimate.speedup)
+    return estimate.turnaround_seconds
+
+
+def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float | None:
+    """Return the iteration seconds of the user's reference, else of the fastest host that holds the grid."""
+    reference = information.specifications.objective.reference
+    total, model = information.application.rows, information.model
+    if reference:
+        hosts: Sequence[Host] = (information.hosts[reference],)
+    else:
+        caps = model.caps(usable, total)
+        hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
+    rows = np.array([float(total)])
+    return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
 
 
 def _host_estimate(
@@ -120,8 +141,8 @@ def _host_estimate(
 
 
 def by_value(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """Return estimates, the best first; ties go to fewer hosts."""
-    return sorted(estimates, key=lambda e: (e.value, len(e.hosts)))
+    """Return estimates, the best first; ties go to the one that is done sooner, then to fewer hosts."""
+    return sorted(estimates, key=lambda e: (e.value, e.turnaround_seconds, len(e.hosts)))
 
 
 def with_queue_wait(
@@ -146,7 +167,7 @@ def with_queue_wait(
         except LaunchError as error:
             refused.append(Rejection(estimate.names, str(error), (0.0, 0.0), "queue"))
             continue
-        waited.append(_waiting(estimate, seconds, information.specifications.objective.measure))
+        waited.append(_waiting(estimate, max(0.0, seconds), information))
         if seconds <= 0:
             return by_value([*waited, *ranked[place + 1 :]]), refused
         if len(waited) == ENOUGH_WAITING:
@@ -154,19 +175,18 @@ def with_queue_wait(
     return by_value(waited), refused
 
 
-def _waiting(estimate: Estimate, seconds: float, measure: str) -> Estimate:
-    """Return the estimate of a run that begins after `seconds`; waiting costs nothing."""
-    if seconds <= 0 or measure == "cost":
-        return replace(estimate, wait_seconds=max(0.0, seconds))
-    longer = 1.0 + seconds / estimate.execution_seconds
-    return replace(estimate, wait_seconds=seconds, value=estimate.value * longer)
+def _waiting(estimate: Estimate, seconds: float, information: InformationPool) -> Estimate:
+    """Return the estimate of a run that is waited for so long, as the queue itself says."""
+    later = replace(estimate, wait_seconds=seconds)
+    return replace(later, value=objective_value(later, information))
 
 
 def preferred(ranked: Sequence[Estimate], preferences: Preferences) -> Estimate:
     """Return the one the user likes best among those nearly as good as the best."""
     if not preferences.prefer and not preferences.avoid:
         return ranked[0]
-    within = ranked[0].value * (1.0 + preferences.prefer_within)
+    best = ranked[0].value  # below 0 where a user's metric is the higher the better
+    within = best + abs(best) * preferences.prefer_within
 
     def liking(estimate: Estimate) -> tuple[int, int]:
         hosts = estimate.schedule.resources

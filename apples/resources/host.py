@@ -34,7 +34,7 @@ LEAST, MOST = 1e-15, 1e15
 User = Annotated[str, Field(pattern=USER_PATTERN, max_length=253)]
 Program = Annotated[str, Field(pattern=PROGRAM_PATTERN, max_length=4096)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
-Cost = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
+AtLeastZero = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=1, allow_inf_nan=False)]
 Memory = Annotated[hat.Size, Field(ge=0, lt=2**63)]
 Cpus = Annotated[
@@ -68,6 +68,11 @@ class Host:
         Matched against the platforms of an implementation, such as ``x86_64``.
     cost_per_second
         What a second of the whole host costs, in the user's currency.
+    start_seconds
+        From a launch until the program is ready there; what runs were seen to take stands above it. None: what
+        they typically take elsewhere, 0 where nothing is known.
+    queue_seconds
+        How long a batch queue is expected to hold it back; None: it is time-shared, and can be had now.
     user, python, directory
         How to work there: login, interpreter, working directory; empty: what ssh takes, the path of
         this interpreter, the home directory.
@@ -87,7 +92,9 @@ class Host:
     cpu: Share = 1.0
     free_memory: Memory | None = None
     platform: Text = ""
-    cost_per_second: Cost = 0.0
+    cost_per_second: AtLeastZero = 0.0
+    start_seconds: AtLeastZero | None = None
+    queue_seconds: AtLeastZero | None = None
     user: User = ""
     python: Program = ""
     directory: Text = ""

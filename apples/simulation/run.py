@@ -37,11 +37,9 @@ KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str]] = {
 }
 
 
-def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
+def has_kernel(policy: SchedulingPolicy, config: SimulationConfig) -> bool:
     """Return whether a compiled kernel does exactly what the event engine would do."""
     if config.has_events or type(policy) not in KERNELS:
-        return False
-    if (workload.run > workload.requested).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):
         return config.speedup is linear and not policy.needs_node_ids
@@ -49,13 +47,10 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Wor
 
 
 def first_compilation(
-    policy: SchedulingPolicy,
-    config: SimulationConfig,
-    workload: Workload,
-    engine: EngineName = "auto",
+    policy: SchedulingPolicy, config: SimulationConfig, engine: EngineName = "auto"
 ) -> str:
     """Return the name of the kernel that this run has to compile, empty if it need not."""
-    if engine != "auto" or not has_kernel(policy, config, workload):
+    if engine != "auto" or not has_kernel(policy, config):
         return ""
     from apples.simulation.kernels import compiled  # noqa: PLC0415 - with numba, half a second
 
@@ -100,7 +95,7 @@ def simulate(
     if too_large.any():
         job = int(workload.job[too_large][0])
         raise UsageError(f"job {job} is larger than the machine of {config.processors}")
-    if engine == "events" or not has_kernel(policy, config, workload):
+    if engine == "events" or not has_kernel(policy, config):
         return EventEngine(workload, policy, config, record).run()
     from apples.simulation.kernels import compiled, dispatch  # noqa: PLC0415 - with numba, half a second
 

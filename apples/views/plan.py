@@ -90,10 +90,15 @@ def _head(document: Document) -> Iterator[str]:
     second += f"{duration(chosen['execution_seconds'])}."
     if chosen["wait_seconds"]:
         second = f"{second[:-1]}, after about {duration(chosen['wait_seconds'])} in the queue."
+    if chosen["start_seconds"]:
+        second = f"{second[:-1]}, {duration(chosen['start_seconds'])} to start."
     best = document["next_best"]
     if best:
         second += f"  Next best: {_names(best['hosts'])}, {duration(best['iteration_seconds'])}"
     yield second
+    objective = chosen["objective"]
+    if objective["measure"] != "execution_time":
+        yield f"By {objective['measure']}, the {objective['better']} the better: {objective['value']:.4g}"
 
 
 def _between(low: float, high: float) -> str:
@@ -217,8 +222,6 @@ def _rests_on(document: Document) -> Iterator[str]:
     for link in document["rests_on"]["links"][:SHOWN_HOSTS]:
         a, b = link["between"]
         message = "assumed" if link["assumed"] else link["method"]
-        if runs := link["measured_runs"]:
-            message += f"; {duration(link['seconds'])} a border, measured by {runs} run{'s' if runs > 1 else ''}"
         speed = f"{amount(link['bandwidth'])}/s"
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"

@@ -25,7 +25,7 @@ def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
             f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
             f"{source.cleaning}"
         )
-    core = first_compilation(made.policy, made.config, made.workload, made.options.engine)
+    core = first_compilation(made.policy, made.config, made.options.engine)
     if core:
         yield f"apples: compiling the {core} core, once per machine"
 
@@ -42,7 +42,6 @@ def simulation_document(
         "dropped": dict(source.cleaning.dropped),
         "reordered": source.cleaning.reordered,
         "requests_raised": source.cleaning.raised,
-        "notes": list(source.cleaning.notes),
         "policy": policy,
         "malleable": made.malleable,
         **summary(made.workload, result, made.config),

@@ -123,7 +123,6 @@ def conclude(iteration: Iteration, startup: float) -> None:
             sha256=digest,
             files=files,
             hosts=outcome.hosts,
-            borders=outcome.borders,
         )
         emit("done")
 

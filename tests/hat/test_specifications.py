@@ -91,7 +91,8 @@ def test_a_host_the_user_does_not_want_is_refused_with_the_reason(constraints, r
          "[A-Za-z0-9][A-Za-z0-9._-]* (is '-x')")),
         (
             '[objective]\nmeasure = "time"',
-            ("u:2: objective.measure: must be 'execution_time', 'cost' or 'speedup' (is 'time'): "
+            ("u:2: objective.measure: must be 'execution_time', 'cost', 'speedup', or your own metric "
+            "as module:name or file.py:name (is 'time'): "
             "did you mean 'execution_time'?"),
         ),
         (

@@ -13,7 +13,9 @@ from apples.agent.information.pool import (
     offers,
     own_files,
     program_of,
+    queue_seconds,
     refusal,
+    start_seconds,
 )
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "offers",
     "own_files",
     "program_of",
+    "queue_seconds",
     "refusal",
+    "start_seconds",
     "under_live_weather",
 ]

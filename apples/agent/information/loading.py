@@ -38,6 +38,7 @@ def load_information(
     model: str | None = None,
     others: Others = remote_hosts,
     talk: Talk = unheard,
+    launcher: str = "",
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
 
@@ -56,6 +57,8 @@ def load_information(
         says are.
     talk
         Is told, a line each, what could not be measured.
+    launcher
+        Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
 
     Raises
     ------
@@ -82,6 +85,7 @@ def load_information(
         learned,
         Path(template).resolve().parent,
         make_model,
+        launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
     information = under(weather, information, others, talk)
     if chosen_model not in MODELS:

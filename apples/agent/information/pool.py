@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from statistics import median
 
 from apples.agent.models import Learned, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
+from apples.agent.objective import users_metric
 from apples.agent.weather.conditions import STATIC, Conditions, listed
 from apples.errors import ModelError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
+from apples.schedule import Estimate
 from hat import (
     ActiveSet,
     Application,
@@ -73,6 +76,10 @@ class InformationPool:
         what-if questions, and for an application that runs.
     findings
         By host: what a look from inside found on it.
+    launcher
+        Name of the actuator that would start the run: what past starts took is remembered by it.
+    metric
+        The user's own objective, the lower the better; None where it is one of ours.
     active_set, speeds, model
         What follows: the implementation of each host, its speed function, and the model of an iteration.
     assumed_speeds
@@ -90,8 +97,12 @@ class InformationPool:
     conditions_over: Callable[[float], Conditions] | None = None
     slowdown: Mapping[str, float] = field(default_factory=dict)
     findings: Mapping[str, Fitness] = field(default_factory=dict)
+    launcher: str = ""
+    metric: Callable[[Estimate], float] | None = None
 
     def __post_init__(self) -> None:
+        if self.metric is None:
+            object.__setattr__(self, "metric", users_metric(self.specifications.objective))
         platforms = {host.name: host.platform for host in self.hosts}
         active = active_set(self.template, platforms, partial(offers, self), self._measured_cost)
         object.__setattr__(self, "active_set", active)
@@ -210,6 +221,23 @@ def refusal(information: InformationPool, host: Host, implementation: str = "") 
     return seen.refusal if seen else ""
 
 
+def start_seconds(information: InformationPool, resources: Iterable[Host]) -> float:
+    """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
+    known = information.learned.starts.get(information.launcher, {})
+    elsewhere = median(known.values()) if known else 0.0
+
+    def start(host: Host) -> float:
+        listed = elsewhere if host.start_seconds is None else host.start_seconds
+        return known.get(host.identity, listed)
+
+    return max(map(start, resources), default=0.0)
+
+
+def queue_seconds(resources: Iterable[Host]) -> float:
+    """Return the seconds until all of some hosts can be had, as the host list expects of their queue."""
+    return max((host.queue_seconds or 0.0 for host in resources), default=0.0)
+
+
 def program_of(
     information: InformationPool, implementation: str, python: str = sys.executable
 ) -> tuple[str, ...]:
@@ -228,7 +256,6 @@ def strip(information: InformationPool) -> StripModel:
         information.application,
         information.conditions,
         information.speeds,
-        links=information.learned.links,
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
         straggler_factor=information.learned.straggler_factor,

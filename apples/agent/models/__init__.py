@@ -2,10 +2,10 @@
 
 Read `model` (the contract, and `check_model`, which holds an implementation to it), `strip` (T_i = A_i P_i +
 C_i), `calibration` (measured speed functions, and factors learned from runs), `corrections` (how a factor
-moves from run to run, and the overlap of borders with computing), `links` (what runs measured of links).
+moves from run to run, and the overlap of borders with computing).
 """
 
-from apples.agent.models.calibration import Learned, learn, recall, store_speeds
+from apples.agent.models.calibration import Learned, learn, learn_starts, recall, store_speeds
 from apples.agent.models.strip import StripModel
 
-__all__ = ["Learned", "StripModel", "learn", "recall", "store_speeds"]
+__all__ = ["Learned", "StripModel", "learn", "learn_starts", "recall", "store_speeds"]

@@ -5,7 +5,7 @@ says how much slower or faster the host really was and how much of the modelled 
 both are exponential moving averages, so that a machine that changed is predicted well after a few runs.
 
 The state document keeps the keys of its first version: ``pace`` is `Learned.slowdown`, ``company`` is
-`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor` (``drag_of``: by the set that taught it).
+`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from apples.agent.models.corrections import (
+    EWMA_WEIGHT,
     PLAIN,
     Overlap,
     bounded,
@@ -24,16 +25,11 @@ from apples.agent.models.corrections import (
     ewma_spread,
     is_positive,
 )
-from apples.agent.models.links import NO_LINKS, LearnedLinks, MeasuredBorder
 from apples.agent.models.model import SpeedFunction
 from apples.resources import Host
 from apples.storage import state
 
 KEPT_SCORES = 200
-MOST_SETS = 32
-"""So many sets of hosts are remembered with the straggler factor they taught."""
-ONE_SET_BELIEVED = 1.3
-"""A larger straggler factor may be something else that one set of hosts has; two sets must agree on it."""
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
 
@@ -50,10 +46,8 @@ class Learned:
         Measured over modelled compute time, by host, from runs.
     co_run_slowdown
         The same beside `slowdown` for a calibrated host that is not alone: it shares memory and caches then.
-    links
-        What runs measured of links.
     overlap
-        Measured over modelled communication time, from runs: for links that no run measured.
+        Measured over modelled communication time, from runs.
     straggler_factor
         Factor on all computing that is left between the model and the iterations of past runs: in each
         iteration some host is late, and not always the same one.
@@ -61,6 +55,8 @@ class Learned:
         Relative standard deviation of each host's `slowdown` from run to run.
     overlap_spread
         The same of `overlap`.
+    starts
+        By launcher, by host: seconds from the launch until the program was ready there.
     scores
         Whether each past run ended inside its 10-90 % interval, oldest first.
     """
@@ -73,7 +69,7 @@ class Learned:
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
-    links: LearnedLinks = NO_LINKS
+    starts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def coverage(self) -> float | None:
@@ -118,12 +114,12 @@ def recall(application: str, version: str) -> Learned:
         speeds,
         _factors(document.get("pace")),
         overlap,
-        _believed(document),
+        _factor(document.get("drag")),
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
         tuple(bool(x) for x in _sequence(document.get("scores"))),
         _factors(document.get("company")),
-        LearnedLinks.recalled(document.get("links")),
+        {launcher: _starts(one) for launcher, one in _mapping(document.get("starts")).items()},
     )
 
 
@@ -160,9 +156,6 @@ def learn(
     inside: bool | None,
     co_run_slowdown: Mapping[str, float] | None = None,
     longest: float = 0.0,
-    borders: Sequence[MeasuredBorder] = (),
-    messages: float = 1.0,
-    hosts: Iterable[str] = (),
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
@@ -181,23 +174,15 @@ def learn(
         As `slowdown`, of calibrated hosts in a run of several.
     longest
         Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
-    borders
-        What the run measured of its borders.
-    messages
-        Of one border, one way.
-    hosts
-        Identities of the hosts of the run.
     """
 
     def change(document: state.Document) -> state.Document:
         _learn_slowdowns(document, slowdown, co_run_slowdown or {})
         if overlap is not None and is_positive(overlap):
             _learn_overlap(document, overlap, longest)
-        if borders:
-            links = LearnedLinks.recalled(document.get("links")).taught(borders, messages)
-            document["links"] = links.stored()
         if straggler_factor is not None:
-            _learn_straggler_factor(document, straggler_factor, " ".join(sorted(hosts)))
+            known_factor = document.get("drag")
+            document["drag"] = ewma(known_factor, straggler_factor / _factor(known_factor))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
@@ -205,21 +190,39 @@ def learn(
     state.update(document_name(application, version), change)
 
 
-def _learn_straggler_factor(document: state.Document, factor: float, hosts: str) -> None:
-    """Move the factor, and remember it for the set that taught it."""
-    known = document.get("drag")
-    document["drag"] = ewma(known, factor / _factor(known))
-    by_set = _factors(document.get("drag_of"))
-    before = by_set.pop(hosts, None)
-    by_set[hosts] = ewma(before, factor / _factor(before))
-    document["drag_of"] = dict(list(by_set.items())[-MOST_SETS:])
+def learn_starts(
+    application: str, version: str, launcher: str, hosts: Sequence[Host], seconds: float
+) -> None:
+    """Remember how long after its launch a run was ready, on all of its hosts.
+
+    It is ready when the slowest of them is. So none took longer: what is remembered of one that is believed slower
+    moves down, and of one never seen it is taken. And one of them took that long: where all are believed quicker,
+    the slowest moves up. Which one it was shows in runs without it.
+    """
+
+    def change(document: state.Document) -> state.Document:
+        by_launcher = {
+            name: _starts(one) for name, one in _mapping(document.get("starts")).items()
+        }
+        known = by_launcher.setdefault(launcher, {})
+        identities = [host.identity for host in hosts]
+        slowest = max((known[each] for each in identities if each in known), default=0.0)
+        unseen = any(each not in known for each in identities)
+        for each in identities:
+            before = known.get(each)
+            if before is None:
+                known[each] = seconds
+            elif before > seconds or (before == slowest and not unseen):
+                known[each] = before + EWMA_WEIGHT * (seconds - before)
+        document["starts"] = by_launcher
+        return document
+
+    if math.isfinite(seconds) and seconds >= 0:
+        state.update(document_name(application, version), change)
 
 
-def _believed(document: Mapping[str, Any]) -> float:
-    """Return the straggler factor, no larger than `ONE_SET_BELIEVED` unless two sets of hosts taught as much."""
-    by_set = sorted(_factors(document.get("drag_of")).values(), reverse=True)
-    second = by_set[1] if len(by_set) > 1 else 1.0
-    return min(_factor(document.get("drag")), max(ONE_SET_BELIEVED, second))
+def _starts(value: Any) -> dict[str, float]:
+    return {k: float(v) for k, v in _mapping(value).items() if is_positive(v) or v == 0}
 
 
 def _learn_slowdowns(

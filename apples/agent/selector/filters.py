@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from apples.agent.information import InformationPool, refusal
+from apples.agent.information import InformationPool, refusal, start_seconds
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
 from apples.units import amount, duration
@@ -173,7 +173,8 @@ def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejec
             (seconds, limits.deadline),
             "deadline",
         )
-    cost = seconds * sum(host.cost_per_second for host in schedule.resources)
+    held = start_seconds(information, schedule.resources) + seconds
+    cost = held * sum(host.cost_per_second for host in schedule.resources)
     if limits.maximum_cost is not None and cost > limits.maximum_cost:
         return Rejection(
             names(schedule.resources),

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.information import InformationPool
+from apples.agent.estimator import PerformanceEstimator, alone_seconds
+from apples.agent.information import InformationPool, queue_seconds, start_seconds
+from apples.agent.planners.planner import schedule
 from apples.resources import Host
 
 Order = tuple[int, ...]
@@ -25,6 +27,11 @@ MISSING_ROWS = 1e250
 """Added to the value of a set whose memory does not hold the grid: worse than any time or cost."""
 OVER_LIMIT = 1e150
 """Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
+
+LONGEST_BEST = 16
+"""Of longer sets the first move that helps is taken, not the best: they have thousands."""
+TIE = 1e-9
+"""Part of its highest cost that a second is worth beside it: among sets that cost the same, the quickest."""
 
 
 def balanced_seconds(
@@ -86,11 +93,15 @@ class SubsetSearch:
 
     def __init__(self, hosts: Sequence[Host], information: InformationPool, budget: int) -> None:
         self.hosts = hosts
+        metric = information.metric is not None
+        self.alone_seconds = alone_seconds(information, hosts) if metric else None
         self.information = information
         self.budget = budget
         self.total = information.application.rows
         self.cap = [int(c) for c in information.model.caps(hosts, self.total)]
         self.rates = np.array([host.cost_per_second for host in hosts])
+        self.starts = np.array([start_seconds(information, (host,)) for host in hosts])
+        self.waits = np.array([queue_seconds((host,)) for host in hosts])
         self._border: dict[tuple[int, int], float] = {}
         self._row_seconds: dict[tuple[int, int], float] = {}
         self._values: dict[Order, float] = {}
@@ -99,7 +110,7 @@ class SubsetSearch:
         """Return the objective of a set; far above any real one when the user's limits forbid it."""
         known = self._values.get(order)
         if known is None:
-            self.budget -= 1
+            self.budget -= 1 + len(order) // 4
             known = self._evaluate(order)
             self._values[order] = known
         return known
@@ -109,20 +120,54 @@ class SubsetSearch:
         seconds = balanced_seconds(self.per_row(order), self.borders(order), cap, self.total)
         if seconds == float("inf"):
             return MISSING_ROWS * (1.0 + self.total / (1.0 + sum(cap)))
-        rate = sum(self.hosts[i].cost_per_second for i in order)
-        return float(self.judge(np.float64(seconds), np.float64(rate)))
+        return self.judged(order, seconds)
 
-    def judge(self, seconds: Floats, rate: Floats) -> Floats:
-        """Return the user's objective for iterations of `seconds` on hosts that cost `rate` a second."""
+    def judged(self, order: Order, seconds: float) -> float:
+        """Return the objective of a set whose iterations take `seconds`, its strips balanced but not whole."""
+        if self.information.metric is not None:
+            return self._by_metric(order, seconds)
+        chosen = list(order)
+        rate, start = self.rates[chosen].sum(), self.starts[chosen].max()
+        return float(self.judge(np.float64(seconds), rate, start, self.waits[chosen].max()))
+
+    def _by_metric(self, order: Order, seconds: float) -> float:
+        """Return what the user's metric says of a set; far above that where the user's limits forbid it."""
+        information, count = self.information, len(order)
+        if count > self.total:
+            return MISSING_ROWS
+        rows = [
+            min(max((seconds - border) / q, 1.0), float(self.cap[i]))
+            for i, q, border in zip(order, self.per_row(order), self.borders(order), strict=True)
+        ]
+        resources = [self.hosts[i] for i in order]
+        made = schedule(information, resources, rows, "search")
+        estimate = PerformanceEstimator().estimate(made, information, self.alone_seconds)
+        limits = information.specifications.constraints
+        if limits.deadline is not None and estimate.execution_seconds > limits.deadline:
+            return OVER_LIMIT * estimate.execution_seconds
+        if limits.maximum_cost is not None and estimate.cost > limits.maximum_cost:
+            return OVER_LIMIT * estimate.cost
+        return estimate.value
+
+    def judge(self, seconds: Floats, rate: Floats, start: Floats, wait: Floats) -> Floats:
+        """Return the user's objective for iterations of `seconds` on hosts that cost `rate` a second.
+
+        Parameters
+        ----------
+        start, wait
+            Seconds until the slowest of the hosts has started, and until all of them can be had.
+        """
         specifications = self.information.specifications
         limits = specifications.constraints
         execution = seconds * self.information.application.iterations
-        value = rate * execution if specifications.objective.measure == "cost" else seconds
+        cost = rate * (start + execution)
+        value = wait + start + execution
+        if specifications.objective.measure == "cost":
+            value = cost + TIE * float(self.rates.max() or 1.0) * value
         if limits.deadline is not None:
             value = np.where(execution > limits.deadline, OVER_LIMIT * seconds, value)
         if limits.maximum_cost is not None:
-            dear = rate * execution > limits.maximum_cost
-            value = np.where(dear, OVER_LIMIT * rate * execution, value)
+            value = np.where(cost > limits.maximum_cost, OVER_LIMIT * cost, value)
         return value
 
     def per_row(self, order: Order) -> list[float]:
@@ -142,17 +187,13 @@ class SubsetSearch:
         return known
 
     def borders(self, order: Order) -> list[float]:
-        """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
-        model = self.information.model
-        if model.borders_at_once:
-            seconds = model.communication([self.hosts[i] for i in order])
-            return [float(c) for c in seconds]
-        sums = [0.0] * len(order)
+        """Return C_i of each host of the set."""
+        seconds = [0.0] * len(order)
         for k in range(len(order) - 1):
             border = self.border(order[k], order[k + 1])
-            sums[k] += border
-            sums[k + 1] += border
-        return sums
+            seconds[k] += border
+            seconds[k + 1] += border
+        return seconds
 
     def border(self, i: int, j: int) -> float:
         """Return the seconds at the border between two hosts, by index."""
@@ -166,8 +207,13 @@ class SubsetSearch:
         """Return the set reached from `start` by taking the best move while one helps."""
         best, value = start, self.value(start)
         while self.budget > 0:
-            candidate = min(self._moves(best, pool), key=self.value, default=best)
-            if not self.value(candidate) < value * (1 - 1e-12):
+            moves, least = self._moves(best, pool), value - 1e-12 * abs(value)
+            if len(best) > LONGEST_BEST:
+                helps = (c for c in moves if self.budget <= 0 or self.value(c) < least)
+                candidate = next(helps, best)
+            else:
+                candidate = min(moves, key=self.value, default=best)
+            if not self.value(candidate) < least:
                 break
             best, value = candidate, self.value(candidate)
         return best
@@ -214,9 +260,7 @@ def _reversed(order: Order) -> Iterator[Order]:
 Array = npt.NDArray[np.float64]
 
 
-def prefix_seconds(
-    p: Array, border: Array, total: float, at_once: bool = False
-) -> tuple[Array, npt.NDArray[np.bool_]]:
+def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return T of every prefix, and whether all its strips hold at least nothing (no negative area).
 
     Parameters
@@ -227,8 +271,6 @@ def prefix_seconds(
         Seconds at the border between each host and the next, the last one 0, shape (hosts,).
     total
         Rows of the grid.
-    at_once
-        Whether a host's two borders cost the longer of them instead of their sum.
 
     Examples
     --------
@@ -237,10 +279,9 @@ def prefix_seconds(
     (array([10.,  7.]), array([ True,  True]))
     """
     before = np.concatenate([[0.0], border[:-1]])
-    both = np.maximum(before, border) if at_once else before + border
-    beyond = both - before if at_once else border  # what the last host of a prefix is spared
+    both = before + border
     speed = np.cumsum(1.0 / p)
-    seconds = (total + np.cumsum(both / p) - beyond / p) / speed
+    seconds = (total + np.cumsum(both / p) - border / p) / speed
     # A strip is negative where T is below its host's C_i: inside the prefix both borders, at its end the left one.
     dearest = np.maximum(before, np.concatenate([[0.0], np.maximum.accumulate(both)[:-1]]))
     return seconds, dearest <= seconds

@@ -22,6 +22,7 @@ from apples.agent.selector.chains import (
     communication,
     site_chains,
 )
+from apples.agent.selector.cheapest import cheapest_orders, worked_out
 from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter
 from apples.agent.selector.search import (
     MISSING_ROWS,
@@ -34,13 +35,16 @@ from apples.errors import UsageError
 from apples.resources import Host, ResourceSet
 from apples.schedule import Rejection, Schedule
 
-BUDGET = 60_000
-"""Sets a search may evaluate: about a second, whatever the number of hosts."""
+BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
+"""Sets of few hosts that a search may evaluate: about a second; a user's metric takes an estimate of each."""
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8
 MOST_PAIRED = 1000
 """Hosts that a distance other than communication may order: it looks at every pair."""
+STARTS_BY_COST, CHAINS_OF_METRIC, NEAR = 3, 4, 16
+MOMENTS = 6
+"""So many groups of hosts that are ready together are looked at."""
 LONGEST_SEARCHED = 48
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
@@ -89,14 +93,15 @@ class ResourceSelector:
         """Return all of `hosts` as one chain.
 
         Of few hosts the one with the cheapest borders among those that pass from site to site as seldom as
-        can be: borders between the same two sites share a link, which the paper's model prices as if each had it.
+        can be: borders between the same two sites share a link, which the model prices as if each had it.
         """
         if len(hosts) < 2:
             return tuple(hosts)
         by_site = site_chains(hosts, _speed(hosts, information), information)
         if len(hosts) > FEW_HOSTS:
             return tuple(hosts[i] for i in next(by_site)[0])
-        search, chains = SubsetSearch(hosts, information, BUDGET), self._chains(hosts, information)
+        search = SubsetSearch(hosts, information, BUDGET)
+        chains = self._chains(range(len(hosts)), hosts, information)
         whole = [tuple(c) for c in chains if len(c) == len(hosts)]
         whole += [tuple(order.tolist()) for order, _ in by_site]
         best = min(
@@ -121,36 +126,54 @@ class ResourceSelector:
                     yield tuple(pool[i] for i in order)
 
     def _orders(self, hosts: Sequence[Host], information: InformationPool) -> Iterable[Order]:
+        own = information.metric is not None
+        search = SubsetSearch(hosts, information, BUDGET_OF_METRIC if own else BUDGET)
         if len(hosts) > FEW_HOSTS:
-            return self._orders_of_many(hosts, information)
-        search = SubsetSearch(hosts, information, BUDGET)
+            return self._orders_of_many(hosts, information, search)
+        chains = self._chains(range(len(hosts)), hosts, information)
         prefixes = {
             tuple(c[:k])
-            for c in self._chains(hosts, information)
+            for group in _ready_together(search)
+            for c in (
+                self._chains(group, hosts, information) if len(group) < len(hosts) else chains
+            )
             for k in _sizes(len(c), information)
         }
         if self.distance is not communication:
             return sorted(prefixes, key=lambda order: (len(order), order))
+        prefixes.update(order for _, order in _by_cost(hosts, information, search))
         ranked = sorted(prefixes, key=lambda order: (search.value(order), order))
         found = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
-        found += [tuple(c) for c in self._chains(hosts, information)[:1]]  # holds the most memory
+        found += [tuple(c) for c in chains[:1]]  # holds the most memory
         ranked = sorted({*ranked, *found}, key=lambda order: (search.value(order), order))
         return ranked[:SETS_OF_FEW]
 
-    def _chains(self, hosts: Sequence[Host], information: InformationPool) -> list[list[int]]:
-        speed = _speed(hosts, information).tolist()
-        return [
-            chain(locus, hosts, speed, self.distance, information) for locus in range(len(hosts))
-        ]
+    def _chains(
+        self, group: Sequence[int], hosts: Sequence[Host], information: InformationPool
+    ) -> list[list[int]]:
+        """Return the chains of some of the hosts, one from each as locus."""
+        members = [hosts[i] for i in group]
+        speed = _speed(members, information).tolist()
+        found = (
+            chain(locus, members, speed, self.distance, information)
+            for locus in range(len(members))
+        )
+        return [[group[i] for i in order] for order in found]
 
     def _orders_of_many(
-        self, hosts: Sequence[Host], information: InformationPool
+        self, hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
     ) -> Iterable[Order]:
         speed = _speed(hosts, information)
-        search = SubsetSearch(hosts, information, BUDGET)
         caps = np.array(search.cap, dtype=float)
         if self.distance is communication:
-            chains: Iterable[tuple[Indices, Floats]] = site_chains(hosts, speed, information)
+            chains: Iterable[tuple[Indices, Floats]] = (
+                (members[order], border)
+                for members in map(np.array, _ready_together(search))
+                for order, border in site_chains(
+                    [hosts[i] for i in members], speed[members], information
+                )
+            )
+            by_cost = _by_cost(hosts, information, search)
         else:
             if len(hosts) > MOST_PAIRED:
                 raise UsageError(
@@ -160,18 +183,24 @@ class ResourceSelector:
             locus = int(np.argmin(speed))
             order = chain(locus, hosts, speed.tolist(), self.distance, information)
             steps = [search.border(a, b) for a, b in pairwise(order)]
-            chains = [(np.array(order), np.array([*steps, 0.0]))]
-        best = [
-            found
-            for order, border in chains
-            for found in _best_prefixes(order, border, speed, caps, search)
-        ]
-        best.sort(key=lambda found: (found[0], len(found[1])))
-        orders = [order for _, order in best[:SETS_OF_MANY]]
-        if orders and len(orders[0]) <= LONGEST_SEARCHED:
-            pool = _near(orders[0], hosts, speed)
-            orders.insert(0, search.descend(orders[0], pool))
-        return orders
+            chains, by_cost = [(np.array(order), np.array([*steps, 0.0]))], []
+        if information.metric is None:
+            best = [
+                found
+                for order, border in chains
+                for found in _best_prefixes(order, border, speed, caps, search)
+            ]
+        else:
+            best = _some_prefixes(islice(chains, CHAINS_OF_METRIC), speed, caps, search)
+        values = {order: value for value, order in reversed([*best, *by_cost])}
+        ranked = sorted(values, key=lambda order: (values[order], len(order)))[:SETS_OF_MANY]
+        short = [order for order in ranked if len(order) <= LONGEST_SEARCHED]
+        for start in short[: STARTS_BY_COST if by_cost else 1]:
+            if start in ranked[:1] or by_cost:
+                better = search.descend(start, _near(start, hosts, speed, search))
+                values[better] = search.value(better)
+                ranked.insert(0, better)
+        return sorted(dict.fromkeys(ranked), key=lambda order: (values[order], len(order)))
 
 
 def _speed(hosts: Sequence[Host], information: InformationPool) -> Floats:
@@ -183,6 +212,39 @@ def _sizes(length: int, information: InformationPool) -> range:
     return range(
         min(length, limits.minimum_hosts or 1), min(length, limits.maximum_hosts or length) + 1
     )
+
+
+def _ready_together(search: SubsetSearch) -> list[Sequence[int]]:
+    """Return all hosts; then those that are had and started by one moment, for a few moments, the latest first.
+
+    A set begins when its slowest host does. So one that is started late, or waited for in a queue, is worth
+    nothing to a short run, and dropping one host of several such from a set is no step downhill.
+    """
+    ready = search.starts + search.waits
+    moments = np.unique(ready)[::-1]
+    if len(moments) > MOMENTS:
+        moments = np.unique(np.geomspace(max(moments[0] / 64, 1e-9), moments[0], MOMENTS))[::-1]
+        moments[-1] = max(moments[-1], ready.min())
+    groups = [np.flatnonzero(ready <= moment).tolist() for moment in moments[1:]]
+    sizes = {len(group): group for group in groups if 0 < len(group) < len(ready)}
+    return [range(len(ready)), *sizes.values()]
+
+
+def _by_cost(
+    hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
+) -> list[tuple[float, Order]]:
+    """Return sets on the frontier between dear and fast, where the objective or a limit looks at the cost."""
+    specifications = information.specifications
+    looks = specifications.objective.measure == "cost" or information.metric is not None
+    if not looks and specifications.constraints.maximum_cost is None:
+        return []
+    speed, sizes = _speed(hosts, information), _sizes(len(hosts), information)
+    found = [
+        pair
+        for members in map(np.array, _ready_together(search))
+        for pair in cheapest_orders(members, hosts, speed, search)
+    ]
+    return [(value, order) for value, order in found if len(order) in sizes]
 
 
 def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequence[Host]]:
@@ -207,40 +269,63 @@ def _best_prefixes(
 ) -> list[tuple[float, Order]]:
     """Return the best prefixes of one long chain: bounds from cumulative sums, caps where they bind."""
     p, cap = speed[order], caps[order]
-    model = search.information.model
-    seconds, feasible = prefix_seconds(p, border, search.total, model.borders_at_once)
+    seconds, feasible = prefix_seconds(p, border, search.total)
     enough = np.cumsum(cap) >= search.total
     sizes = np.arange(1, len(order) + 1)
     limit = _sizes(len(order), search.information)
     usable = feasible & enough & (sizes >= limit.start) & (sizes < limit.stop)
     usable &= sizes <= search.total
     rate = np.cumsum(search.rates[order])
+    start, wait = (
+        np.maximum.accumulate(search.starts[order]),
+        np.maximum.accumulate(search.waits[order]),
+    )
     # Without caps T is a lower bound: prefixes are worked out exactly in its order, until none can be better.
-    bound = np.where(usable, search.judge(seconds, rate), np.inf)
+    bound = np.where(usable, search.judge(seconds, rate, start, wait), np.inf)
     best: list[tuple[float, int]] = []
     for k in np.argsort(bound, kind="stable"):
         if not usable[k] or (len(best) == count and bound[k] >= best[-1][0]):
             break
         c = border[: k + 1].copy()
         c[-1] = 0.0
-        both = model.at_borders(np.concatenate([[0.0], c[:-1]]), c)
+        both = c + np.concatenate([[0.0], c[:-1]])
         exact = np.float64(
             balanced_seconds(
                 p[: k + 1].tolist(), both.tolist(), cap[: k + 1].tolist(), search.total
             )
         )
-        best = sorted([*best, (float(search.judge(exact, rate[k])), int(k))])[:count]
+        best = sorted([*best, (float(search.judge(exact, rate[k], start[k], wait[k])), int(k))])[
+            :count
+        ]
     if not best and enough.any():  # memory asks for hosts whose strips would be negative
         k = int(np.argmax(enough))
         best = [(MISSING_ROWS, k)]
     return [(value, tuple(order[: k + 1].tolist())) for value, k in best]
 
 
-def _near(order: Order, hosts: Sequence[Host], speed: Floats) -> list[int]:
-    """Return the hosts of a set and, of each site it touches, the fastest few left out."""
+def _some_prefixes(
+    chains: Iterable[tuple[Indices, Floats]], speed: Floats, caps: Floats, search: SubsetSearch
+) -> list[tuple[float, Order]]:
+    """Return every host alone, and prefixes of ever doubled length, as the user's metric values them.
+
+    Nothing is known of the metric but its answers: no prefix is left out because another one is better.
+    """
+    orders: list[Order] = [(i,) for i in range(len(speed)) if caps[i] >= search.total]
+    for order, _ in chains:
+        limit = _sizes(len(order), search.information)
+        sizes = {limit.start, limit.stop - 1, *(2**k for k in range(len(order).bit_length()))}
+        orders += [tuple(order[:k].tolist()) for k in sorted(sizes) if k in limit]
+    sets = [np.array(order) for order in dict.fromkeys(orders)]
+    return worked_out(sets, speed, caps, search)
+
+
+def _near(order: Order, hosts: Sequence[Host], speed: Floats, search: SubsetSearch) -> list[int]:
+    """Return the hosts of a set, of each site it touches the fastest few left out, and the cheapest of all."""
     sites = {hosts[i].site for i in order}
-    others = sorted(
-        (i for i in range(len(hosts)) if hosts[i].site in sites and i not in order),
-        key=lambda i: (speed[i], i),
-    )
-    return [*order, *islice(others, 16)]
+    others = [i for i in range(len(hosts)) if i not in order]
+    near = sorted((i for i in others if hosts[i].site in sites), key=lambda i: (speed[i], i))
+    cheap: list[int] = []
+    if search.rates.any():
+        per_row = search.rates * speed
+        cheap = sorted(others, key=lambda i: (per_row[i], i))
+    return list(dict.fromkeys([*order, *near[:NEAR], *cheap[:NEAR]]))

@@ -58,7 +58,11 @@ def plan(
 
 
 def load(
-    spec: PlanSpec, weather: str = "", others: Others = remote_hosts, talk: Talk = unheard
+    spec: PlanSpec,
+    weather: str = "",
+    others: Others = remote_hosts,
+    talk: Talk = unheard,
+    launcher: str = "",
 ) -> InformationPool:
     """Return the information pool of a specification's files, under its weather or the one given."""
     return load_information(
@@ -70,6 +74,7 @@ def load(
         model=spec.model,
         others=others,
         talk=talk,
+        launcher=launcher,
     )
 
 

@@ -17,7 +17,6 @@ from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
-from apples.launch.events import BorderTimes
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
@@ -213,6 +212,8 @@ def explained(
                 "hosts": list(e.names),
                 "iteration_seconds": e.iteration_seconds,
                 "ratio": e.iteration_seconds / now,
+                "turnaround_seconds": e.turnaround_seconds,
+                "objective": _objective(e, record.information)["value"],
             }
             for e in ranked[:MOST_SETS]
         ],
@@ -236,6 +237,9 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "iteration_seconds": estimate.iteration_seconds,
         "execution_seconds": estimate.execution_seconds,
         "wait_seconds": estimate.wait_seconds,
+        "start_seconds": estimate.start_seconds,
+        "turnaround_seconds": estimate.turnaround_seconds,
+        "objective": _objective(estimate, information),
         "interval": [low, high],
         "iteration_interval": [low / estimate.iterations, high / estimate.iterations],
         "cost": estimate.cost,
@@ -243,6 +247,17 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "planner": estimate.schedule.planner,
         "strips": [_strip(host, information) for host in estimate.hosts],
     }
+
+
+def _objective(estimate: Estimate, information: InformationPool) -> Document:
+    """Return by which measure the plan was chosen, which way is better, and what it is of this plan."""
+    objective = information.specifications.objective
+    better, value = objective.better or "lower", estimate.value
+    if objective.better == "higher":
+        value = -value
+    elif objective.measure == "speedup" and estimate.speedup:
+        better, value = "higher", 1.0 / value
+    return {"measure": objective.measure, "better": better, "value": value}
 
 
 def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
@@ -308,9 +323,8 @@ def _change(change: Threshold) -> Document:
 def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
     hosts = chosen.schedule.resources
     links = []
-    steps = information.model.border_seconds(hosts)
-    for (a, b), seconds in zip(pairwise(hosts), steps, strict=True):
-        link, measured = information.conditions.link(a, b), information.learned.links.of(a, b)
+    for a, b in pairwise(hosts):
+        link = information.conditions.link(a, b)
         links.append(
             {
                 "between": [a.name, b.name],
@@ -318,8 +332,6 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "bandwidth": link.link.bandwidth,
                 "method": link.method,
                 "assumed": link.link.assumed,
-                "seconds": seconds,
-                "measured_runs": measured.runs if measured else 0,
             }
         )
     overlap, longest = information.learned.overlap, information.model.longest_border(hosts)
@@ -357,7 +369,6 @@ def run_document(
             "residual": outcome.residual,
             "files": list(outcome.files),
             "hosts": [_host(one, outcome.iterations) for one in result.hosts],
-            "borders": [_border(one, plan) for one in result.borders],
         },
         "verified": verified,
         "result_sha256": outcome.sha256,
@@ -385,18 +396,6 @@ def _host(one: HostCheck, iterations: int) -> Document:
         "predicted_communicate_per_iteration": one.predicted_communicate,
         "communicate_per_iteration": one.measured_communicate,
         "wait_per_iteration": one.wait,
-    }
-
-
-def _border(one: BorderTimes, plan: Document) -> Document:
-    """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
-    predicted = {tuple(link["between"]): link["seconds"] for link in plan["rests_on"]["links"]}
-    return {
-        "hosts": list(one.hosts),
-        "bytes": one.bytes,
-        "seconds": one.seconds,
-        "latency_seconds": one.latency_seconds,
-        "predicted_seconds": predicted.get(one.hosts),
     }
 
 

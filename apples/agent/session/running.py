@@ -14,7 +14,7 @@ from typing import Any
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
-from apples.agent.learning import check, remember
+from apples.agent.learning import check, remember, remember_start
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import (
     actuator_name,
@@ -112,6 +112,8 @@ class PreparedRun:
         ):
             try:
                 remember(result, decided)
+                if not coordinator.actuator.queues:
+                    remember_start(chosen, outcome, decided)
             except OSError as error:
                 talk(
                     f"warning: {error.filename}: {error.strerror}; nothing was learned from this run"
@@ -177,7 +179,7 @@ def prepare(
     kind = type(actuator) if actuator else actuator_class(name)
     weather = kind.weather(spec.weather)
     if information is None:
-        information = load(spec, weather, kind.sensed_hosts, talk)
+        information = load(spec, weather, kind.sensed_hosts, talk, kind.name or kind.__qualname__)
         information = information if weather == spec.weather else with_learned(information)
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)

@@ -1,0 +1,216 @@
+"""The set chosen under each objective, against every ordered subset; starts, queues and the user's own metric."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import best_of_all_ordered_subsets
+from worlds import ROOMY, pool, random_world, symmetric
+
+from apples import Coordinator, Host, Link, NoFeasiblePlanError, UsageError
+from blueprints import minimum_execution_time
+
+OWN = '[objective]\nmeasure = "{file}:metric"\nbetter = "{better}"\n'
+
+
+def chosen(information, **subsystems):
+    coordinator = Coordinator(information, **subsystems)
+    coordinator.execute(minimum_execution_time)
+    return coordinator.decision_log.chosen
+
+
+def of_hosts(information):
+    """Return rates, starts and waits of the hosts as arrays."""
+    hosts = information.hosts.hosts
+    return (
+        np.array([h.cost_per_second for h in hosts]),
+        np.array([h.start_seconds or 0.0 for h in hosts]),
+        np.array([h.queue_seconds or 0.0 for h in hosts]),
+    )
+
+
+def turnaround(information):
+    _, starts, waits = of_hosts(information)
+    iterations = information.application.iterations
+    return lambda seconds, chains: (
+        iterations * seconds + starts[chains].max(axis=1) + waits[chains].max(axis=1)
+    )
+
+
+def cost(information):
+    rates, starts, _ = of_hosts(information)
+    iterations = information.application.iterations
+    return lambda seconds, chains: (
+        rates[chains].sum(axis=1) * (iterations * seconds + starts[chains].max(axis=1))
+    )
+
+
+JUDGES = {"execution_time": turnaround, "speedup": turnaround, "cost": cost}
+worlds = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 5), st.booleans(), st.booleans())
+
+
+def drawn(world, user):
+    seed, count, capped, priced = world
+    return random_world(
+        np.random.default_rng(seed), count, capped=capped, priced=priced, user=user
+    )
+
+
+@pytest.mark.parametrize("measure", JUDGES)
+@given(worlds)
+@settings(max_examples=15, deadline=None)
+def test_no_ordered_subset_is_better_by_the_objective(measure, world):
+    drawn_world = drawn(world, f'[objective]\nmeasure = "{measure}"\n')
+    information = drawn_world.information
+    judge = JUDGES[measure](information)
+    w = drawn_world
+    best = best_of_all_ordered_subsets(w.p, w.pair, w.cap, w.total, judge)
+    if np.isinf(best):
+        with pytest.raises(NoFeasiblePlanError):
+            chosen(information)
+        return
+    estimate = chosen(information)
+    found = estimate.cost if measure == "cost" else estimate.turnaround_seconds
+    assert best * (1 - 1e-9) <= found <= best * 1.01 + 1e-12
+
+
+def near_and_far(iterations=100, user="", far_start=5.0, **options):
+    near = Host("near", seconds_per_point=1e-8, cost_per_second=1.0, free_memory=ROOMY)
+    far = Host(
+        "far",
+        site="s",
+        seconds_per_point=1e-9,
+        cost_per_second=1.0,
+        start_seconds=far_start,
+        free_memory=ROOMY,
+    )
+    links = symmetric({("local", "s"): Link(0.05, 1e8)})
+    return pool([near, far], links, grid=1000, iterations=iterations, user=user, **options)
+
+
+@pytest.mark.parametrize("measure", JUDGES)
+def test_a_short_run_does_not_go_to_a_fast_host_that_starts_late(measure):
+    user = f'[objective]\nmeasure = "{measure}"\n'
+    assert chosen(near_and_far(10, user)).names == ("near",)  # 0.1 s here, 5.01 s there
+    assert chosen(near_and_far(10, user, far_start=0.0)).names == ("far",)
+    long = chosen(near_and_far(100_000, user))
+    assert long.names == ("far",)
+    assert long.start_seconds == 5.0
+    assert long.execution_seconds == pytest.approx(100_000 * 1e-3)
+    assert long.turnaround_seconds == long.start_seconds + long.execution_seconds
+    assert long.cost == pytest.approx(5.0 + 100.0)
+
+
+def test_many_late_hosts_are_left_out_together():
+    """Dropping one of several late hosts gains nothing: only without all of them does the run begin sooner."""
+    for near, far in ((4, 8), (40, 80)):
+        hosts = [Host(f"n{i}", seconds_per_point=2e-9, free_memory=ROOMY) for i in range(near)]
+        hosts += [
+            Host(f"f{i}", seconds_per_point=1e-9, start_seconds=3.0, free_memory=ROOMY)
+            for i in range(far)
+        ]
+        links = {("local", "local"): Link(1e-6, 1e10)}
+        short = chosen(pool(hosts, links, grid=4000, iterations=100))
+        assert {name[0] for name in short.names} == {"n"}
+        long = chosen(pool(hosts, links, grid=4000, iterations=1_000_000))
+        assert {name[0] for name in long.names} == {"n", "f"}
+
+
+def queued(wait, iterations):
+    """Return a pool of two time-shared hosts and two behind a queue, which are twice as fast."""
+    hosts = [Host(f"t{i}", seconds_per_point=2e-9, free_memory=ROOMY) for i in range(2)]
+    hosts += [
+        Host(f"q{i}", seconds_per_point=1e-9, queue_seconds=wait, free_memory=ROOMY)
+        for i in range(2)
+    ]
+    links = {("local", "local"): Link(1e-6, 1e10)}
+    return pool(hosts, links, grid=2000, iterations=iterations)
+
+
+def test_a_set_may_span_time_shared_hosts_and_a_queue_where_the_wait_pays():
+    now = chosen(queued(60.0, 10))
+    assert ({n[0] for n in now.names}, now.wait_seconds) == ({"t"}, 0.0)
+    both = chosen(queued(60.0, 1_000_000))
+    assert ({n[0] for n in both.names}, both.wait_seconds) == ({"t", "q"}, 60.0)
+    assert both.turnaround_seconds == 60.0 + both.execution_seconds
+
+
+def metric_file(tmp_path, body, better="lower"):
+    file = tmp_path / "metrics.py"
+    file.write_text(f"def metric(estimate):\n    {body}\n")
+    return OWN.format(file=file, better=better)
+
+
+@given(worlds)
+@settings(max_examples=10, deadline=None)
+def test_no_ordered_subset_is_better_by_the_users_own_metric(tmp_path_factory, world):
+    """Time squared times money: neither the quickest set nor the cheapest."""
+    body = "return estimate.turnaround_seconds**2 * (1.0 + estimate.cost)"
+    user = metric_file(tmp_path_factory.mktemp("own"), body)
+    w = drawn(world, user)
+    information = w.information
+
+    def judge(seconds, chains):
+        time, money = turnaround(information), cost(information)
+        return time(seconds, chains) ** 2 * (1.0 + money(seconds, chains))
+
+    best = best_of_all_ordered_subsets(w.p, w.pair, w.cap, w.total, judge)
+    if np.isinf(best):
+        with pytest.raises(NoFeasiblePlanError):
+            chosen(information)
+        return
+    assert best * (1 - 1e-9) <= chosen(information).value <= best * 1.01
+
+
+def test_a_metric_may_be_the_higher_the_better(tmp_path):
+    user = metric_file(tmp_path, "return -estimate.cost", "higher")
+    w = random_world(np.random.default_rng(4), 6, priced=True, user=user)
+    by_cost = random_world(
+        np.random.default_rng(4), 6, priced=True, user='[objective]\nmeasure = "cost"\n'
+    )
+    ours, theirs = chosen(w.information), chosen(by_cost.information)
+    assert ours.cost == pytest.approx(theirs.cost, rel=1e-9)
+    assert ours.value == ours.cost  # what is minimised
+
+
+@pytest.mark.parametrize("count", [80])
+def test_a_metric_of_time_and_cost_finds_their_optimum_among_many_hosts(tmp_path, count):
+    plain = {"execution_time": "turnaround_seconds", "cost": "cost"}
+    for measure, attribute in plain.items():
+        user = metric_file(tmp_path, f"return estimate.{attribute}")
+        own = random_world(np.random.default_rng(5), count, grid=1000, priced=True, user=user)
+        ours = random_world(
+            np.random.default_rng(5),
+            count,
+            grid=1000,
+            priced=True,
+            user=f'[objective]\nmeasure = "{measure}"\n',
+        )
+        asked, known = chosen(own.information), chosen(ours.information)
+        assert getattr(asked, attribute) <= getattr(known, attribute) * 1.1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return 1 / 0", r"failed at .*metrics\.py:2: ZeroDivisionError: division by zero"),
+        ("return float('nan')", r"at .*metrics\.py:1: gave nan for near, must be a finite number"),
+        ("return 'much'", r"at .*metrics\.py:1: gave 'much' for near, must be a finite number"),
+        ("return True", r"gave True for near"),
+        ("return None", r"gave None for near"),
+    ],
+)
+def test_a_metric_that_gives_no_number_is_named_with_its_file_and_line(tmp_path, body, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        chosen(near_and_far(user=metric_file(tmp_path, body)))
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_a_limit_holds_under_the_users_metric(tmp_path):
+    user = metric_file(tmp_path, "return estimate.cost") + "[constraints]\ndeadline = 0.5\n"
+    assert chosen(near_and_far(100, user)).names == ("far",)
+    user = metric_file(tmp_path, "return -len(estimate.hosts)") + (
+        "[constraints]\nmaximum_cost = 1.5\n"
+    )
+    assert chosen(near_and_far(100, user)).names == ("near",)
