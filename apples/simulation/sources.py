@@ -2,125 +2,41 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 
-import numpy as np
 from platformdirs import user_state_path
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.swf import Log, read_swf
+from apples.simulation.packed import LogText
+from apples.simulation.sacct import read_sacct
+from apples.simulation.swf import NEEDED, Log, parse_swf
 from apples.simulation.workload import Cleaning, Workload, clean
-
-SACCT_FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "ReqCPUS", "State")
 
 
 def read_log(path: Path) -> Log:
-    """Return a log: sacct's if its first line names sacct's columns, else SWF."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as text:
-            first = text.readline(4096)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: damaged or truncated gzip: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    if b"|" in first and b"Submit" in first:
-        return read_sacct(path)
-    return read_swf(path)
+    """Return a log: sacct's if its first line names sacct's columns, else SWF.
 
-
-def read_sacct(path: Path) -> Log:
-    """Return the jobs of `sacct --parsable2`, with a format of at least `SACCT_FIELDS`.
-
-    Further columns are ignored, job steps (`12.batch`) too. Times are seconds since 1970, read as
-    UTC: sacct writes local time without its offset; use `TZ=UTC sacct` where that matters.
+    It may be packed by gzip, bzip2, xz or zstd, and may come through a pipe.
 
     Raises
     ------
     UsageError
-        A missing column, a value that cannot be read (file and line are named). Permanent.
+        The file cannot be read, is damaged or no log: file and line are named. Permanent.
     """
-    data = path.read_bytes()
-    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    lines = text.decode("utf-8", "replace").splitlines()
-    names = lines[0].split("|")
-    missing = [name for name in SACCT_FIELDS if name not in names]
-    if missing:
-        raise UsageError(f"{path}:1: sacct columns missing: {', '.join(missing)}")
-    at = [names.index(name) for name in SACCT_FIELDS]
-    rows: list[tuple[float, ...]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(lines[1:], 2):
-        words = line.split("|")
-        if not line.strip() or "." in words[at[0]]:
-            continue
-        if len(words) != len(names):
-            raise UsageError(
-                f"{path}:{number}: {len(words)} columns where the header has {len(names)}"
-            )
-        try:
-            rows.append(_sacct_row([words[k] for k in at]))
-        except ValueError as error:
-            raise UsageError(f"{path}:{number}: {error}") from error
-        numbers.append(number)
-    if not rows:
-        raise UsageError(f"{path}: holds no job records")
-    table = np.array(rows).T
-    columns = (
-        "job",
-        "submit",
-        "run",
-        "requested_time",
-        "allocated",
-        "requested_processors",
-        "status",
-    )
-    return Log(
-        columns=dict(zip(columns, table, strict=True)),
-        lines=np.array(numbers, dtype=np.int64),
-        source=str(path),
-        sha256=hashlib.sha256(data).hexdigest(),
-    )
-
-
-def _sacct_row(words: list[str]) -> tuple[float, ...]:
-    number, submit, start, end, limit, allocated, asked, state = words
-    began, ended = _time(start), _time(end)
-    run = ended - began if began >= 0 and ended >= 0 else -1.0
-    status = 1.0 if state.startswith("COMPLETED") else 5.0 if state.startswith("CANCEL") else 0.0
-    return (
-        float(number), _time(submit), run, _duration(limit),
-        _sacct_count(allocated), _sacct_count(asked), status,
-    )  # fmt: skip
-
-
-def _time(word: str) -> float:
-    if word in ("", "Unknown", "None"):
-        return -1.0
-    return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
-
-
-def _sacct_count(word: str) -> float:
-    return float(word) if word else -1.0
-
-
-def _duration(word: str) -> float:
-    """Return the seconds of [days-]hours:minutes:seconds; -1 for no limit."""
-    if word in ("", "UNLIMITED", "Partition_Limit"):
-        return -1.0
-    days, _, clock = word.rpartition("-")
-    hours, minutes, seconds = (float(part) for part in clock.split(":"))
-    return (float(days or 0) * 24 + hours) * 3600 + minutes * 60 + seconds
+    text = LogText(path)
+    pieces = iter(text)
+    first = next(pieces, b"")
+    whole = chain((first,), pieces)
+    header = first.partition(b"\n")[0]
+    if b"|" in header and b"Submit" in header:
+        return read_sacct(text, whole, str(path))
+    return parse_swf(text, whole, str(path), NEEDED)
 
 
 def is_generated(source: str) -> bool:
@@ -308,12 +224,6 @@ def log_folder() -> Path:
     return user_state_path("apples") / "logs"
 
 
-def unpacked_sum(data: bytes) -> str:
-    """Return the sha256 of a log's text, whatever packed it."""
-    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    return hashlib.sha256(text).hexdigest()
-
-
 def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
     """Return the path of a log, fetched if it is not there, and its sum; the sum is checked.
 
@@ -331,9 +241,9 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
     url = f"{base}/{known.folder}/{path.name}"
     data = path.read_bytes() if path.exists() else _download(url, path)
     try:
-        found = unpacked_sum(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: damaged or truncated gzip: {error}; delete it") from error
+        found = LogText(path, data).unpacked_sha256()
+    except UsageError as error:
+        raise UsageError(f"{error}; delete it") from error
     if known.sha256 and found != known.sha256:
         raise UsageError(
             f"{path}: sha256 {found} is not {known.sha256}: another version of the log"

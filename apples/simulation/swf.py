@@ -7,19 +7,16 @@ schedulers"; the format's page at the Parallel Workloads Archive.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import warnings
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.simulation.packed import LogText
 
 COLUMNS = [
     "job",
@@ -42,7 +39,62 @@ COLUMNS = [
     "think_time",
 ]
 MOST, LEAST = 1e15, 1e-9  # of a value: sums of times stay exact, slowdowns finite
-CHUNK = 1 << 22  # bytes read at a time: the whole text is never held
+
+
+MOST_COMMENTS = 100_000
+"""Lines of comments in a log: archived ones have a few hundred, with the names of users some thousands."""
+LARGEST_PART = 20
+"""One record in so many may be damaged; a text with more of them is taken for something else."""
+
+
+@dataclass
+class DamagedRows:
+    """The rows of a log that cannot be read: left out and counted, up to one record in `LARGEST_PART`.
+
+    Attributes
+    ----------
+    source
+        The log, for messages.
+    count, first
+        How many there are, and the first of them: file, line and what is wrong with it.
+    """
+
+    source: str
+    count: int = 0
+    first: str = ""
+
+    def add(self, line: int, reason: str, good: int) -> None:
+        """Enter a row; `good` records were read before it.
+
+        Raises
+        ------
+        UsageError
+            There are so many that the text is no log, wherever it ends. Permanent.
+        """
+        self.first = self.first or f"{self.source}:{line}: {reason}"
+        self.count += 1
+        if self.count > 1000:
+            self.judge(good)
+
+    def judge(self, good: int) -> None:
+        """Refuse a text with too many damaged rows; `good` records were read.
+
+        Raises
+        ------
+        UsageError
+            As above; begins with the first of them. Permanent.
+        """
+        if self.count * LARGEST_PART > self.count + good:
+            more = (
+                f" ({self.count} of {self.count + good} rows so far are damaged)" if good else ""
+            )
+            raise UsageError(self.first + more)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is to be said of them; nothing where there are none."""
+        if not self.count:
+            return ()
+        return (f"{self.count} damaged rows left out, the first: {self.first}",)
 
 
 @dataclass(frozen=True)
@@ -61,6 +113,12 @@ class Log:
         Name for messages.
     sha256
         Of the file's bytes as stored; empty for a log that was never a file.
+    damaged
+        Rows that were left out.
+    notes
+        What was done to the records while they were read, a line each, for whoever asked for them.
+    names
+        Of a column that stands for names (``partition``): the name of 1, of 2, ..
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -68,6 +126,9 @@ class Log:
     header: tuple[str, ...] = ()
     source: str = "log"
     sha256: str = ""
+    damaged: DamagedRows = field(default_factory=lambda: DamagedRows("log"))
+    notes: tuple[str, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -93,88 +154,64 @@ def read_swf(path: Path, columns: Sequence[str] = NEEDED) -> Log:
         No such file, a truncated or damaged gzip, a line without 18 numbers (file and line are
         named). Permanent.
     """
-    try:
-        return _read(path, columns)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: damaged or truncated gzip: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    text = LogText(path)
+    return parse_swf(text, text, str(path), columns)
 
 
-@dataclass
-class _Digesting(BufferedIOBase):
-    """A byte stream that keeps the digest of what was read through it."""
+def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequence[str]) -> Log:
+    """Return the named columns of a text, given in pieces of whole lines.
 
-    stream: IO[bytes]
-    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = self.stream.read(-1 if size is None else size)
-        self.digest.update(data)
-        return data
-
-    def read1(self, size: int = -1, /) -> bytes:
-        return self.read(size)
-
-
-def _read(path: Path, columns: Sequence[str]) -> Log:
+    Raises
+    ------
+    UsageError
+        No records; more comments than a header has; more damaged rows than `DamagedRows` lets pass.
+        Permanent.
+    """
     wanted = [COLUMNS.index(name) for name in columns]
     tables: list[NDArray[np.float64]] = []
     lines: list[NDArray[np.int64]] = []
     header: list[str] = []
-    with path.open("rb") as stored:
-        raw = _Digesting(stored)
-        packed = stored.peek(2)[:2] == b"\x1f\x8b"
-        text = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else BufferedReader(raw))
-        line = 1
-        for chunk in _whole_lines(text):
-            table, numbers, comments = _parse(chunk, line, path, wanted)
+    damaged = DamagedRows(source)
+    line, records = 1, 0
+    for piece in pieces:
+        if len(header) + piece.count(b"\n;") > MOST_COMMENTS:
+            raise UsageError(f"{source}: more than {MOST_COMMENTS} lines of comments: no log")
+        if piece.strip():
+            table, numbers, comments = _parse(piece, line, damaged, records, wanted)
             tables.append(table)
             lines.append(numbers)
+            records += len(numbers)
             header += comments
-            line += chunk.count(b"\n")
-    if not sum(len(numbers) for numbers in lines):
-        raise UsageError(f"{path}: holds no job records")
+        line += piece.count(b"\n")
+    damaged.judge(records)
+    if not records:
+        raise UsageError(f"{source}: holds no job records")
     joined = np.concatenate(tables, axis=1)
     return Log(
         columns={name: joined[i] for i, name in enumerate(columns)},
         lines=np.concatenate(lines),
         header=tuple(header),
-        source=str(path),
-        sha256=raw.digest.hexdigest(),
+        source=source,
+        sha256=text.sha256,
+        damaged=damaged,
+        notes=damaged.notes(),
     )
 
 
-def _whole_lines(text: IO[bytes]) -> Iterator[bytes]:
-    """Yield the text in pieces that end with a line."""
-    rest = b""
-    while data := text.read(CHUNK):
-        data = rest + data
-        cut = data.rfind(b"\n") + 1
-        rest = data[cut:]
-        if cut:
-            yield data[:cut]
-    if rest:
-        yield rest + b"\n"
-
-
 def _parse(
-    chunk: bytes, first_line: int, path: Path, wanted: Sequence[int]
+    chunk: bytes, first_line: int, damaged: DamagedRows, records: int, wanted: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
     """Return the columns, the line of each record, and the comments of some whole lines."""
     begin = 0
     while chunk.startswith(b";", begin):
         begin = chunk.index(b"\n", begin) + 1
-    _, _, comments = _parse_lines(chunk[:begin], first_line, path)
+    _, _, comments = _parse_lines(chunk[:begin], first_line, damaged, records)
     first_line += len(comments)
     chunk = chunk[begin:]
     table = _parse_fast(chunk, wanted) if chunk else None
     if table is not None:
         return table, np.arange(first_line, first_line + table.shape[1]), comments
-    rows, numbers, more = _parse_lines(chunk, first_line, path)
+    rows, numbers, more = _parse_lines(chunk, first_line, damaged, records)
     return np.ascontiguousarray(rows[:, wanted].T), numbers, comments + more
 
 
@@ -233,9 +270,9 @@ def _exact(values: NDArray[np.float64]) -> bool:
 
 
 def _parse_lines(
-    chunk: bytes, first_line: int, path: Path
+    chunk: bytes, first_line: int, damaged: DamagedRows, records: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
-    """Do the same line by line, naming the line that is wrong."""
+    """Do the same line by line, leaving out and noting the lines that are wrong."""
     rows: list[list[float]] = []
     lines: list[int] = []
     comments: list[str] = []
@@ -246,22 +283,33 @@ def _parse_lines(
         if words[0].startswith(b";"):
             comments.append(line.strip()[1:].strip().decode("utf-8", "replace"))
             continue
-        if len(words) != 18:
-            raise UsageError(f"{path}:{number}: {len(words)} columns where SWF has 18")
         try:
-            row = [float(word) for word in words]
+            row = _record(words)
         except ValueError as error:
-            raise UsageError(f"{path}:{number}: {error}") from error
-        if not np.isfinite(row).all():
-            raise UsageError(f"{path}:{number}: a value that is no finite number")
-        if not _exact(np.array(row)):
-            raise UsageError(
-                f"{path}:{number}: a value beyond {MOST:g} or nearer to 0 than {LEAST:g}"
-            )
+            damaged.add(number, str(error), records + len(rows))
+            continue
         rows.append(row)
         lines.append(number)
     table = np.array(rows, dtype=np.float64).reshape(-1, 18)
     return table, np.array(lines, dtype=np.int64), comments
+
+
+def _record(words: Sequence[bytes]) -> list[float]:
+    """Return the 18 numbers of a record.
+
+    Raises
+    ------
+    ValueError
+        There are not 18, or one that no sum can hold.
+    """
+    if len(words) != len(COLUMNS):
+        raise ValueError(f"{len(words)} columns where SWF has 18")
+    row = [float(word) for word in words]
+    if not np.isfinite(row).all():
+        raise ValueError("a value that is no finite number")
+    if not _exact(np.array(row)):
+        raise ValueError(f"a value beyond {MOST:g} or nearer to 0 than {LEAST:g}")
+    return row
 
 
 def write_swf(path: Path, log: Log) -> None:

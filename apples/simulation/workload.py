@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -87,11 +87,15 @@ def rigid(
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What the cleaning rule did: records dropped by reason, records that stood out of order."""
+    """What the cleaning rule did: records dropped by reason, records that stood out of order.
+
+    `notes` is what reading the log did to its records before, and what no simulation looks at.
+    """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     reordered: int = 0
     raised: int = 0  # requests under the run time
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"dropped {count} ({reason})" for reason, count in self.dropped.items() if count]
@@ -99,6 +103,7 @@ class Cleaning:
             parts.append(f"reordered {self.reordered}")
         if self.raised:
             parts.append(f"raised {self.raised} requests to the run time")
+        parts += self.notes
         return ", ".join(parts)
 
 
@@ -110,7 +115,8 @@ def clean(
     Processors are those requested, else those allocated. A job without processors, without a run
     time, or larger than the machine is dropped. The request is raised to the run time. Under
     "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
-    The order is (submit, number); no time is shifted.
+    Of several records with one number the first counts. The order is (submit, number); no time is
+    shifted.
 
     Raises
     ------
@@ -132,6 +138,8 @@ def clean(
         "no run time": run <= 0,
         f"more than {processors} processors": width > processors,
     }
+    if strict and log.damaged.count:
+        raise UsageError(f"{log.damaged.first} (--strict)")
     bad = np.zeros(len(log), dtype=bool)
     dropped = {}
     for reason, match in reasons.items():
@@ -141,6 +149,12 @@ def clean(
             raise UsageError(f"{log.source}:{line}: {reason} (--strict)")
         bad |= match
     keep = np.flatnonzero(~bad)
+    again = _repeated(columns["job"][keep])
+    if strict and again.any():
+        line = log.lines[keep[np.flatnonzero(again)[0]]]
+        raise UsageError(f"{log.source}:{line}: the number of an earlier job (--strict)")
+    dropped["the number of an earlier job"] = int(again.sum())
+    keep = keep[~again]
     if not len(keep):
         raise UsageError(f"{log.source}: no job can run on {processors} processors")
     number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
@@ -152,7 +166,32 @@ def clean(
         submit, run[keep], np.ceil(width[keep]).astype(np.int64), request[keep], number
     )
     raised = int((request[keep] < run[keep]).sum())
-    return workload, Cleaning(dropped, int(late.sum()), raised)
+    notes = (*log.notes, *_not_looked_at(columns, keep))
+    return workload, Cleaning(dropped, int(late.sum()), raised, notes)
+
+
+#: Column of a log -> what a simulation leaves out where a job has it.
+NOT_LOOKED_AT = {"gpus": "ask for GPUs", "preceding": "wait for another job's end"}
+
+
+def _not_looked_at(
+    columns: Mapping[str, NDArray[np.float64]], keep: NDArray[np.intp]
+) -> Iterator[str]:
+    """Yield what jobs of a log have and no simulation looks at, counted."""
+    for name, what in NOT_LOOKED_AT.items():
+        count = int((columns[name][keep] > 0).sum()) if name in columns else 0
+        if count:
+            yield f"{count} jobs {what}: not looked at"
+    partitions = len(np.unique(columns["partition"][keep])) if "partition" in columns else 1
+    if partitions > 1:
+        yield f"{partitions} partitions taken as one"
+
+
+def _repeated(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which entries occurred before."""
+    repeated = np.ones(len(numbers), dtype=bool)
+    repeated[np.unique(numbers, return_index=True)[1]] = False
+    return repeated
 
 
 def mark_malleable(

@@ -42,6 +42,7 @@ def simulation_document(
         "dropped": dict(source.cleaning.dropped),
         "reordered": source.cleaning.reordered,
         "requests_raised": source.cleaning.raised,
+        "notes": list(source.cleaning.notes),
         "policy": policy,
         "malleable": made.malleable,
         **summary(made.workload, result, made.config),

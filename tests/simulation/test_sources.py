@@ -5,7 +5,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.sources import LOGS, fetch_log, unpacked_sum
+from apples.simulation.packed import LogText
+from apples.simulation.sources import LOGS, fetch_log
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -40,7 +41,7 @@ def test_a_log_is_fetched_once(mirror, tmp_path):
     offer(folder, "ANL-Intrepid-2009-1", b"; a log\n")
     path, found = fetch_log("ANL-Intrepid-2009-1", tmp_path / "logs", address)
     assert path.read_bytes() == b"; a log\n"
-    assert found == unpacked_sum(b"; a log\n")
+    assert found == LogText(path).unpacked_sha256()
     offer(folder, "ANL-Intrepid-2009-1", b"; another\n")
     assert fetch_log("ANL-Intrepid-2009-1", tmp_path / "logs", address)[1] == found
 
@@ -65,4 +66,4 @@ def test_the_sums_are_those_of_the_logs_at_hand(logs):
     for name, log in LOGS.items():
         path = logs / f"{name}.swf.gz"
         if log.sha256 and path.exists():
-            assert unpacked_sum(path.read_bytes()) == log.sha256
+            assert LogText(path).unpacked_sha256() == log.sha256

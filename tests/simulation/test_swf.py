@@ -89,6 +89,33 @@ def test_a_file_that_is_not_there_or_holds_nothing(tmp_path):
         read_log(written(tmp_path, "; only a comment"))
 
 
+def test_a_few_damaged_rows_are_left_out_counted_and_the_first_named(tmp_path):
+    good = [line(k, k) for k in range(1, 40)]
+    path = written(tmp_path, *good[:20], "1 2 3", *good[20:], line(40, run="ten"))
+    log = read_swf(path)
+    assert log.columns["job"].tolist() == list(range(1, 40))
+    assert log.lines.tolist() == [*range(1, 21), *range(22, 41)]
+    assert log.damaged.count == 2
+    assert log.notes == (
+        f"2 damaged rows left out, the first: {path}:21: 3 columns where SWF has 18",
+    )
+    _, done = clean(log, 64)
+    assert "2 damaged rows left out" in str(done)
+    with pytest.raises(UsageError, match=r"log.swf:21: 3 columns.*--strict"):
+        clean(log, 64, strict=True)
+    with pytest.raises(UsageError, match=r"log.swf:21: .*\(4 of 43 rows"):
+        read_swf(written(tmp_path, *good[:20], "1 2 3", *good[20:], *("x" for _ in range(3))))
+
+
+def test_of_two_records_with_one_number_the_first_counts_in_every_engine(tmp_path):
+    path = written(tmp_path, line(1, 5, run=-1), line(1, 10), line(1, 20), line(2, 30))
+    workload, done = clean(read_swf(path), 64)
+    assert workload.submit.tolist() == [10, 30]
+    assert done.dropped["the number of an earlier job"] == 1
+    with pytest.raises(UsageError, match=r"log.swf:2: the number of an earlier job"):
+        clean(read_swf(written(tmp_path, line(1), line(1, 9))), 64, strict=True)
+
+
 def test_what_cleaning_drops_and_reorders_is_counted(tmp_path):
     path = written(
         tmp_path,
@@ -108,6 +135,7 @@ def test_what_cleaning_drops_and_reorders_is_counted(tmp_path):
         "no processors": 1,
         "no run time": 1,
         "more than 64 processors": 1,
+        "the number of an earlier job": 0,
     }
     assert (done.reordered, done.raised) == (1, 1)
     cut, _ = clean(read_swf(path), 64, "predictsim")
@@ -133,25 +161,3 @@ def test_transformations(tmp_path):
     workload, _ = clean(read_swf(written(tmp_path, line(1, 100), line(2, 200), line(3, 400))), 64)
     assert scale_load(workload, 2).submit.tolist() == [100, 150, 250]
     assert slice_jobs(workload, 200, 400).job.tolist() == [2]
-
-
-SACCT = """JobIDRaw|Submit|Start|End|Timelimit|AllocCPUS|ReqCPUS|State
-7|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|1-02:00:00|16|16|COMPLETED
-7.batch|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00||16|16|COMPLETED
-8|2026-01-01T00:00:10|Unknown|Unknown|UNLIMITED|0|4|CANCELLED by 1
-"""
-
-
-def test_slurm_accounting_is_read(tmp_path):
-    path = tmp_path / "sacct.txt"
-    path.write_text(SACCT)
-    workload, done = clean(read_log(path), 64)
-    assert workload.job.tolist() == [7]
-    assert (workload.run[0], workload.requested[0], workload.processors[0]) == (3600, 93600, 16)
-    assert done.dropped["no run time"] == 1
-    path.write_text(SACCT + "9|x\n")
-    with pytest.raises(UsageError, match=r"sacct.txt:5: 2 columns"):
-        read_log(path)
-    path.write_text(SACCT.replace("|State", "|Status"))
-    with pytest.raises(UsageError, match="columns missing: State"):
-        read_log(path)
