@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from apples.errors import ApplesError, UsageError
-from apples.scheduling.jobs import Decision, Job, Reject, Reserve, Resize, Start
+from apples.scheduling.jobs import Decision, Job, Reject, Requeue, Reserve, Resize, Start, Wake
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 
@@ -43,8 +43,12 @@ class SchedulerBackend(ABC):
         """Give a job more or fewer cores of its nodes: a guest came or left, or a mate ended."""
 
     @abstractmethod
+    def requeue_job(self, job: int) -> None:
+        """Stop a running job, whose work is lost; it waits again."""
+
+    @abstractmethod
     def wake_at(self, time: float) -> None:
-        """See that there is a pass at a time: a job was promised its nodes from then on."""
+        """See that there is a pass at a time: a job was promised its nodes, or the policy asked for it."""
 
     @abstractmethod
     def reject_job(self, job: int, reason: str) -> None:
@@ -84,20 +88,25 @@ class Driver:
 
     def submit(self, job: Job) -> None:
         """Put a job into the queue."""
-        self.ledger.state.time = self._clock()
+        self.ledger.time = self._clock()
         self.ledger.submit(job)
 
     def end(self, job: int) -> None:
         """Take a running job off its nodes: it ended, was cancelled or was lost."""
         ledger = self.ledger
-        ledger.state.time = self._clock()
+        ledger.time = self._clock()
         for number in ledger.end(job):
-            self._backend.update_share(ledger.state.running[number])
+            self._backend.update_share(ledger.running[number])
 
     def withdraw(self, job: int) -> None:
         """Take a waiting job out of the queue: it was cancelled."""
-        self.ledger.state.time = self._clock()
+        self.ledger.time = self._clock()
         self.ledger.withdraw(job)
+
+    def release(self, job: int) -> None:
+        """Let a job wait again that a policy held back."""
+        self.ledger.time = self._clock()
+        self.ledger.release(job)
 
     def run_pass(self) -> list[Refused]:
         """Ask the policy once and carry out its decisions in their order; return those refused.
@@ -108,10 +117,8 @@ class Driver:
             The policy failed or has no end of decisions. What it decided before is not carried out.
         """
         ledger, backend = self.ledger, self._backend
-        state = ledger.state
-        state.time = self._clock()
         refused: list[Refused] = []
-        for decision in decisions_of(self.policy, state):
+        for decision in decisions_of(self.policy, ledger.snapshot(self._clock())):
             answer = ledger.apply(decision)
             if isinstance(answer, Refused):
                 refused.append(answer)
@@ -119,17 +126,18 @@ class Driver:
             else:
                 self._carry_out(decision, answer)
         ledger.settle()
-        state.early_release = False
         return refused
 
     def _carry_out(self, decision: Decision, accepted: Accepted) -> None:
-        backend, running = self._backend, self.ledger.state.running
-        if isinstance(decision, Reserve):
+        backend, running = self._backend, self.ledger.running
+        if isinstance(decision, Reserve | Wake):
             backend.wake_at(decision.time)
         elif isinstance(decision, Reject):
             backend.reject_job(decision.job, decision.reason)
+        elif isinstance(decision, Requeue):
+            backend.requeue_job(decision.job)
         for number in accepted.affected:
-            if number != decision.job:
+            if isinstance(decision, Wake) or number != decision.job:
                 backend.update_share(running[number])
             elif isinstance(decision, Start):
                 backend.start_job(running[number])
@@ -157,16 +165,16 @@ def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision
         frames = traceback.extract_tb(error.__traceback__)
         line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         raise UsageError(
-            f"{policy_at(policy, state)}: {line}: {type(error).__name__}: {error}"
+            f"{policy_at(policy, state.time)}: {line}: {type(error).__name__}: {error}"
         ) from error
     if len(decisions) > most:
         raise UsageError(
-            f"{policy_at(policy, state)}: more than {most} decisions in one pass, "
+            f"{policy_at(policy, state.time)}: more than {most} decisions in one pass, "
             f"the last of them {decisions[-1]}"
         )
     return decisions
 
 
-def policy_at(policy: SchedulingPolicy, state: ClusterState) -> str:
+def policy_at(policy: SchedulingPolicy, time: float) -> str:
     """Return the policy's name and the time, as messages begin."""
-    return f"policy {type(policy).__name__} at {state.time!r} s"
+    return f"policy {type(policy).__name__} at {time!r} s"

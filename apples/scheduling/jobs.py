@@ -116,4 +116,41 @@ class Reject:
     reason: str
 
 
-Decision = Start | Resize | Migrate | Reserve | Reject
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Stop a running job and put it back into the queue, in its old place; its work is lost."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Take a waiting job out of the queue until it is released (`Driver.release`) or started."""
+
+    job: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Let there be a pass at a time, for whatever the policy expects then."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Say why a job waits, and until when it will at the latest guess; nothing follows from it.
+
+    Attributes
+    ----------
+    until
+        Seconds; None: the policy cannot tell.
+    """
+
+    job: int
+    reason: str
+    until: float | None = None
+
+
+Decision = Start | Resize | Migrate | Reserve | Reject | Requeue | Hold | Wake | Wait

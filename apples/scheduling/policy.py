@@ -7,22 +7,58 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-@dataclass(slots=True)
-class RunningJob:
-    """A job on its nodes. A policy reads it and leaves it alone.
+
+class NodeOccupancy(StrEnum):
+    """What a node is doing.
+
+    A held node has a job. A leaving one was taken from a job that has not confirmed yet that nothing of it
+    is there; a joining one was given to a job that has not confirmed yet that it is there. A draining node
+    keeps its job and gets no other; one that is down is out of service.
+    """
+
+    FREE = "free"
+    HELD = "held"
+    LEAVING = "leaving"
+    JOINING = "joining"
+    DRAINING = "draining"
+    DOWN = "down"
+
+
+class ReadOnly(dict[K, V]):
+    """A mapping that refuses to be changed: part of what a policy is shown."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("what a policy is shown cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[ReadOnly[K, V]], tuple[dict[K, V]]]:
+        """Return how a copy is made: not item by item."""
+        return ReadOnly, (dict(self),)
+
+
+NONE: ReadOnly[int, Any] = ReadOnly()
+
+
+class RunningJob(NamedTuple):
+    """A job on its nodes, as of one moment; `_replace` makes another.
 
     Attributes
     ----------
     nodes
-        Whole nodes it runs on, those it shares included.
+        Whole nodes it runs on, those it shares included; while a resize is under way, those it will have.
     limit
-        Estimated end, seconds, extensions included; the real end is never later.
+        Estimated end, seconds, extensions included: later than now, but for a job that is due in this very
+        instant. A job that overran its limit has a new one (`ClusterLedger`).
     delay
         Estimated increase of its run time so far through sharing, seconds.
     guest
@@ -35,6 +71,11 @@ class RunningJob:
         Nodes an evolving job asks for, None when it is content.
     node_ids
         Numbers of its nodes; empty where the ledger does not track them.
+    overruns
+        How often it was still running at its estimated end.
+    proposal
+        Number of what is under way with its nodes and not confirmed, 0: nothing. Until then it is shown
+        as a rigid job.
     """
 
     job: Job
@@ -48,6 +89,8 @@ class RunningJob:
     share: float = 1.0
     wanted: int | None = None
     node_ids: frozenset[int] = frozenset()
+    overruns: int = 0
+    proposal: int = 0
 
     @property
     def can_be_mate(self) -> bool:
@@ -55,18 +98,52 @@ class RunningJob:
         return self.job.malleable and self.guest is None and self.shared == 0
 
 
-@dataclass(slots=True)
-class ClusterState:
-    """A machine of whole nodes with cores inside, at one moment. A policy only reads it.
-
-    A machine whose processors are given out one by one has nodes of one core.
+class Events(NamedTuple):
+    """What happened since the last pass: numbers of jobs, of nodes where they are tracked.
 
     Attributes
     ----------
+    submitted, ended
+        Jobs that came into the queue; jobs that left their nodes.
+    early, overran
+        Those of the ended that left before their estimated end; jobs that are still running at theirs.
+    withdrawn, requeued
+        Jobs that left the queue unasked, or came back to it since their run was lost.
+    requested
+        Evolving jobs that asked for other nodes.
+    lost, repaired
+        Nodes that went out of service and came back.
+    """
+
+    submitted: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
+    overran: tuple[int, ...] = ()
+    withdrawn: tuple[int, ...] = ()
+    requeued: tuple[int, ...] = ()
+    requested: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    repaired: tuple[int, ...] = ()
+
+
+NOTHING_HAPPENED = Events()
+
+
+class ClusterState(NamedTuple):
+    """A machine of whole nodes with cores inside, at one moment: a frozen value.
+
+    A machine whose processors are given out one by one has nodes of one core. `_replace` makes another
+    state, `snapshot.to_json` and `snapshot.from_json` write one and read it back. (This and `RunningJob`
+    are tuples since one is made in every pass: a frozen dataclass of so many fields takes ten times as long.)
+
+    Attributes
+    ----------
+    nodes
+        In service: free, held, leaving or joining.
     time
         Seconds.
     free
-        Nodes on which nothing runs.
+        Nodes on which nothing runs and that are nobody's.
     queue
         Waiting jobs in order of (submit, id).
     running
@@ -77,6 +154,17 @@ class ClusterState:
         Whether a job left before its estimated end since the last pass.
     free_node_ids
         Numbers of the free nodes, ascending; empty where the ledger does not track them.
+    events
+        What happened since the last pass.
+    held
+        Jobs that a `Hold` took out of the queue.
+    leaving, joining, draining, down
+        Nodes in these states. Leaving ones are counted only if no job waits for them: a start or a growth
+        may take them, and then waits until they are left.
+    node_states
+        By the number of the node; empty where the ledger does not track them.
+    enforces
+        What the ledger refuses to overcommit.
     """
 
     nodes: int
@@ -84,10 +172,18 @@ class ClusterState:
     time: float = 0.0
     free: int = 0
     queue: Sequence[Job] = ()
-    running: Mapping[int, RunningJob] = field(default_factory=dict)
-    reservations: Mapping[int, float] = field(default_factory=dict)
+    running: Mapping[int, RunningJob] = NONE
+    reservations: Mapping[int, float] = NONE
     early_release: bool = False
     free_node_ids: Sequence[int] = ()
+    events: Events = NOTHING_HAPPENED
+    held: Sequence[Job] = ()
+    leaving: int = 0
+    joining: int = 0
+    draining: int = 0
+    down: int = 0
+    node_states: Sequence[NodeOccupancy] = ()
+    enforces: tuple[str, ...] = ("nodes",)
 
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
@@ -128,7 +224,7 @@ def grant_requests(cluster: ClusterState) -> Iterator[Resize]:
     """Yield the resizes that evolving jobs asked for and that the free nodes allow."""
     free = cluster.free
     for running in cluster.running.values():
-        if running.job.kind is JobKind.EVOLVING and running.wanted is not None:
+        if running.wanted is not None and running.job.kind is JobKind.EVOLVING:
             more = running.wanted - running.nodes
             if more != 0 and more <= free:
                 free -= more

@@ -90,6 +90,8 @@ class SimulationConfig:
         (part of the work done, processors it then asks for), in order.
     slowdown
         How many times longer a job takes on the nodes it has; None: it matters only how many they are.
+    overrun_seconds
+        What a job is guessed to need still when it is first found running at its estimated end.
     idle_watts, busy_watts
         Of a node; energy is not known without them.
     """
@@ -104,6 +106,7 @@ class SimulationConfig:
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
     slowdown: PlacementSlowdown | None = None
+    overrun_seconds: float = 60.0
     idle_watts: float | None = None
     busy_watts: float | None = None
 
@@ -116,6 +119,8 @@ class SimulationConfig:
             )
         if self.nodes < 1 or self.cores_per_node < 1:
             raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
+        if not self.overrun_seconds > 0:
+            raise UsageError(f"overrun_seconds {self.overrun_seconds:g}: must be more than 0")
 
     @property
     def processors(self) -> int:

@@ -22,7 +22,7 @@ from apples.errors import UsageError
 from apples.scheduling.driver import Driver, SchedulerBackend, policy_at
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
-from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.scheduling.policy import RunningJob, SchedulingPolicy
 from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
@@ -70,6 +70,7 @@ class EventEngine(SchedulerBackend):
             config.nodes,
             config.cores_per_node,
             track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
+            overrun_guess=config.overrun_seconds,
         )
         self.now = self.jobs[0].submit
         self.driver = Driver(policy, self.ledger, lambda: self.now, self)
@@ -114,7 +115,7 @@ class EventEngine(SchedulerBackend):
         """
         began = perf_counter()
         arrived = 0
-        state = self.ledger.state
+        ledger = self.ledger
         while True:
             self._skip_overtaken()
             now = self.events[0][0] if self.events else inf
@@ -122,13 +123,13 @@ class EventEngine(SchedulerBackend):
                 now = self.jobs[arrived].submit
             if now == inf or (arrived == len(self.jobs) and self._nothing_left()):
                 break
-            self.node_seconds += (state.nodes - state.free) * (now - self.now)
+            self.node_seconds += (ledger.nodes - ledger.free) * (now - self.now)
             self.now = now
             arrived = self._take_events(now, arrived)
             self.driver.run_pass()
             if self._only_promises(arrived):
                 break
-        check_all_done(self.policy, state)
+        check_all_done(self.policy, ledger)
         return self._result(perf_counter() - began)
 
     # --------------------------------------------------------------------------------- events
@@ -143,7 +144,7 @@ class EventEngine(SchedulerBackend):
 
     def _nothing_left(self) -> bool:
         """Return whether no job waits or runs, so that failures and repairs to come change nothing."""
-        return not self.ledger.state.queue and not self.ledger.state.running
+        return not self.ledger.queue and not self.ledger.running
 
     def _only_promises(self, arrived: int) -> bool:
         """Return whether the policy goes on promising starts and starts nothing.
@@ -151,12 +152,12 @@ class EventEngine(SchedulerBackend):
         Nothing runs and nothing is to come but wake-ups, and there were more such passes in a row than
         an honest policy needs to keep its promises one by one.
         """
-        state = self.ledger.state
-        if arrived < len(self.jobs) or state.running or any(e[1] != WAKE for e in self.events):
+        ledger = self.ledger
+        if arrived < len(self.jobs) or ledger.running or any(e[1] != WAKE for e in self.events):
             self.idle_passes = 0
             return False
         self.idle_passes += 1
-        return self.idle_passes > 2 * len(state.queue) + 16
+        return self.idle_passes > 2 * len(ledger.queue) + 16
 
     def _take_events(self, now: float, arrived: int) -> int:
         """Let the events of the instant happen, or one of them; return the number of jobs submitted."""
@@ -186,17 +187,20 @@ class EventEngine(SchedulerBackend):
             self._demand(k)
 
     def _end_job(self, k: int, completed: bool) -> None:
+        self._stop_job(k, completed)
+        self.driver.end(self.jobs[k].id)
+
+    def _stop_job(self, k: int, completed: bool) -> None:
         self.end[k] = self.now
         self.rate[k] = 0.0
         self.completed[k] = completed
         self._record(k, 0)
-        self.driver.end(self.jobs[k].id)
 
     def _cancel(self, k: int) -> None:
         number = self.jobs[k].id
-        if number in self.ledger.state.running:
+        if number in self.ledger.running:
             self._end_job(k, completed=False)
-        elif any(job.id == number for job in self.ledger.state.queue):
+        elif any(job.id == number for job in self.ledger.queue):
             self.driver.withdraw(number)
 
     def _fail_node(self, failure: NodeFailure) -> None:
@@ -212,11 +216,11 @@ class EventEngine(SchedulerBackend):
     def _demand(self, k: int) -> None:
         """Let an evolving job ask for other processors; the policy grants them, or does not."""
         job = self.jobs[k]
-        running = self.ledger.state.running.get(job.id)
+        running = self.ledger.running.get(job.id)
         if running is not None:
             _, processors = self.config.demands[job.id][self.demands_made[k]]
             self.demands_made[k] += 1
-            running.wanted = self.ledger.state.nodes_for(processors)
+            self.ledger.request(job.id, self.ledger.nodes_for(processors))
             self._await_demand(k)
 
     # ---------------------------------------------------------------- effects of the decisions
@@ -228,11 +232,11 @@ class EventEngine(SchedulerBackend):
         self.order[k] = self.starts
         self.starts += 1
         self.work[k] = self.run_times[k]
-        self.rate[k] = rate_of(running, self.ledger.state, self.config)
+        self.rate[k] = rate_of(running, self.ledger, self.config)
         self.guest[k] = bool(running.mates)
         self.end[k] = self.now + self.work[k] / self.rate[k]
         heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
-        self._record(k, cores_of(running, self.ledger.state) if self.changes is not None else 0)
+        self._record(k, cores_of(running, self.ledger) if self.changes is not None else 0)
         self._await_demand(k)
 
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:
@@ -248,6 +252,13 @@ class EventEngine(SchedulerBackend):
         if running.guest is not None:
             self.mate[self.position[running.job.id]] = True
         self._set_rate(running)
+
+    def requeue_job(self, job: int) -> None:
+        """Lose a job's run: it starts again from nothing."""
+        k = self.position[job]
+        self._stop_job(k, completed=False)
+        self.restarts += 1
+        self.demands_made[k] = 0
 
     def wake_at(self, time: float) -> None:
         """Put a pass into the heap, unless the time is now."""
@@ -266,16 +277,16 @@ class EventEngine(SchedulerBackend):
             Always; names the decision, the time and the reason.
         """
         if refused.malformed:
-            who = policy_at(self.policy, self.ledger.state)
+            who = policy_at(self.policy, self.now)
             raise DecisionError(f"{who}: {refused.decision!r} is no decision: {refused.reason}")
         raise DecisionError(str(refused))
 
     def _set_rate(self, running: RunningJob, stall: float = 0.0) -> None:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
         k = self.position[running.job.id]
-        rate = rate_of(running, self.ledger.state, self.config)
+        rate = rate_of(running, self.ledger, self.config)
         if self.changes is not None:
-            self._record(k, cores_of(running, self.ledger.state))
+            self._record(k, cores_of(running, self.ledger))
         if rate == self.rate[k] and stall == 0.0:
             return
         done = max(0.0, self.now - self.since[k]) * self.rate[k]
@@ -320,46 +331,46 @@ class EventEngine(SchedulerBackend):
         )
 
 
-def rate_of(running: RunningJob, state: ClusterState, config: SimulationConfig) -> float:
+def rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConfig) -> float:
     """Return a job's rate, seconds of work a second: 1 on as many nodes as it asked for.
 
     Less where it shares nodes (D'Amico et al. 2019, equation 5, or 6 for the model `worst`), and divided by
     the slowdown of its placement where there is one.
     """
-    rate = _rate_of(running, state, config)
+    rate = _rate_of(running, cluster, config)
     return rate if config.slowdown is None else rate / config.slowdown(running)
 
 
-def _rate_of(running: RunningJob, state: ClusterState, config: SimulationConfig) -> float:
+def _rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConfig) -> float:
     part = 1.0
     if running.guest is not None:
-        part = 1.0 - state.running[running.guest].share
+        part = 1.0 - cluster.running[running.guest].share
     elif running.shared and config.runtime_model == "worst":
         part = running.share
     elif running.shared:
         own = running.nodes - running.shared
         part = (own + running.share * running.shared) / running.nodes
-    need = state.nodes_for(running.job.processors)
+    need = cluster.nodes_for(running.job.processors)
     if running.nodes == need and (part == 1.0 or config.speedup is linear):
         return part
     cores = config.cores_per_node
     return config.speedup(running.nodes * cores * part) / config.speedup(need * cores)
 
 
-def cores_of(running: RunningJob, state: ClusterState) -> int:
+def cores_of(running: RunningJob, cluster: ClusterLedger) -> int:
     """Return the cores a job has now."""
     nodes = running.nodes - running.shared * (1.0 - running.share)
     if running.guest is not None:
-        nodes = running.nodes * (1.0 - state.running[running.guest].share)
-    return round(nodes * state.cores_per_node)
+        nodes = running.nodes * (1.0 - cluster.running[running.guest].share)
+    return round(nodes * cluster.cores_per_node)
 
 
-def check_all_done(policy: SchedulingPolicy, state: ClusterState) -> None:
+def check_all_done(policy: SchedulingPolicy, cluster: ClusterLedger) -> None:
     """Refuse a policy that leaves jobs in the queue when nothing can happen any more."""
-    waiting = state.queue
+    waiting = cluster.queue
     if waiting:
         raise UsageError(
             f"policy {type(policy).__name__} never starts job {waiting[0].id} "
             f"({waiting[0].processors} processors, submitted at {waiting[0].submit:g} s): "
-            f"{len(waiting)} jobs wait at {state.time:g} s and nothing runs"
+            f"{len(waiting)} jobs wait at {cluster.time:g} s and nothing runs"
         )

@@ -88,6 +88,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "expand_seconds": "stall of an expansion",
     "data_bytes": "data of a job that moves when it is resized",
     "bandwidth": "bytes a second at which it moves",
+    "overrun_seconds": "guess for a job that runs beyond its request, doubled each time",
     "idle_watts": "of a node",
     "busy_watts": "of a node",
     "failures": "CSV file: time,node,repaired",
@@ -104,7 +105,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
 MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
-    "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity",
+    "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity", "overrun_seconds",
 )  # fmt: skip
 
 
@@ -267,6 +268,7 @@ def config_of(
         speedup=parse_speedup(words.get("speedup", "linear")),
         cost=cost,
         runtime_model=words.get("model", "ideal"),
+        overrun_seconds=options.number("overrun_seconds", 60.0),
         cancellations={int(j): t for j, t in rows_of(words, "cancellations", 2)},
         demands=demands_of(words),
     )

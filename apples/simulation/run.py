@@ -37,9 +37,11 @@ KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str]] = {
 }
 
 
-def has_kernel(policy: SchedulingPolicy, config: SimulationConfig) -> bool:
+def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
     """Return whether a compiled kernel does exactly what the event engine would do."""
     if config.has_events or type(policy) not in KERNELS:
+        return False
+    if (workload.run > workload.requested).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):
         return config.speedup is linear and not policy.needs_node_ids
@@ -47,10 +49,13 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig) -> bool:
 
 
 def first_compilation(
-    policy: SchedulingPolicy, config: SimulationConfig, engine: EngineName = "auto"
+    policy: SchedulingPolicy,
+    config: SimulationConfig,
+    workload: Workload,
+    engine: EngineName = "auto",
 ) -> str:
     """Return the name of the kernel that this run has to compile, empty if it need not."""
-    if engine != "auto" or not has_kernel(policy, config):
+    if engine != "auto" or not has_kernel(policy, config, workload):
         return ""
     from apples.simulation.kernels import compiled  # noqa: PLC0415 - with numba, half a second
 
@@ -95,7 +100,7 @@ def simulate(
     if too_large.any():
         job = int(workload.job[too_large][0])
         raise UsageError(f"job {job} is larger than the machine of {config.processors}")
-    if engine == "events" or not has_kernel(policy, config):
+    if engine == "events" or not has_kernel(policy, config, workload):
         return EventEngine(workload, policy, config, record).run()
     from apples.simulation.kernels import compiled, dispatch  # noqa: PLC0415 - with numba, half a second
 

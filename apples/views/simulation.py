@@ -25,7 +25,7 @@ def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
             f"apples: {log}: {source.records} records, {len(source.workload)} simulated: "
             f"{source.cleaning}"
         )
-    core = first_compilation(made.policy, made.config, made.options.engine)
+    core = first_compilation(made.policy, made.config, made.workload, made.options.engine)
     if core:
         yield f"apples: compiling the {core} core, once per machine"
 

@@ -31,6 +31,9 @@ class Written(SchedulerBackend):
     def update_share(self, running):
         self.told.append(f"share {running.job.id}")
 
+    def requeue_job(self, job):
+        self.told.append(f"requeue {job}")
+
     def wake_at(self, time):
         self.told.append(f"wake at {time:g}")
 
@@ -150,7 +153,7 @@ def test_a_refused_decision_is_returned_and_told_and_the_others_are_carried_out(
         f"refuse at 0.0 s: {unheard}: no decision",
         "reject 1: too wide",
     ]
-    assert stage.ledger.state.queue == []
+    assert stage.ledger.state.queue == ()
 
 
 def test_mates_are_told_of_their_guest_first_and_of_its_end():
@@ -170,7 +173,7 @@ def test_a_migration_moves_a_running_job_to_other_nodes():
     stage.driver.run_pass()
     stage.driver.run_pass()
     assert stage.told() == ["start 1 on 2", "migrate 1 to [2, 3]"]
-    assert stage.ledger.state.free_node_ids == [0, 1]
+    assert stage.ledger.state.free_node_ids == (0, 1)
 
 
 def test_a_withdrawn_job_is_not_shown_to_the_policy():

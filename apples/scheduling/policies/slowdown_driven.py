@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
 from typing import ClassVar, Literal
 
@@ -126,10 +126,11 @@ class _Pass:
         self.cluster = cluster
         self.share = policy.share(cluster.cores_per_node)
         self.free = cluster.free
-        self.running = {number: replace(one) for number, one in cluster.running.items()}
+        self.running = dict(cluster.running)
         for resize in granted:
-            self.free -= resize.nodes - self.running[resize.job].nodes
-            self.running[resize.job].nodes = resize.nodes
+            one = self.running[resize.job]
+            self.free -= resize.nodes - one.nodes
+            self.running[resize.job] = one._replace(nodes=resize.nodes)
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
         self.pool = [one for one in self.running.values() if one.can_be_mate]
@@ -142,7 +143,7 @@ class _Pass:
         )
 
     def releases(self) -> list[tuple[float, int]]:
-        return releases(replace(self.cluster, running=self.running))
+        return releases(self.cluster._replace(running=self.running))
 
     def consider(self, job: Job) -> Start | None:
         """Decide about one job (Listing 1)."""
@@ -224,9 +225,11 @@ class _Pass:
         now = self.cluster.time
         shared = sum(mate.nodes for mate in mates)
         for mate in mates:
-            mate.limit += job.requested
-            mate.delay += job.requested
-            mate.guest = job.id
+            self.running[mate.job.id] = mate._replace(
+                limit=mate.limit + job.requested,
+                delay=mate.delay + job.requested,
+                guest=job.id,
+            )
             self.pool.remove(mate)
         numbers = tuple(mate.job.id for mate in mates)
         guest = RunningJob(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from apples.scheduling.jobs import Decision, Job, Reject, Start
@@ -80,7 +80,7 @@ class TopologyAwarePolicy(SchedulingPolicy):
             else:
                 waiting.append(job)
         jobs = {job.id: job for job in waiting}
-        for decision in self.inner.decide(replace(cluster, queue=waiting)):
+        for decision in self.inner.decide(cluster._replace(queue=waiting)):
             if not isinstance(decision, Start):
                 yield decision
                 continue
