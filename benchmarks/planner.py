@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from oracles import best_of_all_ordered_subsets, highs_seconds
+from oracles import best_of_all_ordered_subsets, highs_seconds, paper_border
 from worlds import chain_border, random_world
 
 from apples import Coordinator, NoFeasiblePlanError, load_information
@@ -48,7 +48,9 @@ def near_the_best_subset(worlds):
     generator, ratios = np.random.default_rng(17), []
     while len(ratios) < worlds:
         world = random_world(generator, int(generator.integers(1, 7)))
-        best = best_of_all_ordered_subsets(world.p, world.pair, world.cap, world.total)
+        best = best_of_all_ordered_subsets(
+            world.p, paper_border(world.pair), world.cap, world.total
+        )
         coordinator = Coordinator(world.information)
         try:
             coordinator.execute(minimum_execution_time)

@@ -24,8 +24,41 @@ def whole_row_seconds(p, border, cap, total):
     return np.where(impossible, np.inf, seconds)
 
 
-def best_of_all_ordered_subsets(p, pair, cap, total, value=lambda seconds, _: seconds):
-    """Least value over every ordered subset of the hosts; `pair[i, j]` is the border between i and j.
+def paper_border(pair):
+    """Return a function from chains to C_i: the sum of a host's borders, `pair[i, j]` between i and j."""
+
+    def border(chains):
+        step = pair[chains[:, :-1], chains[:, 1:]]
+        found = np.zeros(chains.shape)
+        found[:, :-1] += step
+        found[:, 1:] += step
+        return found
+
+    return border
+
+
+def shared_border(messages, size, link):
+    """Return the same where a host's borders go at once and share the links they cross.
+
+    `messages[i, j]` and `size[i, j]` are the two parts of the border between i and j; `link[i, j]` names what
+    it crosses, negative where nothing is shared.
+    """
+
+    def border(chains):
+        a, b = chains[:, :-1], chains[:, 1:]
+        crossed = link[a, b]
+        count = (crossed[:, :, None] == crossed[:, None, :]).sum(axis=2)
+        step = messages[a, b] + np.where(crossed < 0, 1, count) * size[a, b]
+        found = np.zeros(chains.shape)
+        found[:, :-1] = step
+        found[:, 1:] = np.maximum(found[:, 1:], step)
+        return found
+
+    return border
+
+
+def best_of_all_ordered_subsets(p, border, cap, total, value=lambda seconds, _: seconds):
+    """Least value over every ordered subset of the hosts; `border` makes C_i of chains.
 
     `value` is handed the seconds of many chains and their hosts, shape (chains, hosts); it never falls as the
     seconds grow.
@@ -36,12 +69,7 @@ def best_of_all_ordered_subsets(p, pair, cap, total, value=lambda seconds, _: se
         if size > total:
             break
         chains = np.array([c for c in permutations(usable, size) if c[0] <= c[-1]])
-        border = np.zeros(chains.shape)
-        if size > 1:
-            step = pair[chains[:, :-1], chains[:, 1:]]
-            border[:, :-1] += step
-            border[:, 1:] += step
-        seconds = whole_row_seconds(p[chains], border, cap[chains], total)
+        seconds = whole_row_seconds(p[chains], border(chains), cap[chains], total)
         able = np.isfinite(seconds)
         if able.any():
             best = min(best, value(seconds[able], chains[able]).min())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from apples.agent.information import InformationPool
 from apples.agent.models import learn, learn_starts
 from apples.agent.models.corrections import EWMA_WEIGHT
+from apples.agent.models.links import NO_LINKS, MeasuredBorder, crossings, pair_of
 from apples.agent.models.model import Seconds, rivals
 from apples.launch.actuator import HostTimes, Outcome
+from apples.launch.events import BorderTimes
 from apples.resources import Host
 from apples.schedule import Estimate
 
@@ -63,12 +66,15 @@ class PredictionCheck:
         Measured mean of an iteration.
     hosts
         Per host, in strip order.
+    borders
+        What the program measured of each border, in strip order; empty where it reports none.
     """
 
     off: float
     inside: bool | None
     iteration_seconds: float
     hosts: tuple[HostCheck, ...]
+    borders: tuple[BorderTimes, ...] = ()
 
 
 def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
@@ -94,11 +100,11 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
     if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    return PredictionCheck(off, inside, outcome.iteration_seconds, tuple(hosts))
+    return PredictionCheck(off, inside, outcome.iteration_seconds, tuple(hosts), outcome.borders)
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: slowdowns, the overlap of borders, the straggler factor, the score.
+    """Let the models learn from a run: slowdowns, links, the overlap of borders, the straggler factor, the score.
 
     The measurement is compared with the predicted mean: neither the user's risk nor the straggler factor is part
     of a host's slowdown, nor is the co-run slowdown of a calibrated host. Where the program reports processor
@@ -121,8 +127,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         and (ratio := _slowdown(one, seconds, beside.get(host.identity, 1.0), information))
         is not None
     }
-    borders = model.communication(hosts).tolist()
-    overlap = _overlap(result, borders)
+    overlap, measured, at_borders = _taught_of_borders(result, without_stragglers)
     # What a calibrated host was slower by it owes to the others.
     calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
     owed = calibrated if together and model.knows_co_run_slowdown else frozenset()
@@ -137,7 +142,6 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     ]
     template = information.template
     # A host alone never waits: its run teaches no straggler factor.
-    at_borders = [seconds * (overlap or 1.0) for seconds in borders]
     straggler_factor = (
         _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
         if together
@@ -153,6 +157,9 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         result.inside,
         co_run_slowdown,
         longest,
+        measured,
+        information.application.messages,
+        [host.identity for host in hosts],
     )
 
 
@@ -197,6 +204,47 @@ def _straggler_factor(
     if weight < LEAST_RIVALS:
         return None
     return max(1.0 + (factor - 1.0) / weight, LEAST_STRAGGLER_FACTOR)
+
+
+def _taught_of_borders(
+    result: PredictionCheck, information: InformationPool
+) -> tuple[float | None, list[MeasuredBorder], list[float]]:
+    """Return what a run taught of the overlap and of links, and each host's borders by that.
+
+    Where the program measured its borders, nothing is inferred: the links are what they were measured to be,
+    and the overlap, for links that no run measured, is what the program says of the same borders.
+    """
+    model, learned = information.model, information.learned
+    hosts = [information.hosts[one.host] for one in result.hosts]
+    measured = _measured_borders(result, hosts, information)
+    if not measured:
+        predicted = model.communication(hosts).tolist()
+        overlap = _overlap(result, predicted)
+        return overlap, [], [seconds * (overlap or 1.0) for seconds in predicted]
+    unmeasured = replace(information, learned=replace(learned, links=NO_LINKS)).model
+    overlap = _told_of_borders(result, unmeasured.communication(hosts).tolist())
+    links = learned.links.taught(measured, information.application.messages)
+    taught = replace(information, learned=replace(learned, links=links)).model
+    return overlap, measured, taught.communication(hosts).tolist()
+
+
+def _measured_borders(
+    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
+) -> list[MeasuredBorder]:
+    """Return what the program measured of the plan's borders."""
+    told = {one.hosts: one for one in result.borders if one.seconds > 0}
+    shared = crossings(hosts)
+    return [
+        MeasuredBorder(
+            (a, b),
+            one.seconds,
+            one.latency_seconds,
+            one.bytes * (shared[pair_of(a.site, b.site)] or 1),
+            information.conditions.slower_link(a, b),
+        )
+        for a, b in pairwise(hosts)
+        if (one := told.get((a.name, b.name))) is not None
+    ]
 
 
 def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:

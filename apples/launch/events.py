@@ -45,6 +45,28 @@ class HostTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class BorderTimes:
+    """What one transfer takes at the border of two hosts that are neighbours.
+
+    Attributes
+    ----------
+    hosts
+        The two.
+    bytes
+        Of one border, one way.
+    seconds
+        From the moment both are there until both have the other's border.
+    latency_seconds
+        One way, of a message of a few bytes; None where the program does not say.
+    """
+
+    hosts: tuple[Short, Short]
+    bytes: Size
+    seconds: Duration
+    latency_seconds: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Where a run is: iterations done and the cumulative times since the first barrier."""
 
@@ -53,6 +75,7 @@ class Progress:
     seconds: Duration
     hosts: tuple[HostTimes, ...] = ()
     residual: Finite | None = None
+    borders: tuple[BorderTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +99,7 @@ class Outcome:
     residual: Finite | None = None
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     files: tuple[str, ...] = ()
+    borders: tuple[BorderTimes, ...] = ()
 
     @property
     def iteration_seconds(self) -> float:

@@ -222,6 +222,8 @@ def _rests_on(document: Document) -> Iterator[str]:
     for link in document["rests_on"]["links"][:SHOWN_HOSTS]:
         a, b = link["between"]
         message = "assumed" if link["assumed"] else link["method"]
+        if runs := link["measured_runs"]:
+            message += f"; {duration(link['seconds'])} a border, measured by {runs} run{'s' if runs > 1 else ''}"
         speed = f"{amount(link['bandwidth'])}/s"
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"

@@ -92,6 +92,7 @@ class Leg:
         began = before.began if before else time.perf_counter() - state.seconds
         if isinstance(change, malleable.Change) and change.kind == "started" and job.rank == 0:
             emit_ready(job.size)
+        self.sweeps.transfers.compare_clocks()
         self.sweeps.barrier()
         elapsed = job.allreduce(time.perf_counter() - began, MPI.MAX)
         self.began = time.perf_counter() - elapsed

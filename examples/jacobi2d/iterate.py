@@ -11,19 +11,18 @@ from mpi4py import MPI
 from patience import Patience
 from strip import Halo, Strip
 from task import Task
+from transfers import Transfers
 
 # Between two reports the number of iterations at most grows by this factor: the first are
 # counted from a rate that a cold start may have got wrong.
 FASTEST_GROWTH = 16
 
-# The column of a gathered row that follows compute, processor, communicate and wait seconds.
-ELAPSED = 4
-
-# Of an exchange, what exceeds this many times the quickest of late is waiting for a neighbour that
-# was not there yet: two ranks that are both there take 1.0-1.5 times the quickest.
-PROMPT = 2.0
-# The quickest is forgotten so slowly: by a thousandth an iteration, should the network change.
-FORGETTING = 1.001
+# The columns of a gathered row after compute, processor, communicate and wait seconds: since the first
+# barrier; of the border below, the seconds of all transfers and of a small message; and what it took to
+# compare clocks.
+ELAPSED, BORDER, LATENCY, COMPARING = 4, 5, 6, 7
+# Clocks are compared again when that takes no more than this share of the time since.
+COMPARED = 0.005
 
 
 @dataclass
@@ -31,20 +30,20 @@ class Clock:
     """Seconds of one rank in the kernel and in exchanging, from the first barrier on.
 
     `processor` is what `compute` cost in processor time: less where others had the CPU meanwhile.
+    `exchange` is in neither of the last two yet: what of it was waiting is known at the next report.
     """
 
     compute: float = 0.0
     processor: float = 0.0
     communicate: float = 0.0
     wait: float = 0.0
-    quickest: float = math.inf
+    exchange: float = 0.0
 
-    def exchanged(self, seconds: float) -> None:
-        """Enter an exchange of edges: what it took, and what was waiting for a late neighbour."""
-        self.quickest = min(seconds, self.quickest * FORGETTING)
-        prompt = min(seconds, PROMPT * self.quickest)
-        self.communicate += prompt
-        self.wait += seconds - prompt
+    def settle(self, transfer: float) -> None:
+        """Enter the exchanges of which nobody knew yet what part was transfer and what waiting."""
+        self.communicate += transfer * self.exchange
+        self.wait += (1.0 - transfer) * self.exchange
+        self.exchange = 0.0
 
 
 @dataclass
@@ -56,6 +55,7 @@ class Outcome:
     residual: float = math.nan
     turn: int = 0
     hosts: list[dict[str, object]] = field(default_factory=list)
+    borders: list[dict[str, object]] = field(default_factory=list)
 
 
 class Iteration:
@@ -71,10 +71,12 @@ class Iteration:
         self.patience = patience
         self.clock = Clock()
         self.outcome = Outcome()
+        self.transfers = Transfers(comm, patience)
 
     def run(self) -> Outcome:
         """Iterate until the number of iterations or the tolerance is reached. Collective."""
         halo = Halo(self.strip, self.comm)
+        self.transfers.compare_clocks()
         self.barrier()
         reports = Reports(self, time.perf_counter())
         while not self.step(self.outcome.iterations + 1, halo):
@@ -113,7 +115,8 @@ class Iteration:
             self.outcome.residual = self.largest(change)
             last = last or self.outcome.residual <= parameters.tolerance > 0
         self.clock.compute += swept - arrived
-        self.clock.exchanged(arrived - begin)
+        self.clock.exchange += arrived - begin
+        self.transfers.record(halo.began, halo.ended)
         self.clock.wait += time.perf_counter() - swept
         return last
 
@@ -153,18 +156,25 @@ class Reports:
         self.period = iteration.task.progress_seconds
         self.last_seconds = elapsed
         self.last_iteration = iteration.outcome.iterations
+        self.compared_seconds = elapsed
         self.due = self.last_iteration + 1 if self.period > 0 else 0
 
     def gather(self) -> Grid:
-        """Return compute, processor, communicate, wait and elapsed seconds of every rank. Collective.
+        """Return the seconds of every rank: see the columns above. Collective.
 
         Of the elapsed ones the largest counts: ranks leave the first barrier and come here at
         slightly different times, and a host's times must fit into the time that passed.
         """
-        clock, comm = self.iteration.clock, self.iteration.comm
+        clock, comm, transfers = (
+            self.iteration.clock,
+            self.iteration.comm,
+            self.iteration.transfers,
+        )
+        clock.settle(transfers.settle())
         elapsed = time.perf_counter() - self.begin
         spent = [clock.compute, clock.processor, clock.communicate, clock.wait]
-        mine = np.array([*spent, elapsed])
+        border = [transfers.below.mean, transfers.below.latency] if transfers.below else [0.0, 0.0]
+        mine = np.array([*spent, elapsed, *border, transfers.comparing])
         every = np.empty((comm.Get_size(), len(mine)))
         self.iteration.patience.wait(comm.Iallgather(mine, every).Test)
         return every
@@ -179,6 +189,7 @@ class Reports:
         every = self.gather()
         self.iteration.outcome.seconds = float(every[:, ELAPSED].max())
         self.iteration.outcome.hosts = self.hosts(every)
+        self.iteration.outcome.borders = self.borders(every)
 
     def report(self, iteration: int) -> None:
         """Say how far the run is and settle the next report. Collective."""
@@ -198,7 +209,11 @@ class Reports:
                 seconds=round(seconds, 6),
                 residual=finite_or_none(outcome.residual),
                 hosts=self.hosts(every),
+                borders=self.borders(every),
             )
+        if seconds - self.compared_seconds > float(every[:, COMPARING].max()) / COMPARED:
+            self.iteration.transfers.compare_clocks()
+            self.compared_seconds = seconds
         self.iteration.clock.wait += time.perf_counter() - start
 
     def hosts(self, every: Grid) -> list[dict[str, object]]:
@@ -218,3 +233,18 @@ class Reports:
                 }
             )
         return hosts
+
+    def borders(self, every: Grid) -> list[dict[str, object]]:
+        """Return what one transfer takes at each border between two hosts, in strip order."""
+        task = self.iteration.task
+        width = every.itemsize * task.parameters.grid
+        return [
+            {
+                "hosts": [task.hosts[here.host], task.hosts[below.host]],
+                "bytes": width,
+                "seconds": round(float(row[BORDER]), 9),
+                "latency_seconds": round(float(row[LATENCY]), 9),
+            }
+            for here, below, row in zip(task.strips, task.strips[1:], every, strict=False)
+            if here.host != below.host
+        ]

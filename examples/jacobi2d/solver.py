@@ -123,6 +123,7 @@ def conclude(iteration: Iteration, startup: float) -> None:
             sha256=digest,
             files=files,
             hosts=outcome.hosts,
+            borders=outcome.borders,
         )
         emit("done")
 

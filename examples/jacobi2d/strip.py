@@ -1,5 +1,6 @@
 """A rank's strip of the grid and the exchange of its edges with the strips above and below."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -71,38 +72,55 @@ def set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
 
 
 class Halo:
-    """Persistent requests for a strip's edges, one set for each of the two arrays."""
+    """Persistent requests for a strip's edges, one set for each of the two arrays.
+
+    Attributes
+    ----------
+    began
+        When the exchange was started, by this rank's clock.
+    ended
+        When it had ended with each neighbour, the one above first.
+    """
 
     def __init__(self, strip: Strip, comm: MPI.Intracomm) -> None:
         self.sets = tuple(_requests(array, strip, comm) for array in strip.arrays)
-        self.tests = tuple(_test_of(requests) for requests in self.sets)
+        self.tests = tuple([_test_of(one) for one in both] for both in self.sets)
+        self.began = 0.0
+        self.ended: list[float] = []
 
     def start(self, turn: int) -> None:
         """Send the edges of one array and ask for its halo."""
-        if self.sets[turn]:
-            MPI.Prequest.Startall(self.sets[turn])
+        self.began = time.perf_counter()
+        self.ended = [0.0] * len(self.sets[turn])
+        for requests in self.sets[turn]:
+            MPI.Prequest.Startall(requests)
 
     def done(self, turn: int) -> bool:
         """Whether the exchange has ended and both edges and halo may be touched."""
-        return self.tests[turn]()
+        for k, test in enumerate(self.tests[turn]):
+            if not self.ended[k] and test():
+                self.ended[k] = time.perf_counter()
+        return all(self.ended)
 
     def free(self) -> None:
         """Give the requests back; to be called before the communicator goes."""
-        for requests in self.sets:
-            for request in requests:
-                request.Free()
+        for both in self.sets:
+            for requests in both:
+                for request in requests:
+                    request.Free()
 
 
-def _requests(array: Grid, strip: Strip, comm: MPI.Intracomm) -> list[MPI.Prequest]:
+def _requests(array: Grid, strip: Strip, comm: MPI.Intracomm) -> list[list[MPI.Prequest]]:
+    """Return the requests at each neighbour, the one above first."""
     rank, size = comm.Get_rank(), comm.Get_size()
     row = [array[index, LEFT : LEFT + strip.columns] for index in (0, 1, -2, -1)]
     requests = []
     if rank > 0:
-        requests.append(comm.Recv_init(row[0], rank - 1, SOUTHWARD))
-        requests.append(comm.Send_init(row[1], rank - 1, NORTHWARD))
+        receive = comm.Recv_init(row[0], rank - 1, SOUTHWARD)
+        requests.append([receive, comm.Send_init(row[1], rank - 1, NORTHWARD)])
     if rank < size - 1:
-        requests.append(comm.Recv_init(row[3], rank + 1, NORTHWARD))
-        requests.append(comm.Send_init(row[2], rank + 1, SOUTHWARD))
+        receive = comm.Recv_init(row[3], rank + 1, NORTHWARD)
+        requests.append([receive, comm.Send_init(row[2], rank + 1, SOUTHWARD)])
     return requests
 
 

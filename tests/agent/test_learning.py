@@ -1,6 +1,7 @@
 """The prediction against what happened, and that it becomes right when runs are learned from."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from apples.agent.models import learn, recall, store_speeds
 from apples.agent.models.model import SpeedFunction
 from apples.agent.verification import Reference
 from apples.launch.actuator import HostTimes, Outcome
+from apples.launch.events import BorderTimes
 from apples.schedule import Allocation, Schedule
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
@@ -273,7 +275,9 @@ def test_a_border_that_hardly_matters_teaches_nothing_of_links(bandwidth, taught
 
 
 def test_a_host_alone_has_no_drag_and_teaches_none():
-    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.5, inside=None)
+    for hosts in ("ab", "ac"):
+        learn(*APP, slowdown={}, overlap=None, straggler_factor=1.5, inside=None, hosts=hosts)
+    assert recall(*APP).straggler_factor == pytest.approx(1.5)
     information = pool(HOSTS[:1], LINKS, learned=recall(*APP))
     coordinator = Coordinator(information)
     coordinator.execute(minimum_execution_time)
@@ -386,3 +390,123 @@ def test_a_border_that_was_given_too_long_is_not_believed_for_the_waiting_it_mad
     assert border > 0.2 * iteration
     remember(check(estimate, outcome), information)
     assert overlap() == pytest.approx(0.5)
+
+
+def test_a_large_straggler_factor_is_not_believed_from_one_set_of_hosts():
+    """A lab with a slow link taught a factor of 2.74, and every other set was then off by half."""
+    for _ in range(4):
+        learn(*APP, {}, overlap=None, straggler_factor=2.7, inside=None, hosts=("a", "b"))
+        assert recall(*APP).straggler_factor == pytest.approx(1.3)
+    learn(*APP, {}, overlap=None, straggler_factor=2.0, inside=None, hosts=("b", "c"))
+    assert recall(*APP).straggler_factor == pytest.approx(2.0)
+
+
+EAST, WEST, SITES = "east", "west", {"east": "ab", "west": "cd"}
+CAMPUS = [
+    Host(name, site=site, seconds_per_point=1e-9)
+    for site, names in SITES.items()
+    for name in names
+]
+LISTED = {
+    (EAST, EAST): Link(1e-5, 1e9),
+    (WEST, WEST): Link(1e-5, 1e9),
+    (EAST, WEST): Link(1e-3, 1e8),
+    (WEST, EAST): Link(1e-3, 1e8),
+}
+
+
+class Campus:
+    """Two sites whose link is not what the list says, and a program that measures its borders."""
+
+    def __init__(self, latency, bandwidth, late=0.0):
+        self.latency, self.bandwidth, self.late = latency, bandwidth, late
+
+    def transfers(self, hosts, size):
+        """Return the seconds of each border: those that cross share the link between the sites."""
+        crossing = [a.site != b.site for a, b in pairwise(hosts)]
+        far = self.latency + sum(crossing) * size / self.bandwidth
+        return [far if crosses else 1e-5 + size / 1e9 for crosses in crossing]
+
+    def run(self, estimate, information):
+        hosts, count = estimate.schedule.resources, estimate.iterations
+        ideal = pool(CAMPUS, LISTED, grid=information.application.columns).model
+        compute = ideal.computation(hosts, np.array(estimate.schedule.rows, dtype=float))
+        steps = self.transfers(hosts, information.application.border_bytes)
+        border = np.maximum([0.0, *steps], [*steps, 0.0])
+        longest = float((compute * (1.0 + self.late) + border).max())
+        times = tuple(
+            HostTimes(h.name, c * count, b * count, (longest - c - b) * count, c * count)
+            for h, c, b in zip(hosts, compute.tolist(), border.tolist(), strict=True)
+        )
+        size = int(information.application.border_bytes)
+        borders = tuple(
+            BorderTimes((a.name, b.name), size, s, self.latency if a.site != b.site else 1e-5)
+            for (a, b), s in zip(pairwise(hosts), steps, strict=True)
+        )
+        return Outcome(count, longest * count, 0.1, times, borders=borders)
+
+
+def planned_on_campus(names, grid=1000, weather=None):
+    information = pool(CAMPUS, LISTED, grid=grid, learned=recall(*APP), weather=weather)
+    chosen = [information.hosts[name] for name in names]
+    rows = [grid // len(chosen)] * (len(chosen) - 1)
+    rows.append(grid - sum(rows))
+    allocations = (Allocation(h, r, "") for h, r in zip(chosen, rows, strict=True))
+    return Coordinator(information).estimate(Schedule(tuple(allocations))), information
+
+
+def off_on_campus(world, names, grid=1000):
+    estimate, information = planned_on_campus(names, grid)
+    return check(estimate, world.run(estimate, information)).off
+
+
+@pytest.mark.parametrize("bandwidth", [1e6, 5e6, 2e7, 1e8])
+@pytest.mark.parametrize("taught_by", ["abcd", "ac", "bd", "acbd"])
+def test_what_one_set_measured_of_a_link_predicts_every_other_set_that_uses_it(
+    bandwidth, taught_by
+):
+    world = Campus(latency=2e-4, bandwidth=bandwidth)
+    estimate, information = planned_on_campus(taught_by)
+    remember(check(estimate, world.run(estimate, information)), information)
+    for names in ("ac", "bd", "abc", "abcd", "bacd", "acb", "acbd"):
+        assert off_on_campus(world, names) == pytest.approx(0.0, abs=0.03), names
+    assert recall(*APP).straggler_factor == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_border_of_another_size_is_predicted_from_the_latency_and_bandwidth_measured():
+    world = Campus(latency=5e-3, bandwidth=5e6)
+    estimate, information = planned_on_campus("abcd", 1000)
+    remember(check(estimate, world.run(estimate, information)), information)
+    assert off_on_campus(world, "abcd", 4000) == pytest.approx(0.0, abs=0.03)
+
+
+def test_lateness_is_no_link_and_a_link_is_no_lateness():
+    world = Campus(latency=2e-4, bandwidth=5e7, late=0.2)
+    estimate, information = planned_on_campus("abcd")
+    remember(check(estimate, world.run(estimate, information)), information)
+    measured = recall(*APP).links.of(*(information.hosts[name] for name in "bc"))
+    assert measured.bandwidth == pytest.approx(5e7)
+    assert recall(*APP).straggler_factor == pytest.approx(1.2, rel=0.01)
+
+
+def test_a_link_that_is_forecast_to_have_collapsed_is_not_what_it_was_measured_to_be():
+    world = Campus(latency=1e-9, bandwidth=5e7)
+    estimate, information = planned_on_campus("ac")
+    remember(check(estimate, world.run(estimate, information)), information)
+    ends, before = information.hosts["a"], planned_on_campus("ac")[1].model
+    ends = (ends, information.hosts["c"])
+    for factor, expected in ((0.9, 1.0), (1 / 40, 40.0)):  # noise, and a collapse
+        bandwidth = Forecast(1e8 * factor, 0.0, "mean", 9, 0.0)
+        sky = Weather(bandwidth={("a", "c"): bandwidth, ("c", "a"): bandwidth})
+        now = planned_on_campus("ac", weather=sky)[1].model
+        cost = now.communication(ends)[0] / before.communication(ends)[0]
+        assert cost == pytest.approx(expected, rel=0.02)
+
+
+def test_the_static_view_knows_nothing_of_what_runs_measured():
+    world = Campus(latency=2e-4, bandwidth=1e6)
+    estimate, information = planned_on_campus("abcd")
+    paper = information.model.communication(estimate.schedule.resources)
+    remember(check(estimate, world.run(estimate, information)), information)
+    static = planned_on_campus("abcd")[1].with_weather(None).model
+    assert static.communication(estimate.schedule.resources) == pytest.approx(paper)

@@ -256,6 +256,7 @@ def strip(information: InformationPool) -> StripModel:
         information.application,
         information.conditions,
         information.speeds,
+        links=information.learned.links,
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
         straggler_factor=information.learned.straggler_factor,

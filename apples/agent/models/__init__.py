@@ -2,7 +2,7 @@
 
 Read `model` (the contract, and `check_model`, which holds an implementation to it), `strip` (T_i = A_i P_i +
 C_i), `calibration` (measured speed functions, and factors learned from runs), `corrections` (how a factor
-moves from run to run, and the overlap of borders with computing).
+moves from run to run, and the overlap of borders with computing), `links` (what runs measured of links).
 """
 
 from apples.agent.models.calibration import Learned, learn, learn_starts, recall, store_speeds

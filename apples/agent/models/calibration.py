@@ -5,7 +5,7 @@ says how much slower or faster the host really was and how much of the modelled 
 both are exponential moving averages, so that a machine that changed is predicted well after a few runs.
 
 The state document keeps the keys of its first version: ``pace`` is `Learned.slowdown`, ``company`` is
-`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor`.
+`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor` (``drag_of``: by the set that taught it).
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ from apples.agent.models.corrections import (
     ewma_spread,
     is_positive,
 )
+from apples.agent.models.links import NO_LINKS, LearnedLinks, MeasuredBorder
 from apples.agent.models.model import SpeedFunction
 from apples.resources import Host
 from apples.storage import state
 
 KEPT_SCORES = 200
+MOST_SETS = 32
+"""So many sets of hosts are remembered with the straggler factor they taught."""
+ONE_SET_BELIEVED = 1.3
+"""A larger straggler factor may be something else that one set of hosts has; two sets must agree on it."""
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
 
@@ -46,8 +51,10 @@ class Learned:
         Measured over modelled compute time, by host, from runs.
     co_run_slowdown
         The same beside `slowdown` for a calibrated host that is not alone: it shares memory and caches then.
+    links
+        What runs measured of links.
     overlap
-        Measured over modelled communication time, from runs.
+        Measured over modelled communication time, from runs: for links that no run measured.
     straggler_factor
         Factor on all computing that is left between the model and the iterations of past runs: in each
         iteration some host is late, and not always the same one.
@@ -69,6 +76,7 @@ class Learned:
     overlap_spread: float = 0.0
     scores: Sequence[bool] = ()
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
+    links: LearnedLinks = NO_LINKS
     starts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
@@ -114,11 +122,12 @@ def recall(application: str, version: str) -> Learned:
         speeds,
         _factors(document.get("pace")),
         overlap,
-        _factor(document.get("drag")),
+        _believed(document),
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
         tuple(bool(x) for x in _sequence(document.get("scores"))),
         _factors(document.get("company")),
+        LearnedLinks.recalled(document.get("links")),
         {launcher: _starts(one) for launcher, one in _mapping(document.get("starts")).items()},
     )
 
@@ -156,6 +165,9 @@ def learn(
     inside: bool | None,
     co_run_slowdown: Mapping[str, float] | None = None,
     longest: float = 0.0,
+    borders: Sequence[MeasuredBorder] = (),
+    messages: float = 1.0,
+    hosts: Iterable[str] = (),
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
@@ -174,20 +186,45 @@ def learn(
         As `slowdown`, of calibrated hosts in a run of several.
     longest
         Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
+    borders
+        What the run measured of its borders.
+    messages
+        Of one border, one way.
+    hosts
+        Identities of the hosts of the run.
     """
 
     def change(document: state.Document) -> state.Document:
         _learn_slowdowns(document, slowdown, co_run_slowdown or {})
         if overlap is not None and is_positive(overlap):
             _learn_overlap(document, overlap, longest)
+        if borders:
+            links = LearnedLinks.recalled(document.get("links")).taught(borders, messages)
+            document["links"] = links.stored()
         if straggler_factor is not None:
-            known_factor = document.get("drag")
-            document["drag"] = ewma(known_factor, straggler_factor / _factor(known_factor))
+            _learn_straggler_factor(document, straggler_factor, " ".join(sorted(hosts)))
         if inside is not None:
             document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
         return document
 
     state.update(document_name(application, version), change)
+
+
+def _learn_straggler_factor(document: state.Document, factor: float, hosts: str) -> None:
+    """Move the factor, and remember it for the set that taught it."""
+    known = document.get("drag")
+    document["drag"] = ewma(known, factor / _factor(known))
+    by_set = _factors(document.get("drag_of"))
+    before = by_set.pop(hosts, None)
+    by_set[hosts] = ewma(before, factor / _factor(before))
+    document["drag_of"] = dict(list(by_set.items())[-MOST_SETS:])
+
+
+def _believed(document: Mapping[str, Any]) -> float:
+    """Return the straggler factor, no larger than `ONE_SET_BELIEVED` unless two sets of hosts taught as much."""
+    by_set = sorted(_factors(document.get("drag_of")).values(), reverse=True)
+    second = by_set[1] if len(by_set) > 1 else 1.0
+    return min(_factor(document.get("drag")), max(ONE_SET_BELIEVED, second))
 
 
 def learn_starts(

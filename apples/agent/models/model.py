@@ -121,6 +121,19 @@ class ModelTemplate(ABC):
         """Whether it has a factor of its own for hosts that are not alone (`Learned.co_run_slowdown`)."""
         return False
 
+    @property
+    def borders_at_once(self) -> bool:
+        """Whether a host's two borders cost the longer of them; else their sum, as in the paper."""
+        return False
+
+    def at_borders(self, above: Seconds, below: Seconds) -> Seconds:
+        """Return the seconds that hosts spend between a border above and one below, shape (hosts,)."""
+        return np.maximum(above, below) if self.borders_at_once else above + below
+
+    def border_seconds(self, resources: Sequence[Host]) -> list[float]:
+        """Return the seconds of the border between each host of a set and the next."""
+        return [float(self.borders(a, [b])[0]) for a, b in pairwise(resources)]
+
     def longest_border(self, resources: Sequence[Host]) -> float:
         """Return the seconds of the longest border of a set without learned overlap; 0: the model does not say."""
         del resources

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.agent.models.corrections import PLAIN, Overlap
+from apples.agent.models.links import NO_LINKS, LearnedLinks, crossings, pair_of
 from apples.agent.models.model import (
     ModelTemplate,
     Rows,
@@ -39,6 +40,25 @@ MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 """sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """Seconds at the border of two hosts: those of its messages, and those of its bytes.
+
+    Attributes
+    ----------
+    error
+        Relative standard deviation of both, as runs showed it.
+    """
+
+    messages: float
+    size: float
+    error: float
+
+    def seconds(self, borders: int) -> float:
+        """Return the seconds it takes where so many borders share its link."""
+        return self.messages + borders * self.size
+
+
 @dataclass(frozen=True)
 class StripModel(ModelTemplate):
     """The strip model with latency, under one set of conditions.
@@ -51,8 +71,13 @@ class StripModel(ModelTemplate):
         CPU, memory and links.
     speeds
         `SpeedFunction` of each host, by name.
+    links
+        What runs measured of links. As soon as there is anything, borders are what a transfer was measured to
+        be: both ways at once, a host's two borders at once, and those that cross from one site to another
+        sharing that link. Before, they are the paper's sums.
     overlap
-        Factor on each border, learned from runs: 1 is the paper's sum of sends and receives.
+        Factor on each border that `links` does not know, learned from runs: 1 is the paper's sum of sends and
+        receives.
     overlap_error
         Relative standard deviation of that factor.
     straggler_factor
@@ -69,6 +94,7 @@ class StripModel(ModelTemplate):
     application: Application
     conditions: Conditions
     speeds: Mapping[str, SpeedFunction]
+    links: LearnedLinks = NO_LINKS
     overlap: Overlap = PLAIN
     overlap_error: float = 0.0
     straggler_factor: float = 1.0
@@ -77,14 +103,17 @@ class StripModel(ModelTemplate):
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    _site_border: dict[tuple[str, str], float] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
     _own_links: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
         self._own_links.update(self.conditions.hosts_with_own_links())
+        measured = {identity for pair in self.links.hosts for identity in pair}
+        if measured:
+            self._own_links.update(
+                host.name for host in self.conditions.hosts if host.identity in measured
+            )
 
     @property
     def knows_co_run_slowdown(self) -> bool:
@@ -212,24 +241,45 @@ class StripModel(ModelTemplate):
         return rows_within
 
     # -------------------------------------------------------------- communication
+    @property
+    def borders_at_once(self) -> bool:
+        """Whether runs measured what borders take: then those of one host go at once."""
+        return bool(self.links)
+
     def border(self, a: Host, b: Host) -> float:
         """Return the seconds `a` (and `b`) spend sending and receiving one border, both ways."""
-        if a.name in self._own_links or b.name in self._own_links:
-            return self._border(a, b)
-        known = self._site_border.get((a.site, b.site))
+        return self._border(a, b).seconds(1)
+
+    def _border(self, a: Host, b: Host) -> _Border:
+        own = a.name in self._own_links or b.name in self._own_links
+        key = (a.name, b.name) if own else (a.site, b.site)
+        known = self._borders.get(key)
         if known is None:
-            known = self._site_border[a.site, b.site] = self._border(a, b)
+            known = self._borders[key] = self._new_border(a, b)
         return known
 
-    def _border(self, a: Host, b: Host) -> float:
+    def _new_border(self, a: Host, b: Host) -> _Border:
         size, messages = self.application.border_bytes, self.application.messages
-        there = self.conditions.link(a, b).seconds(size, messages, self.risk)
-        back = self.conditions.link(b, a).seconds(size, messages, self.risk)
-        return self.overlap.cost(there + back)
+        measured = self.links.of(a, b)
+        if measured is None:
+            there = self.conditions.link(a, b).seconds(size, messages, self.risk)
+            back = self.conditions.link(b, a).seconds(size, messages, self.risk)
+            return _Border(0.0, self.overlap.cost(there + back), self.overlap_error)
+        link, longer = measured.under(self.conditions.slower_link(a, b)), 1.0
+        longer += self.risk * measured.spread / MEAN_ABSOLUTE_TO_SD
+        farther = self.conditions.farther(a, b)
+        return _Border(
+            messages * link.latency * farther * longer,
+            size / link.bandwidth * longer,
+            measured.spread,
+        )
 
     def longest_border(self, resources: Sequence[Host]) -> float:
-        """Return the seconds of the longest border of a set without overlap; 0 for a host alone."""
-        plain = replace(self, overlap=PLAIN)
+        """Return the seconds of the longest border of a set as forecast, 0 for a host alone.
+
+        Without what runs measured or learned of links.
+        """
+        plain = replace(self, overlap=PLAIN, links=NO_LINKS)
         return max((plain.border(a, b) for a, b in pairwise(resources)), default=0.0)
 
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
@@ -238,12 +288,16 @@ class StripModel(ModelTemplate):
 
     def communication(self, resources: Sequence[Host]) -> Seconds:
         """Return C_i: the borders with the strip above and the strip below."""
-        seconds = np.zeros(len(resources))
-        for i in range(len(resources) - 1):
-            border = self.border(resources[i], resources[i + 1])
-            seconds[i] += border
-            seconds[i + 1] += border
-        return seconds
+        steps = self.border_seconds(resources)
+        return self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
+
+    def border_seconds(self, resources: Sequence[Host]) -> list[float]:
+        """Return the seconds of the border between each host of a set and the next, shared links shared."""
+        pairs = list(pairwise(resources))
+        if not self.links:
+            return [self._border(a, b).seconds(1) for a, b in pairs]
+        shared = crossings(resources)
+        return [self._border(a, b).seconds(shared[pair_of(a.site, b.site)] or 1) for a, b in pairs]
 
     # --------------------------------------------------------------------- memory
     def memory(self, rows: float) -> float:
@@ -275,7 +329,7 @@ class StripModel(ModelTemplate):
             [error_of(self.conditions.cpu(h)) for h in resources]
         )
         speed_sd = np.array([self.speeds[h.name].error for h in resources])
-        link_sd = np.hypot(self._link_error(resources), self.overlap_error)
+        link_sd = self._link_error(resources)
         if not (cpu_sd.any() or speed_sd.any() or link_sd.any()):
             return np.broadcast_to(compute + communicate, (count, len(resources)))
         # Errors are independent between hosts; a share of the CPU stays between the least there is and all.
@@ -286,13 +340,21 @@ class StripModel(ModelTemplate):
         return np.asarray(compute * (shares / drawn) * slowdown + communicate * links)
 
     def _link_error(self, resources: Sequence[Host]) -> Seconds:
-        """Return the relative standard deviation of C_i from the links' forecast errors."""
+        """Return the relative standard deviation of C_i from the errors of its links."""
+        steps, error = self.border_seconds(resources), []
+        for (a, b), seconds in zip(pairwise(resources), steps, strict=True):
+            relative = self._border(a, b).error
+            if not self.links.of(a, b):
+                relative = float(np.hypot(relative, self._forecast_error(a, b)))
+            error.append(seconds * relative)
+        mean = self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
+        both = self.at_borders(np.array([0.0, *error]), np.array([*error, 0.0]))
+        return np.divide(both, mean, out=np.zeros_like(mean), where=mean > 0)
+
+    def _forecast_error(self, a: Host, b: Host) -> float:
+        """Return the relative standard deviation of a border from the forecasts of its link."""
         size, messages = self.application.border_bytes, self.application.messages
-        error, mean = np.zeros(len(resources)), np.zeros(len(resources))
-        for i in range(len(resources) - 1):
-            for a, b in ((i, i + 1), (i + 1, i)):
-                link = self.conditions.link(resources[a], resources[b])
-                for end in (a, b):
-                    error[end] += MEAN_ABSOLUTE_TO_SD * link.error(size, messages)
-                    mean[end] += link.seconds(size, messages, 0.0)
-        return np.divide(error, mean, out=np.zeros_like(error), where=mean > 0)
+        ways = (self.conditions.link(a, b), self.conditions.link(b, a))
+        mean = sum(link.seconds(size, messages, 0.0) for link in ways)
+        error = sum(link.error(size, messages) for link in ways)
+        return MEAN_ABSOLUTE_TO_SD * error / mean if mean > 0 else 0.0

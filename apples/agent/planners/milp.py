@@ -108,10 +108,12 @@ class _Program:
     def _times(self) -> None:
         """Let T be no less than any host's computing and communicating."""
         for i in range(len(self.hosts)):
-            at_border = pulp.lpSum(
-                self.border[pair] * y for pair, y in self.follows.items() if i in pair
-            )
-            self.problem += self.p[i] * self.rows[i] + at_border <= self.longest
+            borders = [self.border[pair] * y for pair, y in self.follows.items() if i in pair]
+            if self.information.model.borders_at_once and borders:
+                for border in borders:
+                    self.problem += self.p[i] * self.rows[i] + border <= self.longest
+            else:
+                self.problem += self.p[i] * self.rows[i] + pulp.lpSum(borders) <= self.longest
 
     def _limits(self) -> None:
         """Add the user's limits and the objective; cost is bilinear, so each host gets its own time."""

@@ -86,7 +86,8 @@ def cheapest_orders(
     place[members[order]] = np.arange(len(order))
     before = np.concatenate([[after[0]], after[:-1]])
     # A host inside its site's part of the chain has two borders of that site's network.
-    border[members[order]] = 2.0 * np.minimum(before, np.append(after[:-1], before[-1]))
+    near = np.minimum(before, np.append(after[:-1], before[-1]))
+    border[members[order]] = information.model.at_borders(near, near)
     caps = np.array(search.cap, dtype=float)
     found: dict[bytes, tuple[float, Indices]] = {}
     for pool in _pools(members, hosts, speed, caps, search):

@@ -187,13 +187,17 @@ class SubsetSearch:
         return known
 
     def borders(self, order: Order) -> list[float]:
-        """Return C_i of each host of the set."""
-        seconds = [0.0] * len(order)
+        """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
+        model = self.information.model
+        if model.borders_at_once:
+            seconds = model.communication([self.hosts[i] for i in order])
+            return [float(c) for c in seconds]
+        sums = [0.0] * len(order)
         for k in range(len(order) - 1):
             border = self.border(order[k], order[k + 1])
-            seconds[k] += border
-            seconds[k + 1] += border
-        return seconds
+            sums[k] += border
+            sums[k + 1] += border
+        return sums
 
     def border(self, i: int, j: int) -> float:
         """Return the seconds at the border between two hosts, by index."""
@@ -260,7 +264,9 @@ def _reversed(order: Order) -> Iterator[Order]:
 Array = npt.NDArray[np.float64]
 
 
-def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.NDArray[np.bool_]]:
+def prefix_seconds(
+    p: Array, border: Array, total: float, at_once: bool = False
+) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return T of every prefix, and whether all its strips hold at least nothing (no negative area).
 
     Parameters
@@ -271,6 +277,8 @@ def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.ND
         Seconds at the border between each host and the next, the last one 0, shape (hosts,).
     total
         Rows of the grid.
+    at_once
+        Whether a host's two borders cost the longer of them instead of their sum.
 
     Examples
     --------
@@ -279,9 +287,10 @@ def prefix_seconds(p: Array, border: Array, total: float) -> tuple[Array, npt.ND
     (array([10.,  7.]), array([ True,  True]))
     """
     before = np.concatenate([[0.0], border[:-1]])
-    both = before + border
+    both = np.maximum(before, border) if at_once else before + border
+    beyond = both - before if at_once else border  # what the last host of a prefix is spared
     speed = np.cumsum(1.0 / p)
-    seconds = (total + np.cumsum(both / p) - border / p) / speed
+    seconds = (total + np.cumsum(both / p) - beyond / p) / speed
     # A strip is negative where T is below its host's C_i: inside the prefix both borders, at its end the left one.
     dearest = np.maximum(before, np.concatenate([[0.0], np.maximum.accumulate(both)[:-1]]))
     return seconds, dearest <= seconds

@@ -93,7 +93,7 @@ class ResourceSelector:
         """Return all of `hosts` as one chain.
 
         Of few hosts the one with the cheapest borders among those that pass from site to site as seldom as
-        can be: borders between the same two sites share a link, which the model prices as if each had it.
+        can be: borders between the same two sites share a link, which the paper's model prices as if each had it.
         """
         if len(hosts) < 2:
             return tuple(hosts)
@@ -269,7 +269,8 @@ def _best_prefixes(
 ) -> list[tuple[float, Order]]:
     """Return the best prefixes of one long chain: bounds from cumulative sums, caps where they bind."""
     p, cap = speed[order], caps[order]
-    seconds, feasible = prefix_seconds(p, border, search.total)
+    model = search.information.model
+    seconds, feasible = prefix_seconds(p, border, search.total, model.borders_at_once)
     enough = np.cumsum(cap) >= search.total
     sizes = np.arange(1, len(order) + 1)
     limit = _sizes(len(order), search.information)
@@ -288,7 +289,7 @@ def _best_prefixes(
             break
         c = border[: k + 1].copy()
         c[-1] = 0.0
-        both = c + np.concatenate([[0.0], c[:-1]])
+        both = model.at_borders(np.concatenate([[0.0], c[:-1]]), c)
         exact = np.float64(
             balanced_seconds(
                 p[: k + 1].tolist(), both.tolist(), cap[: k + 1].tolist(), search.total

@@ -17,6 +17,7 @@ from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
+from apples.launch.events import BorderTimes
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
@@ -323,8 +324,9 @@ def _change(change: Threshold) -> Document:
 def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
     hosts = chosen.schedule.resources
     links = []
-    for a, b in pairwise(hosts):
-        link = information.conditions.link(a, b)
+    steps = information.model.border_seconds(hosts)
+    for (a, b), seconds in zip(pairwise(hosts), steps, strict=True):
+        link, measured = information.conditions.link(a, b), information.learned.links.of(a, b)
         links.append(
             {
                 "between": [a.name, b.name],
@@ -332,6 +334,8 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "bandwidth": link.link.bandwidth,
                 "method": link.method,
                 "assumed": link.link.assumed,
+                "seconds": seconds,
+                "measured_runs": measured.runs if measured else 0,
             }
         )
     overlap, longest = information.learned.overlap, information.model.longest_border(hosts)
@@ -369,6 +373,7 @@ def run_document(
             "residual": outcome.residual,
             "files": list(outcome.files),
             "hosts": [_host(one, outcome.iterations) for one in result.hosts],
+            "borders": [_border(one, plan) for one in result.borders],
         },
         "verified": verified,
         "result_sha256": outcome.sha256,
@@ -396,6 +401,18 @@ def _host(one: HostCheck, iterations: int) -> Document:
         "predicted_communicate_per_iteration": one.predicted_communicate,
         "communicate_per_iteration": one.measured_communicate,
         "wait_per_iteration": one.wait,
+    }
+
+
+def _border(one: BorderTimes, plan: Document) -> Document:
+    """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
+    predicted = {tuple(link["between"]): link["seconds"] for link in plan["rests_on"]["links"]}
+    return {
+        "hosts": list(one.hosts),
+        "bytes": one.bytes,
+        "seconds": one.seconds,
+        "latency_seconds": one.latency_seconds,
+        "predicted_seconds": predicted.get(one.hosts),
     }
 
 

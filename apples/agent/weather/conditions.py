@@ -171,9 +171,7 @@ class Conditions:
         static = self.hosts.network.link(source, target)
         if latency is None and bandwidth is None and not self.latency_factor:
             return LinkForecast(static)
-        factor = self.latency_factor.get(source.name, 1.0) * self.latency_factor.get(
-            target.name, 1.0
-        )
+        factor = self.farther(source, target)
         return LinkForecast(
             Link(
                 factor * (min(latency.value, LONGEST) if latency else static.latency),
@@ -183,6 +181,18 @@ class Conditions:
             excess_of(latency) if latency else 0.0,
             shortfall_of(bandwidth) if bandwidth else 0.0,
             bandwidth.method if bandwidth else STATIC,
+        )
+
+    def farther(self, source: Host, target: Host) -> float:
+        """Return by what factor a what-if question takes two hosts to be farther from one another."""
+        factor = self.latency_factor
+        return factor.get(source.name, 1.0) * factor.get(target.name, 1.0)
+
+    def slower_link(self, a: Host, b: Host) -> Link:
+        """Return the slower of the two directions between two hosts, what-if questions apart."""
+        there, back, factor = self.link(a, b).link, self.link(b, a).link, self.farther(a, b)
+        return Link(
+            max(there.latency, back.latency) / factor, min(there.bandwidth, back.bandwidth)
         )
 
     def hosts_with_own_links(self) -> set[str]:

@@ -1,15 +1,19 @@
 """The chosen subset against every ordered subset."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
-from oracles import best_of_all_ordered_subsets
+from oracles import best_of_all_ordered_subsets, paper_border, shared_border
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
+from apples.agent.models import Learned
+from apples.agent.models.links import LearnedLink, LearnedLinks
 from apples.agent.planners.linear import linear
 from apples.agent.selector import DISTANCES, ResourceSelector
+from apples.agent.selector.search import prefix_seconds
 from blueprints import all_resources, blocked, minimum_execution_time, single_host
 
 
@@ -24,7 +28,9 @@ def test_the_chosen_set_is_the_best_of_all_ordered_subsets_up_to_one_percent():
     ratios = []
     while len(ratios) < 60:
         world = random_world(generator, int(generator.integers(1, 7)))
-        best = best_of_all_ordered_subsets(world.p, world.pair, world.cap, world.total)
+        best = best_of_all_ordered_subsets(
+            world.p, paper_border(world.pair), world.cap, world.total
+        )
         if np.isinf(best):
             with pytest.raises(NoFeasiblePlanError):
                 chosen(world.information)
@@ -33,6 +39,55 @@ def test_the_chosen_set_is_the_best_of_all_ordered_subsets_up_to_one_percent():
     assert min(ratios) > 1 - 1e-9
     assert np.mean(ratios) <= 1.005
     assert max(ratios) <= 1.05
+
+
+def with_measured_links(world, generator):
+    """Return the pool after runs measured every link of sites, and C_i of chains by hand."""
+    sites = sorted({host.site for host in world.hosts})
+    sites_of = [sites.index(host.site) for host in world.hosts]
+    latency, bandwidth = np.zeros((2, len(sites), len(sites)))
+    known = {}
+    for a, b in combinations_with_replacement(range(len(sites)), 2):
+        latency[a, b] = latency[b, a] = 10 ** generator.uniform(-5, -2)
+        bandwidth[a, b] = bandwidth[b, a] = 10 ** generator.uniform(6, 9)
+        forecast = world.information.conditions.slower_link(
+            *(next(h for h in world.hosts if h.site == sites[s]) for s in (a, b))
+        )
+        known[sites[a], sites[b]] = LearnedLink(latency[a, b], bandwidth[a, b], forecast)
+    learned = Learned(links=LearnedLinks(sites=known))
+    here = np.ix_(sites_of, sites_of)
+    number = np.arange(len(sites) ** 2).reshape(len(sites), len(sites))
+    number = np.where(np.eye(len(sites), dtype=bool), -1, np.minimum(number, number.T))
+    border = shared_border(latency[here], 8 * world.total / bandwidth[here], number[here])
+    return replace(world.information, learned=learned), border
+
+
+def test_with_measured_links_too_that_sets_share_and_hosts_cross_at_once():
+    generator = np.random.default_rng(17)
+    ratios = []
+    while len(ratios) < 40:
+        world = random_world(generator, int(generator.integers(1, 7)))
+        information, border = with_measured_links(world, generator)
+        best = best_of_all_ordered_subsets(world.p, border, world.cap, world.total)
+        if np.isinf(best):
+            continue
+        ratios.append(chosen(information).iteration_seconds / best)
+    assert min(ratios) > 1 - 1e-9
+    assert np.mean(ratios) <= 1.005
+    assert max(ratios) <= 1.05
+
+
+def test_the_prefixes_of_a_long_chain_are_as_dear_as_the_model_says():
+    generator = np.random.default_rng(5)
+    p, border = generator.uniform(1, 3, 9), generator.uniform(0, 2, 9)
+    border[-1] = 0.0
+    for at_once in (False, True):
+        seconds, _ = prefix_seconds(p, border, 100.0, at_once)
+        for k in range(1, 10):
+            above, below = np.array([0.0, *border[: k - 1]]), np.array([*border[: k - 1], 0.0])
+            both = np.maximum(above, below) if at_once else above + below
+            exact = (100.0 + (both / p[:k]).sum()) / (1 / p[:k]).sum()
+            assert seconds[k - 1] == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("spare", [1.0, 1.02, 1.5], ids=["exactly", "barely", "amply"])

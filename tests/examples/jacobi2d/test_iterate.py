@@ -31,6 +31,9 @@ class Sweeping:
 
     comm: Comm
     clock: Clock = field(default_factory=Clock)
+    transfers: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(settle=lambda: 1.0, below=None, comparing=1.0)
+    )
     patience: Patience = field(default_factory=lambda: Patience(1.0))
     outcome: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(iterations=0, residual=0.0)
@@ -40,7 +43,7 @@ class Sweeping:
             progress_seconds=0.5,
             hosts=("ada", "bob"),
             strips=[SimpleNamespace(host=0), SimpleNamespace(host=1)],
-            parameters=SimpleNamespace(iterations=1000),
+            parameters=SimpleNamespace(iterations=1000, grid=100),
         )
     )
 
@@ -52,7 +55,7 @@ def test_ranks_that_begin_at_different_moments_agree_on_every_report(elapsed, mo
     dues = []
     for rank, paused in enumerate((0.0, 0.04)):  # a CPU quota may pause a rank here for many ms
         now[0] = 100.0 + paused
-        sweeping = Sweeping(Comm(rank, np.full((2, 5), elapsed + 0.09)))
+        sweeping = Sweeping(Comm(rank, np.full((2, 8), elapsed + 0.09)))
         reports = Reports(sweeping, 100.0 - elapsed, elapsed)
         due = []
         for _ in range(4):
