@@ -49,7 +49,7 @@ check: $(VENV)/.checks
 	$(BIN)/lint-imports
 
 # The figures of the paper need root and an hour and a half on a machine that does nothing else: make figures
-FIGURES := $(addprefix benchmarks/,figure6.py figure7.py figure9.py subsets.py changing_load.py)
+FIGURES := $(addprefix benchmarks/,figure6.py figure7.py figure9.py subsets.py changing_load.py links.py)
 
 figures: setup
 	@for program in $(FIGURES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
