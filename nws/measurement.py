@@ -19,7 +19,11 @@ AVAILABLE_CPU: Final = "availableCpu"
 CURRENT_CPU: Final = "currentCpu"
 """Share of one CPU, 0..1, that an already running process gets."""
 COMPETITORS: Final = "competitors"
-"""Runnable processes, a real number >= 0, that a new process would share the CPUs with."""
+"""Runnable processes, a real number >= 0, that a new process would share the CPUs with: so many like itself."""
+CROWDING: Final = "crowding"
+"""By how much ``competitors`` grows with each further process of ours elsewhere on the machine, >= 0."""
+CPU_QUOTA: Final = "cpuQuota"
+"""CPUs' worth of time that all processes of ours on the machine may use together."""
 FREE_DISK: Final = "freeDisk"
 """Bytes that an unprivileged process can still write to a file system."""
 FREE_MEMORY: Final = "freeMemory"
@@ -33,7 +37,16 @@ BANDWIDTH_TCP: Final = "bandwidthTcp"
 
 SHARES: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU})
 AMOUNTS: Final = frozenset(
-    {COMPETITORS, FREE_DISK, FREE_MEMORY, LATENCY_TCP, CONNECT_TIME_TCP, BANDWIDTH_TCP}
+    {
+        COMPETITORS,
+        CROWDING,
+        CPU_QUOTA,
+        FREE_DISK,
+        FREE_MEMORY,
+        LATENCY_TCP,
+        CONNECT_TIME_TCP,
+        BANDWIDTH_TCP,
+    }
 )
 
 LARGEST: Final = 1e300

@@ -192,6 +192,8 @@ HOST_FIELDS: Final = {
     AVAILABLE_CPU: "cpu",
     CURRENT_CPU: "current_cpu",
     COMPETITORS: "competitors",
+    CROWDING: "crowding",
+    CPU_QUOTA: "cpu_quota",
     FREE_MEMORY: "free_memory",
 }
 PAIR_FIELDS: Final = {LATENCY_TCP: "latency", BANDWIDTH_TCP: "bandwidth"}
@@ -212,6 +214,9 @@ class Weather:
         By host: the share of one CPU, 0..1, that a new and that a running process gets.
     competitors
         By host: the runnable processes that a new one shares the CPUs with (see `nws.sensors.cpu`).
+    crowding, cpu_quota
+        By host: by how much these grow with each further process of ours on its machine, and how many CPUs'
+        worth of time all of ours there may use together.
     free_memory
         By host: bytes.
     latency, bandwidth
@@ -229,6 +234,8 @@ class Weather:
     cpu: ByHost = field(default_factory=dict)
     current_cpu: ByHost = field(default_factory=dict)
     competitors: ByHost = field(default_factory=dict)
+    crowding: ByHost = field(default_factory=dict)
+    cpu_quota: ByHost = field(default_factory=dict)
     free_memory: ByHost = field(default_factory=dict)
     latency: ByPair = field(default_factory=dict)
     bandwidth: ByPair = field(default_factory=dict)
@@ -285,6 +292,8 @@ class Weather:
             cpu=hosts("cpu"),
             current_cpu=hosts("current_cpu"),
             competitors=hosts("competitors"),
+            crowding=hosts("crowding"),
+            cpu_quota=hosts("cpu_quota"),
             free_memory=hosts("free_memory"),
             latency=pairs("latency"),
             bandwidth=pairs("bandwidth"),

@@ -1,48 +1,48 @@
-"""The share of the CPUs that processes get: from the run queue, corrected by a short probe."""
+"""The share of the CPUs that processes get: from the scheduler's groups, corrected by a short probe."""
 
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
-from nws.measurement import AVAILABLE_CPU, COMPETITORS, CURRENT_CPU, Measurement, SeriesName
+from nws.measurement import (
+    AVAILABLE_CPU,
+    COMPETITORS,
+    CPU_QUOTA,
+    CROWDING,
+    CURRENT_CPU,
+    Measurement,
+    SeriesName,
+)
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu_probe import probe_share
-from nws.sensors.cpu_share import (
-    available_share,
-    competitors,
-    competitors_for,
-    current_share,
-    mean_weight,
-    online_cpus,
-)
-from nws.sensors.linux import (
-    CpuTimes,
-    allowed_cpus,
-    cpu_quota,
-    parse_cpu_times,
-)
+from nws.sensors.cpu_share import competitors_for, current_share
+from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares
+from nws.sensors.linux import CpuTimes, allowed_cpus, online_cpus, parse_cpu_times
+from nws.sensors.run_queue import NEW_SESSION, RunQueueLook, RunQueueReader, averaged
 
 ROOT = Path("/")
 LEAST_SHARE = 0.001
 """No correction goes below this: a process that gets nothing at all has no execution time."""
+MOST_THREADS = 2000
+"""Threads that a measurement divides the CPUs among: the heaviest of them."""
 
 _log = logging.getLogger(__name__)
 
 
 class CpuSensor(Sensor):
-    """Measures ``availableCpu``, ``currentCpu`` and ``competitors`` of a set of CPUs.
+    """Measures ``availableCpu``, ``currentCpu``, ``competitors``, ``crowding`` and ``cpuQuota`` of a set of CPUs.
 
-    On c CPUs with m runnable competitors a new process gets min(1, c / (m + 1)) of one CPU and
-    one of the m gets c / max(m, c) (`nws.sensors.cpu`). m is read several times, for it changes within
-    milliseconds, and the shares averaged. That the competitors are niced, in containers with
-    weights of their own, or hidden from this one shows in m only roughly (their mean niceness is
-    looked up every minute, and time that the hypervisor steals is taken off); so now and then a probe
-    spins for a moment and gets the true share, and the difference, smoothed, is added from then
-    on. The idle fraction is no estimate of any of this: a new process gets half of a CPU that
-    another keeps 100 % busy.
+    A new process gets what the kernel's fair scheduler will give it among the threads that want to run,
+    each with the weight of its groups (`nws.sensors.fair_share`). Who they are is read several times, for
+    it changes within milliseconds, and averaged. What the groups cannot tell (two threads on one core,
+    processes that are hidden from this one) a probe does: now and then it spins for a moment and gets the
+    true share, and the difference, smoothed, is added from then on. Time that the hypervisor steals is
+    taken off. The probe is started as launchers start the processes of a program, in a session of its own
+    and in the control group that this process is in. The idle fraction is no estimate of any of this: a new
+    process gets half of a CPU that another keeps 100 % busy.
 
     Sources: Wolski, Spring, Hayes 1999, "Predicting the CPU availability of time-shared Unix
     systems on the computational grid", whose hybrid sensor takes a 1.5 s probe a minute; ours
@@ -61,9 +61,9 @@ class CpuSensor(Sensor):
     gain
         The weight of the newest probe in the smoothed correction, in (0, 1].
     readings, spacing
-        How many readings of the run queue make a measurement, and the seconds between them.
-    queue
-        Given the CPUs, returns the number of competitors now.
+        How many looks at the run queues make a measurement, and the seconds between them.
+    look
+        Returns who wants to run now; None: the machine's own.
     clock, sleep
         Seconds since the epoch, and how to let some pass.
     root
@@ -87,7 +87,7 @@ class CpuSensor(Sensor):
         gain: float = 0.3,
         readings: int = 8,
         spacing: float = 0.02,
-        queue: Callable[[frozenset[int]], float] | None = None,
+        look: Callable[[], RunQueueLook] | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         root: Path = ROOT,
@@ -95,28 +95,25 @@ class CpuSensor(Sensor):
         if readings < 1 or not 0 < gain <= 1:
             raise ValueError(f"readings {readings} must be >= 1 and gain {gain} in (0, 1]")
         self.cpus = _usable(cpus, root)
-        self._series = tuple(
-            SeriesName(resource, host) for resource in (AVAILABLE_CPU, CURRENT_CPU, COMPETITORS)
-        )
+        self._series = tuple(SeriesName(resource, host) for resource in RESOURCES)
         self._probe = probe
         self._probe_every = probe_every
         self._gain = gain
         self._readings = readings
         self._spacing = spacing
-        self._queue = queue or (lambda cpus: competitors(cpus, root))
+        self._reader = RunQueueReader(root)
+        self._look = look or self._reader.look
         self._clock = clock
         self._sleep = sleep
         self._root = root
         self._probed: float | None = None
         self._bias: float | None = None
-        self._given_queue = queue is not None
-        self._weighed: float | None = None
-        self._mean_weight = 1.0
         self._times: CpuTimes | None = None
+        self.remarks: tuple[str, ...] = ()
 
     @property
     def series(self) -> tuple[SeriesName, ...]:
-        """``availableCpu``, ``currentCpu`` and ``competitors`` of the host."""
+        """The series of `RESOURCES` of the host."""
         return self._series
 
     @property
@@ -125,7 +122,9 @@ class CpuSensor(Sensor):
         return self._bias or 0.0
 
     def measure(self) -> tuple[Measurement, ...]:
-        """Read the run queue, probe if it is time, and correct.
+        """Look at who wants to run, probe if it is time, and correct.
+
+        `remarks` then says what could not be read, a line each.
 
         Raises
         ------
@@ -134,42 +133,44 @@ class CpuSensor(Sensor):
             correction stays as it was.
         """
         try:
-            weight = self._weight()
-            counts = [weight * count for count in self._count()]
+            online = online_cpus(self._root) | self.cpus
+            looks = self._looks()
+            ours = self._reader.own_class()
             left = 1 - self._stolen()
-            limit = min(1.0, cpu_quota(self._root) or 1.0)
         except (OSError, ValueError, LookupError) as error:
             raise SensorError(f"the run queue cannot be read: {error}", transient=False) from error
-        shares = (left * available_share(count, len(self.cpus)) for count in counts)
-        queued = fmean(min(limit, share) for share in shares)
+        self.remarks = tuple(self._remarks(looks))
+        division = CpuDivision.of(averaged(looks, online, MOST_THREADS), ours, self.cpus, online)
+        limit = min(1.0, division.quota)
+        queued = min(limit, left * division.share)
         self._correct(queued)
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
-        others = self._corrected(fmean(counts), queued, available)
+        others = self._corrected(division.competitors, queued, available)
         current = min(limit, max(available, current_share(others, len(self.cpus))))
+        values = (available, current, others, division.crowding, division.quota)
         now = self._clock()
         return tuple(
             Measurement(series, now, value)
-            for series, value in zip(self._series, (available, current, others), strict=True)
+            for series, value in zip(self._series, values, strict=True)
         )
 
-    def _count(self) -> list[float]:
-        counts = [self._queue(self.cpus)]
+    def _looks(self) -> list[RunQueueLook]:
+        looks = [self._look()]
         for _ in range(self._readings - 1):
             self._sleep(self._spacing)
-            counts.append(self._queue(self.cpus))
-        return counts
+            looks.append(self._look())
+        return looks
 
-    def _weight(self) -> float:
-        """Return what a competitor of the kernel's own count weighs, looked up now and then.
-
-        The count of a part of the CPUs is weighed already, thread by thread.
-        """
-        if self._given_queue or not self.cpus >= online_cpus(self._root):
-            return 1.0
-        now = self._clock()
-        if self._weighed is None or not 0 <= now - self._weighed < self._probe_every:
-            self._weighed, self._mean_weight = now, mean_weight(self._root)
-        return self._mean_weight
+    def _remarks(self, looks: Collection[RunQueueLook]) -> Iterator[str]:
+        """Yield what the model could not know and is left to the probe."""
+        by = "only the probe tells" if self._probe else "and there is no probe"
+        unseen = min(look.unseen for look in looks)
+        if unseen:
+            why = self._reader.hides_processes() or "hidden from this one, or too many to look at"
+            yield f"{unseen} of the processes that want to run are not seen ({why}): {by} what they take"
+        unread = min(look.unread for look in looks)
+        if unread:
+            yield f"the scheduling groups of {unread} processes cannot be read: {by} what they take"
 
     def _stolen(self) -> float:
         """Return the share of the CPUs' time since the last measurement that others' guests had."""
@@ -200,6 +201,106 @@ class CpuSensor(Sensor):
         cpus = len(self.cpus)
         moved = competitors_for(available, cpus) - competitors_for(queued, cpus)
         return max(0.0, counted + moved)
+
+
+RESOURCES = (AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, CROWDING, CPU_QUOTA)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDivision:
+    """How some CPUs would be divided among the threads that want them and new processes of ours.
+
+    Attributes
+    ----------
+    share
+        What one new process gets of a CPU.
+    competitors
+        How many processes like it the others are worth to a set of ours, one a CPU (`nws.available_share`).
+    crowding
+        By how much that grows with each further process of ours elsewhere on the machine: because they share
+        one group's weight, or because competitors are moved away from them.
+    quota
+        How many CPUs' worth of time all of ours may use together.
+    """
+
+    share: float
+    competitors: float
+    crowding: float
+    quota: float
+
+    @classmethod
+    def of(
+        cls,
+        threads: Collection[Runnable],
+        ours: Runnable,
+        cpus: frozenset[int],
+        online: frozenset[int],
+    ) -> "CpuDivision":
+        """Return how `cpus` are divided when processes like `ours` are started on them.
+
+        Parameters
+        ----------
+        threads
+            Who else wants to run.
+        online
+            The CPUs of the machine.
+        """
+        quota = _quota_left(threads, ours, online)
+        above = {group.name for group in ours.groups}
+        others = [_without_quotas(thread, above) for thread in threads]
+        ours = _without_quotas(ours, above)
+
+        def division(places: Collection[frozenset[int]]) -> list[float]:
+            new = [replace(_of_its_own(ours, k), allowed=where) for k, where in enumerate(places)]
+            return fair_shares([*others, *new], online)[len(others) :]
+
+        count = len(cpus)
+        here = [frozenset({cpu}) for cpu in cpus]
+        elsewhere = [frozenset({cpu}) for cpu in online - cpus] or here
+        share = division([cpus])[0]
+        alone = share if count == 1 else sum(division(here)) / count
+        crowd = sum(division([*here, *elsewhere])[:count]) / count
+        # The inverse of available_share(competitors, count, count), and with so many more beside them.
+        competitors = count / alone - count
+        beside = count / crowd - count - (count if elsewhere is here else 0)
+        crowding = max(0.0, beside - competitors) / len(elsewhere)
+        return cls(share, competitors, crowding, quota)
+
+
+def _of_its_own(ours: Runnable, number: int) -> Runnable:
+    """Return one of several processes of ours: where each has a session of its own, in another group."""
+    if len(ours.groups) == 1 and ours.groups[0].name == NEW_SESSION:
+        return replace(ours, groups=(SchedulingGroup(f"{NEW_SESSION} {number}"),))
+    return ours
+
+
+def _without_quotas(thread: Runnable, names: Collection[str]) -> Runnable:
+    if not any(group.quota is not None and group.name in names for group in thread.groups):
+        return thread
+    free = (
+        replace(group, quota=None) if group.name in names else group for group in thread.groups
+    )
+    return replace(thread, groups=tuple(free))
+
+
+def _quota_left(threads: Collection[Runnable], ours: Runnable, online: frozenset[int]) -> float:
+    """Return what the quotas above us leave to all of ours, when each CPU has one of them."""
+    left = float(len(online))
+    limits = [group for group in ours.groups if group.quota is not None]
+    if not limits:
+        return left
+    others = list(threads)
+    shares = fair_shares(
+        [*others, *(replace(ours, allowed=frozenset({cpu})) for cpu in online)], online
+    )
+    for limit in limits:
+        used = sum(
+            share
+            for thread, share in zip(others, shares, strict=False)
+            if any(group.name == limit.name for group in thread.groups)
+        )
+        left = min(left, max(LEAST_SHARE, (limit.quota or 0.0) - used))
+    return left
 
 
 def _usable(cpus: Collection[int] | None, root: Path) -> frozenset[int]:

@@ -22,6 +22,9 @@ def spin_command(cpus: Collection[int], seconds: float) -> list[str]:
 def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 10.0) -> float:
     """Return the share of one CPU, 0..1, that a new process on `cpus` really gets now.
 
+    It is started as launchers start the processes of a program: in a session of its own, which is a group of
+    the scheduler's where the kernel makes autogroups. The control group is this process's.
+
     Costs at most `seconds` of one CPU and the start of an interpreter (about 10 ms).
 
     Raises
@@ -33,7 +36,12 @@ def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 1
     command = spin_command(cpus, seconds)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=deadline, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=deadline,
+            check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
         raise SensorError(f"a probe was not done in {deadline} s", transient=True) from error

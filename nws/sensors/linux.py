@@ -12,6 +12,7 @@ from typing import Final
 
 KERNEL_THREAD: Final = 0x00200000
 """PF_KTHREAD of the kernel's sched.h."""
+SCHED_IDLE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class ThreadState:
     state: str
     nice: int
     kernel: bool = False
+    threads: int = 1
+    idle: bool = False
 
     @property
     def is_runnable(self) -> bool:
@@ -40,18 +43,28 @@ def parse_running(loadavg: str) -> int:
 
 
 def parse_thread(stat: str) -> ThreadState:
-    """Return state (field 3), niceness (field 19) and whether it is the kernel's (flag in field 9).
+    """Return what a line of stat says of a thread.
 
-    The name before them may hold anything.
+    State (field 3), niceness (19), whether it is the kernel's (a flag in 9), how many threads its process
+    has (20) and whether it runs only where nothing else does (policy, 41). The name before them may hold
+    anything.
 
     Examples
     --------
-    >>> parse_thread("7 (a ) R) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 39 19 1 0")
-    ThreadState(state='S', nice=19, kernel=False)
+    >>> parse_thread("7 (a ) R) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 39 19 2 0")
+    ThreadState(state='S', nice=19, kernel=False, threads=2, idle=False)
+
+    Raises
+    ------
+    ValueError
+        It is no such line.
     """
     fields = stat.rpartition(")")[2].split()
+    if len(fields) < 18:
+        raise ValueError("no line of /proc/PID/stat")
     kernel = bool(int(fields[6]) & KERNEL_THREAD)
-    return ThreadState(state=fields[0], nice=int(fields[16]), kernel=kernel)
+    idle = len(fields) > 38 and int(fields[38]) == SCHED_IDLE
+    return ThreadState(fields[0], int(fields[16]), kernel, int(fields[17]), idle)
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
@@ -68,6 +81,11 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         if first:
             cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)
+
+
+def online_cpus(root: Path = Path("/")) -> frozenset[int]:
+    """Return the CPUs of this machine that are on."""
+    return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
 
 
 def parse_allowed_cpus(status: str) -> frozenset[int]:

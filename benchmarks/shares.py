@@ -1,0 +1,377 @@
+"""Shares of a CPU that ranks really get beside competitors in scheduling groups, against the forecast before.
+
+    python benchmarks/shares.py [--worlds 40] [--seed 1] [--ranks 1|2|4] [--group own|one] [--seconds 3]
+
+Each world is drawn: 1 to 3 groups of competitors with 1 to 4 spinning processes each, in a session of
+their own or together in one, niced or not, in control groups with weights and quotas or in none, pinned
+or free to move, with autogroups or without (the switch is put back). The sensor forecasts what ranks pinned
+to some CPUs will get, from inside the group that they will be in; then they spin and tell what they got.
+`--group own` gives each rank a session, as hydra does; `--group one` starts all in one control group,
+as Slurm and systemd do. Asked: errors of at most 3 % in the median and 10 % in 95 of 100.
+
+A world in which other processes took more than `--foreign` of a CPU while the ranks spun is measured
+again, at most twice; how much they took is said. Control groups need root, of version 1 or 2; without, worlds have none. Nothing is left behind.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nws import CpuSensor, available_share
+
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+PERIOD = 20_000
+SETTLE = 0.6
+TRIES = 3
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Competitors:
+    """A group of spinning processes."""
+
+    pins: tuple  # a CPU each, None: free to move
+    nice: int
+    weight: float | None  # of its control group, 1 is the usual; None: none
+    quota: float | None
+    joins: bool  # the session of the group before it
+
+    def __str__(self):
+        where = "free" if self.pins[0] is None else ",".join(map(str, self.pins))
+        parts = [f"{len(self.pins)} on {where}"]
+        if self.nice:
+            parts.append(f"nice {self.nice}")
+        if self.weight is not None:
+            parts.append(f"weight {self.weight:g}")
+        if self.quota is not None:
+            parts.append(f"quota {self.quota:g}")
+        if self.joins:
+            parts.append("same session")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class World:
+    """What is drawn: the competitors, the CPUs of the ranks, the switch, the weight of the ranks' group."""
+
+    groups: tuple
+    cpus: tuple
+    autogroup: bool
+    weight: float
+    quota: float | None
+
+
+def draw(chance, cpus, ranks, controlled, free):
+    """Return a world."""
+    groups = []
+    for number in range(chance.randint(1, 3)):
+        count = chance.randint(1, 4)
+        moves = free and chance.random() < 0.4
+        pins = tuple(None if moves else chance.choice(cpus) for _ in range(count))
+        grouped = controlled and chance.random() < 0.4
+        groups.append(
+            Competitors(
+                pins,
+                chance.choice((0, 0, 0, 5, 10)),
+                chance.choice((0.25, 0.5, 1.0, 2.0, 4.0)) if grouped else None,
+                round(chance.uniform(0.2, 1.5), 1) if grouped and chance.random() < 0.4 else None,
+                bool(number) and chance.random() < 0.3,
+            )
+        )
+    quota = round(chance.uniform(0.3, 0.8) * ranks, 1) if chance.random() < 0.25 else None
+    return World(
+        tuple(groups),
+        tuple(sorted(chance.sample(cpus, min(ranks, len(cpus))))),
+        chance.random() < 0.7,
+        chance.choice((0.5, 1.0, 2.0)),
+        quota,
+    )
+
+
+class ControlGroups:
+    """Makes control groups with a weight and a quota, in version 1 or 2, below the root of all."""
+
+    def __init__(self):
+        v1, v2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+        self.version, self.base = 0, v1
+        if (v1 / "cpu.shares").exists():
+            self.version = 1
+        elif "cpu" in _read(v2 / "cgroup.controllers").split():
+            self.version, self.base = 2, v2
+        self.enabled = False
+        if self.version == 2 and "cpu" not in _read(v2 / "cgroup.subtree_control").split():
+            with suppress(OSError):
+                (v2 / "cgroup.subtree_control").write_text("+cpu")
+                self.enabled = True
+        if not os.access(self.base, os.W_OK):
+            self.version = 0
+
+    def close(self):
+        """Put the switch back."""
+        if self.enabled:
+            with suppress(OSError):
+                (self.base / "cgroup.subtree_control").write_text("-cpu")
+
+    @contextmanager
+    def make(self, name, weight, quota):
+        """Make a group; it goes when its processes are gone."""
+        group = self.base / f"apples-shares-{os.getpid()}-{name}"
+        group.mkdir()
+        try:
+            if self.version == 1:
+                (group / "cpu.shares").write_text(str(round(1024 * weight)))
+                if quota:
+                    (group / "cpu.cfs_period_us").write_text(str(PERIOD))
+                    (group / "cpu.cfs_quota_us").write_text(str(round(PERIOD * quota)))
+            else:
+                (group / "cpu.weight").write_text(str(round(100 * weight)))
+                if quota:
+                    (group / "cpu.max").write_text(f"{round(PERIOD * quota)} {PERIOD}")
+            yield group
+        finally:
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline:
+                with suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(0.01)
+
+
+def _read(path):
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def child(body, group=None, session=False):
+    """Fork a process that dies with this one; return its pid and the end of a pipe that it writes to."""
+    parent = os.getpid()
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() == parent:
+                if session:
+                    os.setsid()
+                if group:
+                    (group / "cgroup.procs").write_text(str(os.getpid()))
+                body(writes)
+                code = 0
+        finally:
+            os._exit(code)
+    os.close(writes)
+    return pid, reads
+
+
+def _spin(pin, nice):
+    if pin is not None:
+        os.sched_setaffinity(0, {pin})
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    while True:
+        pass
+
+
+def _session(parts):
+    """Return the body of a session's first process: it starts the spinners of its groups and waits."""
+
+    def body(writes):
+        for competitors, group in parts:
+            for pin in competitors.pins:
+                child(lambda _, pin=pin: _spin(pin, competitors.nice), group)
+        os.write(writes, b"x")
+        signal.pause()
+
+    return body
+
+
+def _end(pid, reads):
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(reads)
+
+
+def _answer(pid, reads):
+    with os.fdopen(reads) as stream:
+        text = stream.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def machine_seconds():
+    """Return the CPU seconds of this machine so far that were not idle, stolen ones among them."""
+    fields = [int(each) for each in _read(Path("/proc/stat")).split("\n")[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds(leaders):
+    """Return the CPU seconds so far of the processes in some sessions."""
+    ticks = 0
+    for entry in Path("/proc").iterdir():
+        fields = _read(entry / "stat").rpartition(")")[2].split() if entry.name.isdigit() else []
+        if fields and int(fields[3]) in leaders:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _measured(cpu, seconds):
+    def body(writes):
+        os.sched_setaffinity(0, {cpu})
+        wall, used = time.monotonic(), time.process_time()
+        while time.monotonic() - wall < seconds:
+            pass
+        share = (time.process_time() - used) / (time.monotonic() - wall)
+        os.write(writes, json.dumps(share).encode())
+
+    return body
+
+
+def _forecast(cpus, probe):
+    """Return the body that forecasts the shares of ranks on `cpus`, each beside the others."""
+
+    def body(writes):
+        said = []
+        for cpu in cpus:
+            options = {} if probe else {"probe": None}
+            sensor = CpuSensor("here", [cpu], readings=5, spacing=0.02, probe_every=0, **options)
+            for _ in range(3 if probe else 1):
+                found = {m.series.resource: m.value for m in sensor.measure()}
+            said.append(
+                available_share(
+                    found["competitors"],
+                    elsewhere=len(cpus) - 1,
+                    crowding=found["crowding"],
+                    quota=found["cpuQuota"],
+                )
+            )
+        os.write(writes, json.dumps(said).encode())
+
+    return body
+
+
+@contextmanager
+def autogroups(on):
+    """Switch the kernel's autogroups, where that is allowed, and put the switch back."""
+    before = _read(AUTOGROUP).strip()
+    changed = before not in {"", str(int(on))}
+    if changed:
+        try:
+            AUTOGROUP.write_text(str(int(on)))
+        except OSError:
+            changed = False
+    try:
+        yield
+    finally:
+        if changed:
+            AUTOGROUP.write_text(before)
+
+
+def run(world, control, grouped, seconds, probe):
+    """Return forecast and measured share of each rank, and what other processes took of a CPU meanwhile."""
+    with autogroups(world.autogroup), ExitStack() as stack:
+        sessions, leaders = [], set()
+        for number, competitors in enumerate(world.groups):
+            group = None
+            if competitors.weight is not None:
+                made = control.make(number, competitors.weight, competitors.quota)
+                group = stack.enter_context(made)
+            if not (competitors.joins and sessions):
+                sessions.append([])
+            sessions[-1].append((competitors, group))
+        ours = (
+            stack.enter_context(control.make("ours", world.weight, world.quota))
+            if grouped
+            else None
+        )
+        for parts in sessions:
+            pid, reads = child(_session(parts), session=True)
+            stack.callback(_end, pid, reads)
+            os.read(reads, 1)
+            leaders.add(pid)
+        time.sleep(SETTLE)
+        told = _answer(*child(_forecast(world.cpus, probe), ours, session=True))
+        began, busy, own = time.monotonic(), machine_seconds(), own_seconds(leaders)
+        ranks = [child(_measured(cpu, seconds), ours, session=True) for cpu in world.cpus]
+        got = [_answer(*rank) for rank in ranks]
+        own = own_seconds(leaders) - own + sum(got) * seconds
+        foreign = (machine_seconds() - busy - own) / (time.monotonic() - began)
+        return told, got, foreign
+
+
+def naive(world, cpu):
+    """Return 1 / (n + 1) of the competitors that are or may be on a CPU."""
+    width = os.cpu_count() or 1
+    pins = [pin for competitors in world.groups for pin in competitors.pins]
+    return 1 / (1 + sum(1 / width if pin is None else pin == cpu for pin in pins))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--group", choices=("own", "one"), default="own")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--foreign", type=float, default=0.05)
+    parser.add_argument("--pinned", action="store_true", help="no competitor moves")
+    parser.add_argument("--no-probe", action="store_true", help="the model alone")
+    options = parser.parse_args()
+    control = ControlGroups()
+    if options.group == "one" and not control.version:
+        sys.exit(
+            "shares.py: ranks of one control group need control groups that may be made: root"
+        )
+    chance = random.Random(options.seed)
+    cpus = sorted(os.sched_getaffinity(0))
+    errors, before, disturbed = [], [], 0
+    try:
+        for number in range(options.worlds):
+            world = draw(chance, cpus, options.ranks, bool(control.version), not options.pinned)
+            for _ in range(TRIES):
+                told, got, foreign = run(
+                    world, control, options.group == "one", options.seconds, not options.no_probe
+                )
+                if foreign <= options.foreign:
+                    break
+            disturbed += foreign > options.foreign
+            found = [abs(said / share - 1) for said, share in zip(told, got, strict=True)]
+            errors += found
+            before += [abs(naive(world, c) / s - 1) for c, s in zip(world.cpus, got, strict=True)]
+            ranks = "  ".join(
+                f"CPU {cpu}: {said:.3f} {share:.3f}"
+                for cpu, said, share in zip(world.cpus, told, got, strict=True)
+            )
+            switch = "" if world.autogroup else ", autogroup 0"
+            ours = f", ours weight {world.weight:g} quota {world.quota}" * (options.group == "one")
+            groups = "; ".join(map(str, world.groups))
+            print(
+                f"{number + 1:3} {max(found):6.1%}  {ranks}  others {foreign:.2f}  [{groups}{switch}{ours}]",
+                flush=True,
+            )
+    finally:
+        control.close()
+    errors.sort()
+    last = errors[max(0, math.ceil(0.95 * len(errors)) - 1)]
+    print(
+        f"{options.worlds} worlds, seed {options.seed}, {options.ranks} ranks, group {options.group}, "
+        f"{len(cpus)} CPUs: error of the share median {statistics.median(errors):.1%}, 95 % {last:.1%}, "
+        f"worst {errors[-1]:.1%}; 1 / (n + 1) median {statistics.median(before):.1%}; "
+        f"{disturbed} worlds disturbed"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""What the kernel's fair scheduler gives each thread: a pure model of its tree of scheduling groups.
+
+Linux divides a CPU among *groups* first and among the threads of a group then (Documentation/scheduler/
+sched-design-CFS.rst, "CFS group scheduling"; cgroups(7), ``cpu.shares`` and ``cpu.weight``; sched(7), "The
+autogroup feature"). A group has one weight for the whole machine and is a competitor on every CPU on which
+threads of it want to run, with the part of its weight that its load there is of its load everywhere. So a
+thread of four of one session competes with a quarter of the session's weight, and a niced thread that is
+alone in its session competes like any other: niceness counts inside a group only.
+
+That tree has one number a thread. Let W be the weight of a group, w that of a thread, and L the sum of
+the weights right below a group. A thread weighs, on whatever CPU it is,
+
+    load = w / L(group) * W(group) / L(parent) * W(parent) * ...   up to the root,
+
+and the share it gets of a CPU is its load over the sum of the loads there: induction over the levels, each
+of which divides the group's weight over CPUs by load. Three things are added to that:
+
+- **Placement.** The kernel moves threads until the loads of the CPUs are equal, as far as their affinities
+  let it: competitors that may leave a CPU do so when one of ours is pinned to it. A thread that is heavier
+  than that level has a CPU to itself, whatever it weighs (the weight readjustment of Chandra, Adler, Goyal
+  and Shenoy 2000, "Surplus fair scheduling"); the others are spread like water.
+- **Quotas.** The threads below a group with a quota get no more than that together; what they may not have
+  is left to the others.
+- **Activity.** A thread that wants to run for a part of the time counts for that part.
+
+SMT and time that a hypervisor steals are no matter of this model; the probe sees them (`nws.sensors.cpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+NICE_0_WEIGHT: Final = 1024.0
+"""The weight of a thread of niceness 0, and of a group that nobody gave another."""
+LEAST_WEIGHT: Final = 3.0
+"""Of SCHED_IDLE, and of a group with ``cpu.idle``."""
+ROUNDS: Final = 12
+"""Of the two iterations below: each is within a thousandth of its fixed point after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingGroup:
+    """One group of the scheduler's tree: a control group or an autogroup.
+
+    Attributes
+    ----------
+    name
+        The same for all threads in it, and for no other group: its path, or the session's number.
+    weight
+        What it weighs among its siblings, on the whole machine.
+    quota
+        How many CPUs' worth of time its threads may use together; None: as much as they get.
+    """
+
+    name: str
+    weight: float = NICE_0_WEIGHT
+    quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A thread that wants to run.
+
+    Attributes
+    ----------
+    allowed
+        The CPUs it may run on.
+    weight
+        Of its niceness, 1024 for 0 (`weight_of_niceness`).
+    groups
+        The groups it is in, from below the root to its own; none: the root's thread.
+    active
+        The part of the time in which it wants to run, in (0, 1].
+    """
+
+    allowed: frozenset[int]
+    weight: float = NICE_0_WEIGHT
+    groups: tuple[SchedulingGroup, ...] = ()
+    active: float = 1.0
+
+
+def weight_of_niceness(nice: int) -> float:
+    """Return the weight of a niceness: each step divides by 1.25 (sched(7); the kernel's table rounds).
+
+    Examples
+    --------
+    >>> weight_of_niceness(0), round(weight_of_niceness(19)), round(weight_of_niceness(-5))
+    (1024.0, 15, 3125)
+    """
+    return NICE_0_WEIGHT * 1.25**-nice
+
+
+def fair_shares(threads: Sequence[Runnable], cpus: Collection[int]) -> list[float]:
+    """Return the share of a CPU, 0..1, that each of `threads` gets, averaged over time.
+
+    Parameters
+    ----------
+    threads
+        All that want to run on this machine: others' and ours.
+    cpus
+        The CPUs that are on.
+
+    Examples
+    --------
+    A process in a session of its own, on a CPU with one of the three threads of another session:
+
+    >>> make = SchedulingGroup("session 1")
+    >>> others = [Runnable(frozenset({cpu}), groups=(make,)) for cpu in (0, 1, 2)]
+    >>> ours = Runnable(frozenset({1}), groups=(SchedulingGroup("session 2"),))
+    >>> round(fair_shares([*others, ours], range(4))[-1], 3)
+    0.75
+    """
+    loads = loads_of(threads)
+    limited = _limited(threads)
+    held_back = [1.0] * len(threads)
+    shares: list[float] = []
+    for _ in range(ROUNDS if limited else 1):
+        shares = _divided(
+            threads, [load * part for load, part in zip(loads, held_back, strict=True)], cpus
+        )
+        over = False
+        for quota, members in limited:
+            used = sum(shares[i] for i in members)
+            if used > quota:
+                over = True
+                for i in members:
+                    held_back[i] *= quota / used
+        if not over:
+            break
+    for quota, members in limited:  # what the last round left above a quota
+        used = sum(shares[i] for i in members)
+        for i in members:
+            shares[i] *= min(1.0, quota / used) if used > 0 else 1.0
+    return shares
+
+
+def loads_of(threads: Sequence[Runnable]) -> list[float]:
+    """Return the load of each thread: its part of the weights of all groups above it, while it is active.
+
+    A group of threads that want to run for a part of the time competes only then: it counts with its
+    whole weight for so long.
+    """
+    below: dict[str, float] = {}
+    active: dict[str, float] = {}
+    parents: dict[str, tuple[SchedulingGroup, ...]] = {}
+    for thread in threads:
+        for depth, group in enumerate(thread.groups):
+            parents[group.name] = thread.groups[: depth + 1]
+            active[group.name] = min(1.0, active.get(group.name, 0.0) + thread.active)
+        if thread.groups:
+            name = thread.groups[-1].name
+            below[name] = below.get(name, 0.0) + thread.weight * thread.active
+    for name, path in parents.items():
+        if len(path) > 1:
+            parent = path[-2].name
+            below[parent] = below.get(parent, 0.0) + path[-1].weight * active[name]
+    scale: dict[str, float] = {}
+    for name, path in sorted(parents.items(), key=lambda entry: len(entry[1])):
+        above = scale[path[-2].name] if len(path) > 1 else 1.0
+        # `above` per unit of weight below the parent; `active` once, for `below` holds it as well.
+        scale[name] = above * path[-1].weight * active[name] / below[name]
+    return [
+        thread.weight * thread.active * (scale[thread.groups[-1].name] if thread.groups else 1.0)
+        for thread in threads
+    ]
+
+
+def _limited(threads: Sequence[Runnable]) -> list[tuple[float, list[int]]]:
+    """Return each quota and the places of the threads that share it."""
+    quotas: dict[str, tuple[float, list[int]]] = {}
+    for place, thread in enumerate(threads):
+        for group in thread.groups:
+            if group.quota is not None:
+                quotas.setdefault(group.name, (group.quota, []))[1].append(place)
+    return list(quotas.values())
+
+
+def _divided(
+    threads: Sequence[Runnable], loads: Sequence[float], cpus: Collection[int]
+) -> list[float]:
+    """Return the share of each thread once the balancer has done its work: its load over its CPU's."""
+    on = frozenset(cpus)
+    levels = dict.fromkeys(on, 0.0)
+    movable: dict[frozenset[int], list[int]] = {}
+    homes: list[dict[int, float]] = [{} for _ in threads]
+    for place, thread in enumerate(threads):
+        allowed = thread.allowed & on or on
+        if len(allowed) > 1:
+            movable.setdefault(allowed, []).append(place)
+            continue
+        (cpu,) = allowed
+        levels[cpu] += loads[place]
+        homes[place][cpu] = 1.0
+    _place_heavy(movable, loads, levels, homes)
+    poured = _pour(
+        {allowed: sum(loads[i] for i in places) for allowed, places in movable.items()}, levels
+    )
+    for allowed, places in movable.items():
+        for i in places:
+            homes[i] = poured[allowed]
+    return [
+        min(
+            thread.active,
+            sum(part * _part(load, levels[cpu]) for cpu, part in home.items()),
+        )
+        for thread, load, home in zip(threads, loads, homes, strict=True)
+    ]
+
+
+def _place_heavy(
+    movable: dict[frozenset[int], list[int]],
+    loads: Sequence[float],
+    levels: dict[int, float],
+    homes: list[dict[int, float]],
+) -> None:
+    """Give each thread that is above the level the emptiest of its CPUs; the others stay in `movable`.
+
+    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles.
+    """
+    rest = sum(loads[i] for places in movable.values() for i in places)
+    for allowed in sorted(movable, key=len):
+        places = sorted(movable[allowed], key=lambda i: -loads[i])
+        while places:
+            load = loads[places[0]]
+            cpu = min(allowed, key=lambda cpu: (levels[cpu], cpu))
+            if levels[cpu] + load < water_level([levels[one] for one in allowed], rest) - 1e-9:
+                break
+            levels[cpu] += load
+            homes[places.pop(0)] = {cpu: 1.0}
+            rest -= load
+        movable[allowed] = places
+    for allowed in [allowed for allowed, places in movable.items() if not places]:
+        del movable[allowed]
+
+
+def _pour(
+    amounts: dict[frozenset[int], float], levels: dict[int, float]
+) -> dict[frozenset[int], dict[int, float]]:
+    """Raise `levels` by what may move, as equal as affinities let it; return which part went where."""
+    poured: dict[frozenset[int], dict[int, float]] = {allowed: {} for allowed in amounts}
+    for _ in range(ROUNDS if len(amounts) > 1 else 1):
+        for allowed, amount in amounts.items():
+            for cpu, part in poured[allowed].items():
+                levels[cpu] -= part
+            level = water_level([levels[cpu] for cpu in allowed], amount)
+            poured[allowed] = {cpu: level - levels[cpu] for cpu in allowed if level > levels[cpu]}
+            for cpu, part in poured[allowed].items():
+                levels[cpu] += part
+    return {
+        allowed: {cpu: _part(part, amounts[allowed]) for cpu, part in parts.items()}
+        for allowed, parts in poured.items()
+    }
+
+
+def water_level(levels: Iterable[float], amount: float) -> float:
+    """Return how high `amount` stands that is poured over these levels.
+
+    Examples
+    --------
+    >>> water_level([0.0, 1.0, 5.0], 3.0)
+    2.0
+    """
+    level, filled = 0.0, 0.0
+    for count, bottom in enumerate(sorted(levels)):
+        if count and bottom >= (amount + filled) / count:
+            break
+        filled += bottom
+        level = (amount + filled) / (count + 1)
+    return level
+
+
+def _part(one: float, whole: float) -> float:
+    return one / whole if whole > 0 else 0.0
