@@ -10,7 +10,8 @@ to some CPUs will get, from inside the group that they will be in; then they spi
 as Slurm and systemd do. Asked: errors of at most 3 % in the median and 10 % in 95 of 100.
 
 A world in which other processes took more than `--foreign` of a CPU while the ranks spun is measured
-again, at most twice; how much they took is said. Control groups need root, of version 1 or 2; without, worlds have none. Nothing is left behind.
+again, at most twice; how much they took is said. Control groups need root, of version 1 or 2; without,
+worlds have none. Nothing is left behind.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nws import CpuSensor, available_share
@@ -176,7 +178,7 @@ def child(body, group=None, session=False):
     return pid, reads
 
 
-def _spin(pin, nice):
+def _spin(pin, nice, _):
     if pin is not None:
         os.sched_setaffinity(0, {pin})
     os.setpriority(os.PRIO_PROCESS, 0, nice)
@@ -190,7 +192,7 @@ def _session(parts):
     def body(writes):
         for competitors, group in parts:
             for pin in competitors.pins:
-                child(lambda _, pin=pin: _spin(pin, competitors.nice), group)
+                child(partial(_spin, pin, competitors.nice), group)
         os.write(writes, b"x")
         signal.pause()
 

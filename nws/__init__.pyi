@@ -42,6 +42,8 @@ from nws.measurement import AVAILABLE_CPU as AVAILABLE_CPU
 from nws.measurement import BANDWIDTH_TCP as BANDWIDTH_TCP
 from nws.measurement import COMPETITORS as COMPETITORS
 from nws.measurement import CONNECT_TIME_TCP as CONNECT_TIME_TCP
+from nws.measurement import CPU_QUOTA as CPU_QUOTA
+from nws.measurement import CROWDING as CROWDING
 from nws.measurement import CURRENT_CPU as CURRENT_CPU
 from nws.measurement import FREE_DISK as FREE_DISK
 from nws.measurement import FREE_MEMORY as FREE_MEMORY

@@ -21,6 +21,8 @@ from nws.measurement import (
     AVAILABLE_CPU,
     BANDWIDTH_TCP,
     COMPETITORS,
+    CPU_QUOTA,
+    CROWDING,
     CURRENT_CPU,
     FREE_MEMORY,
     LATENCY_TCP,

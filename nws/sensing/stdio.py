@@ -106,12 +106,17 @@ class StdioSensor:
     def _measured(self, number: int, sensors: Iterable[Sensor]) -> bytes:
         found: list[Measurement] = []
         failures: list[str] = []
+        remarks: dict[str, None] = {}
         for sensor in sensors:
             try:
                 found += sensor.measure()
             except SensorError as error:
                 failures.append(f"{sensor.series[0]}: {error}")
-        return answer(number, self._clock(), found, failures)
+            else:
+                remarks.update(
+                    dict.fromkeys(sensor.remarks if isinstance(sensor, CpuSensor) else ())
+                )
+        return answer(number, self._clock(), found, failures, remarks=list(remarks))
 
 
 def main() -> int:

@@ -6,7 +6,8 @@
               "secret": "..", "seconds": 5.0, "wide": true}
     sensor:  {"schema": "nws.stdio/1", "id": 1, "now": 1700000000.0, "measurements":
               [{"series": "availableCpu/ada", "time": .., "value": ..}, ..],
-              "failures": ["availableCpu/ada: the run queue cannot be read", ..], "listening": null}
+              "failures": ["availableCpu/ada: the run queue cannot be read", ..], "listening": null,
+              "remarks": ["2 of the processes that want to run are not seen (hidepid=2): ..", ..]}
 
 ``measurements`` is what the service's ``POST /v1/measurements`` takes, as it stands. Standard library
 only. What comes from the other side is checked field by field.
@@ -42,6 +43,8 @@ class SensorReply:
         What it could not, one line each.
     listening
         Where its endpoint listens, where that was asked.
+    remarks
+        What its sensors could not see, one line each: the values stand all the same.
     """
 
     id: int
@@ -49,6 +52,7 @@ class SensorReply:
     measurements: tuple[Measurement, ...] = ()
     failures: tuple[str, ...] = ()
     listening: tuple[str, int] | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def ask(number: int, do: str, /, **what: Any) -> bytes:
@@ -62,6 +66,7 @@ def answer(
     measurements: Sequence[Measurement] = (),
     failures: Sequence[str] = (),
     listening: tuple[str, int] | None = None,
+    remarks: Sequence[str] = (),
 ) -> bytes:
     """Return a reply as a line.
 
@@ -79,6 +84,7 @@ def answer(
             "measurements": samples,
             "failures": list(failures),
             "listening": listening,
+            "remarks": list(remarks),
         }
     )
 
@@ -100,16 +106,20 @@ def decode(line: bytes) -> SensorReply:
     samples = document.get("measurements")
     if not isinstance(samples, list) or len(samples) > MOST_MEASUREMENTS:
         raise ValueError("measurements is no list, or too long")
-    failures = document.get("failures")
-    if not isinstance(failures, list) or len(failures) > MOST_MEASUREMENTS:
-        raise ValueError("failures is no list, or too long")
     return SensorReply(
         document["id"],
         _number("now", document.get("now")),
         tuple(_measurement(sample) for sample in samples),
-        tuple(_text(each) for each in failures),
+        _lines("failures", document.get("failures")),
         _place(document.get("listening")),
+        _lines("remarks", document.get("remarks", [])),
     )
+
+
+def _lines(name: str, found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or len(found) > MOST_MEASUREMENTS:
+        raise ValueError(f"{name} is no list, or too long")
+    return tuple(_text(each) for each in found)
 
 
 def _document(line: bytes) -> dict[str, Any]:

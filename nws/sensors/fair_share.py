@@ -36,6 +36,8 @@ NICE_0_WEIGHT: Final = 1024.0
 """The weight of a thread of niceness 0, and of a group that nobody gave another."""
 LEAST_WEIGHT: Final = 3.0
 """Of SCHED_IDLE, and of a group with ``cpu.idle``."""
+NEARLY_IDLE: Final = 0.1
+"""A CPU with less than this part of a thread's load is idle for that thread."""
 ROUNDS: Final = 12
 """Of the two iterations below: each is within a thousandth of its fixed point after them."""
 
@@ -52,11 +54,14 @@ class SchedulingGroup:
         What it weighs among its siblings, on the whole machine.
     quota
         How many CPUs' worth of time its threads may use together; None: as much as they get.
+    period
+        Seconds after which that much may be used again.
     """
 
     name: str
     weight: float = NICE_0_WEIGHT
     quota: float | None = None
+    period: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +220,10 @@ def _place_heavy(
     levels: dict[int, float],
     homes: list[dict[int, float]],
 ) -> None:
-    """Give each thread that is above the level the emptiest of its CPUs; the others stay in `movable`.
+    """Give each thread that is above the level an idle CPU; the others stay in `movable`.
 
-    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles.
+    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles. Where none
+    idles, no CPU is the one to have it, and it is spread like the others.
     """
     rest = sum(loads[i] for places in movable.values() for i in places)
     for allowed in sorted(movable, key=len):
@@ -225,7 +231,8 @@ def _place_heavy(
         while places:
             load = loads[places[0]]
             cpu = min(allowed, key=lambda cpu: (levels[cpu], cpu))
-            if levels[cpu] + load < water_level([levels[one] for one in allowed], rest) - 1e-9:
+            level = water_level([levels[one] for one in allowed], rest)
+            if load < level * (1 - 1e-9) or levels[cpu] > NEARLY_IDLE * load:
                 break
             levels[cpu] += load
             homes[places.pop(0)] = {cpu: 1.0}

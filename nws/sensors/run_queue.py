@@ -37,6 +37,7 @@ DEEPEST: Final = 32
 """Levels of control groups that are told apart."""
 NEW_SESSION: Final = "a new session"
 """The group of a process that has a session, and so an autogroup, of its own."""
+USUAL_PERIOD: Final = "100000"
 AUTOGROUP = re.compile(r"/autogroup-(\d+) nice (-?\d+)")
 HIDEPID = re.compile(r"\bhidepid=(?!0\b|off\b)(\w+)")
 
@@ -110,8 +111,8 @@ class RunQueueReader:
             return Runnable(frozenset(), groups=groups)
         if self._makes_autogroups():
             return Runnable(frozenset(), groups=(SchedulingGroup(NEW_SESSION),))
-        nice = parse_thread(self._text("/proc/self/stat")).nice
-        return Runnable(frozenset(), weight_of_niceness(nice))
+        own = self._text("/proc/self/stat")
+        return Runnable(frozenset(), weight_of_niceness(parse_thread(own).nice if own else 0))
 
     def hides_processes(self) -> str:
         """Return the option of /proc that hides others' processes; nothing where there is none."""
@@ -300,10 +301,13 @@ def _group(folder: str, name: str, version: int) -> SchedulingGroup | None:
             weight = float(_read(f"{folder}/cpu.shares"))
             quota = _or_nothing(f"{folder}/cpu.cfs_quota_us")
             period = _or_nothing(f"{folder}/cpu.cfs_period_us")
-        limit = parse_quota(quota.strip(), period.strip() or "100000")
+        limit = parse_quota(quota.strip(), period.strip() or USUAL_PERIOD)
     except (OSError, ValueError):
         return None
-    return SchedulingGroup(name, max(weight, LEAST_WEIGHT), limit)
+    if limit is None:
+        return SchedulingGroup(name, max(weight, LEAST_WEIGHT))
+    seconds = float(period.strip() or USUAL_PERIOD) * 1e-6
+    return SchedulingGroup(name, max(weight, LEAST_WEIGHT), limit, seconds)
 
 
 def _or_nothing(path: str) -> str:

@@ -38,6 +38,7 @@ from nws.forecasters import (
 from nws.forecasters.auto_lag_ar import AutoLagAr
 from nws.memory.journalled import JournalMemory
 from nws.sensors.links import BandwidthSensor
+from nws.sensors.run_queue import RunQueueLook
 
 FORECASTERS = {
     "adaptive_median": lambda: AdaptiveMedian(start=10, minimum=5, maximum=21, offset=1),
@@ -134,7 +135,7 @@ def replay():
 
 
 def cpu_without_hardware():
-    return CpuSensor("ada", probe=lambda _: 0.4, queue=lambda _: 1.5, sleep=lambda _: None)
+    return CpuSensor("ada", probe=lambda _: 0.4, look=RunQueueLook, sleep=lambda _: None)
 
 
 @pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)

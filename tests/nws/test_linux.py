@@ -2,13 +2,6 @@
 
 import pytest
 
-from nws.sensors.cpu_share import (
-    Runnable,
-    competitors,
-    count_competitors,
-    mean_weight,
-    runnable_threads,
-)
 from nws.sensors.linux import (
     ThreadState,
     allowed_cpus,
@@ -55,17 +48,6 @@ def test_a_thread_may_call_itself_anything():
     assert not parse_thread(stat).is_runnable
 
 
-def test_a_thread_of_the_kernel_counts_as_one_whatever_its_niceness(tree):
-    stat = STAT.format(pid=8, name="kworker/0:1H", state="R", nice=-20, cpu=0)
-    files = {
-        "proc/8/task/8/stat": stat.replace(" 4194304 ", " 69238880 "),
-        "proc/8/task/8/status": STATUS.format(cpus="0-1"),
-    }
-    assert mean_weight(tree(files)) == 1.0
-    files["proc/8/task/8/stat"] = stat
-    assert mean_weight(tree(files)) == pytest.approx(1.25**20)
-
-
 def test_cpu_lists_are_read_in_the_kernels_notation():
     assert parse_cpu_list("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11}
     assert parse_cpu_list("\n") == frozenset()
@@ -80,73 +62,6 @@ def test_available_memory_is_not_free_memory():
 def test_a_text_without_the_line_is_refused():
     with pytest.raises(ValueError, match="no line 'MemAvailable:'"):
         parse_available_memory("MemFree: 1 kB\n")
-
-
-#   CPU 0 and CPU 1; a new process is pinned to CPU 1. "f" may run on both, "0" and "1" are pinned.
-#   Water finds its level: the free ones go where the queue is shorter, the new process counted.
-@pytest.mark.parametrize(
-    ("threads", "expected"),
-    [
-        ("", 0.0),
-        ("1", 1.0),
-        ("11", 2.0),
-        ("00", 0.0),
-        ("f", 0.0),  # moves to the idle CPU
-        ("ff", 0.5),  # three on two CPUs
-        ("fff", 1.0),
-        ("1f", 1.0),  # the free one moves to CPU 0
-        ("0f", 0.5),
-        ("0ff", 1.0),
-        ("00f", 1.0),  # the free one comes to us
-        ("000f", 1.0),
-        ("111f", 3.0),
-    ],
-)
-def test_free_competitors_spread_over_the_cpus_like_water(threads, expected):
-    allowed = {"0": {0}, "1": {1}, "f": {0, 1}}
-    runnable = [Runnable(frozenset(allowed[thread])) for thread in threads]
-    assert count_competitors(runnable, frozenset({1}), frozenset({0, 1})) == expected
-
-
-def test_a_niced_competitor_weighs_less():
-    nice = Runnable(frozenset({1}), weight=1.25**-10)
-    counted = count_competitors([nice, nice], frozenset({1}), frozenset({0, 1}))
-    assert counted == pytest.approx(2 * 0.107, rel=0.01)
-
-
-def proc(*threads):
-    """Return the files of (pid, tid, state, nice, cpus) threads."""
-    files = {"sys/devices/system/cpu/online": "0-1\n", "proc/loadavg": "1.5 1.0 0.5 4/99 123\n"}
-    for pid, tid, state, nice, cpus in threads:
-        stat = STAT.format(pid=tid, name="spin", state=state, nice=nice, cpu=1)
-        files[f"proc/{pid}/task/{tid}/stat"] = stat
-        files[f"proc/{pid}/task/{tid}/status"] = STATUS.format(cpus=cpus)
-    return files
-
-
-def test_for_all_cpus_the_kernel_counts_and_the_reader_does_not(tree):
-    assert competitors(frozenset({0, 1}), tree(proc())) == 3
-
-
-def test_for_some_cpus_every_runnable_thread_is_looked_up(tree):
-    root = tree(
-        proc(
-            (10, 10, "R", 0, "1"),
-            (10, 11, "R", 0, "1"),
-            (12, 12, "S", 0, "1"),
-            (13, 13, "R", 0, "0"),
-            (14, 14, "R", 10, "1"),
-        )
-    )
-    assert competitors(frozenset({1}), root) == pytest.approx(2 + 1.25**-10)
-    assert len(list(runnable_threads(root, own=10))) == 2
-
-
-def test_a_process_that_ends_while_we_read_does_not_count(tree):
-    root = tree(proc((10, 10, "R", 0, "1")))
-    (root / "proc/11").mkdir()  # its task directory is gone already
-    (root / "proc/12/task/12").mkdir(parents=True)  # and so is this one's stat
-    assert competitors(frozenset({1}), root) == 1
 
 
 def test_mounts_and_groups_are_found_among_the_others():

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from nws import CpuSensor, FreeMemorySensor, ReplaySensor, SensorError, SeriesName
 from nws.sensors import spin
 from nws.sensors.cpu_probe import probe_share, spin_command
+from nws.sensors.fair_share import Runnable, SchedulingGroup
+from nws.sensors.run_queue import RunQueueLook
 
 MACHINE = {
     "sys/devices/system/cpu/online": "0-3\n",
@@ -31,12 +33,22 @@ class Clock:
         self.now += seconds
 
 
+def look_of(count, cpus=range(4)):
+    """Return a look that finds so many processes that want to run, each in a group of its own."""
+    threads = {
+        tid: Runnable(frozenset(cpus), groups=(SchedulingGroup(f"session {tid}"),))
+        for tid in range(count)
+    }
+    return RunQueueLook(threads, count)
+
+
 def cpu_sensor(root, queue, cpus=(1,), probe=None, **options):
     clock = options.pop("clock", Clock())
+    where = cpus if len(cpus) == 1 else range(4)
     return CpuSensor(
         "ada",
         cpus,
-        queue=queue if callable(queue) else lambda _: queue,
+        look=lambda: look_of(queue() if callable(queue) else queue, where),
         probe=probe,
         clock=clock,
         sleep=clock.sleep,
@@ -46,8 +58,8 @@ def cpu_sensor(root, queue, cpus=(1,), probe=None, **options):
 
 
 def values(sensor):
-    available, current, others = (measurement.value for measurement in sensor.measure())
-    return pytest.approx((available, current, others))
+    available, current, others, *_ = (measurement.value for measurement in sensor.measure())
+    return pytest.approx((available, current, others), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -64,21 +76,22 @@ def test_without_a_probe_the_run_queue_decides(tree, cpus, competitors, expected
     assert values(cpu_sensor(tree(MACHINE), competitors, cpus)) == expected
 
 
-def test_the_three_series_are_named_after_the_host(tree):
+def test_the_series_are_named_after_the_host(tree):
     sensor = cpu_sensor(tree(MACHINE), 0)
-    names = ["availableCpu/ada", "currentCpu/ada", "competitors/ada"]
+    names = ["availableCpu", "currentCpu", "competitors", "crowding", "cpuQuota"]
+    names = [f"{name}/ada" for name in names]
     assert [str(series) for series in sensor.series] == names
 
 
-def test_shares_are_averaged_over_the_readings_not_taken_of_the_average(tree):
+def test_who_wants_to_run_for_a_part_of_the_time_counts_for_that_part(tree):
     readings = iter([0, 3, 0, 3])
     clock = Clock()
     sensor = cpu_sensor(
-        tree(MACHINE), lambda _: next(readings), readings=4, spacing=0.02, clock=clock
+        tree(MACHINE), lambda: next(readings), readings=4, spacing=0.02, clock=clock
     )
-    available, _, others = sensor.measure()
-    assert available.value == (1 + 1 / 4 + 1 + 1 / 4) / 4
-    assert others.value == 1.5
+    available, _, others, *_ = sensor.measure()
+    assert available.value == pytest.approx(1 / (1 + 1.5))
+    assert others.value == pytest.approx(1.5)
     assert available.time == clock.now == pytest.approx(0.06)
 
 
@@ -119,7 +132,7 @@ def test_a_correction_never_leaves_zero_to_one(tree):
     answers = iter([0.5])
     sensor = cpu_sensor(
         tree(MACHINE),
-        lambda _: next(queue),
+        lambda: next(queue),
         probe=lambda _: next(answers),
         readings=1,
         clock=clock,
@@ -137,14 +150,20 @@ def test_a_probe_that_fails_costs_the_correction_not_the_measurement(tree, caplo
 
 
 def test_no_share_is_above_the_quota(tree):
-    root = tree({**MACHINE, "sys/fs/cgroup/job/cpu.max": "4000 10000\n"})
+    root = tree(
+        {
+            **MACHINE,
+            "sys/fs/cgroup/job/cpu.max": "4000 10000\n",
+            "sys/fs/cgroup/job/cpu.weight": "100\n",
+        }
+    )
     assert values(cpu_sensor(root, 0)) == (0.4, 0.4, 0.0)
     assert values(cpu_sensor(root, 3)) == (0.25, 1 / 3, 3.0)
 
 
 def test_an_idle_machine_with_a_noisy_probe_does_not_look_contended(tree):
     sensor = cpu_sensor(tree(MACHINE), 0, cpus=[0, 1], probe=lambda _: 0.97)
-    available, _, others = sensor.measure()
+    available, _, others, *_ = sensor.measure()
     assert available.value == 0.97
     assert others.value < 0.2
 
@@ -320,7 +339,7 @@ def two_spinners():
 @pytest.mark.parametrize("probe", [None, probe_share])
 def test_two_spinning_processes_leave_clearly_less_than_a_cpu(two_spinners, probe):
     sensor = CpuSensor("ada", cpus=[two_spinners], probe=probe)
-    available, current, others = (measurement.value for measurement in sensor.measure())
+    available, current, others, *_ = (measurement.value for measurement in sensor.measure())
     assert 0 < available < 0.6
     assert available <= current <= 1
     assert others > 0.6

@@ -4,6 +4,7 @@ import json
 import math
 import statistics
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +33,7 @@ from nws import (
     current_share,
 )
 from nws.forecasters.averages import SortedWindow
-from nws.sensors.cpu_share import Runnable, count_competitors
+from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares
 from nws.sensors.linux import parse_thread
 
 SOME = settings(max_examples=25, deadline=None)
@@ -46,7 +47,21 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True)
 series_names = st.builds(SeriesName, names, names, st.none() | names)
 cpu_counts = st.integers(min_value=1, max_value=64)
 cpu_sets = st.frozensets(st.integers(0, 5), min_size=1)
-runnables = st.lists(st.builds(Runnable, cpu_sets, st.sampled_from([0.1, 1.0])), max_size=12)
+_slices = [SchedulingGroup("user", 2048.0), SchedulingGroup("system", quota=1.5)]
+paths_of_groups = st.sampled_from(
+    [
+        (),
+        (_slices[0],),
+        (_slices[0], SchedulingGroup("user/1", 512.0)),
+        (_slices[0], SchedulingGroup("user/2", quota=0.5)),
+        (_slices[1],),
+        (SchedulingGroup("session 7"),),
+    ]
+)
+threads_of_groups = st.lists(
+    st.builds(Runnable, cpu_sets, st.sampled_from([110.0, 1024.0, 3121.0]), paths_of_groups),
+    max_size=12,
+)
 amounts = st.floats(min_value=0.0, max_value=1e300)
 times = st.floats(min_value=0.0, max_value=1e12)
 
@@ -220,16 +235,43 @@ def test_competitors_explain_the_share_they_were_derived_from(share, cpus):
 
 
 @MANY
-@given(runnables, cpu_sets, st.builds(Runnable, cpu_sets))
-def test_more_threads_never_leave_fewer_competitors(threads, cpus, another):
+@given(threads_of_groups)
+def test_cpus_are_given_away_whole_and_none_twice(threads):
     online = frozenset(range(6))
-    before = count_competitors(threads, cpus, online)
-    assert before <= count_competitors([*threads, another], cpus, online) + 1e-9
-    confined = sum(thread.weight for thread in threads if thread.allowed <= cpus)
-    reaching = sum(thread.weight for thread in threads if thread.allowed & cpus)
-    assert confined - 1e-9 <= before <= reaching + 1e-9
-    total = sum(thread.weight for thread in threads)
-    assert count_competitors(threads, online, online) == pytest.approx(total)
+    shares = fair_shares(threads, online)
+    assert all(-1e-9 <= share <= 1 + 1e-9 for share in shares)
+    everywhere = [
+        replace(one, groups=tuple(replace(g, quota=None) for g in one.groups)) for one in threads
+    ]
+    given = fair_shares(everywhere, online)
+    used = set().union(*(one.allowed for one in threads)) if threads else set()
+    assert sum(given) <= len(used) + 1e-6
+    if all(len(one.allowed) == 1 for one in threads):
+        assert sum(given) == pytest.approx(len(used))
+    for one in threads:
+        for group in one.groups:
+            members = [
+                s for s, other in zip(shares, threads, strict=True) if group in other.groups
+            ]
+            assert group.quota is None or sum(members) <= group.quota + 1e-9
+
+
+@MANY
+@given(threads_of_groups, st.floats(0.1, 10.0))
+def test_only_the_ratios_of_weights_below_one_group_matter(threads, factor):
+    heavier = [
+        replace(
+            one,
+            weight=one.weight * factor if not one.groups else one.weight,
+            groups=tuple(
+                replace(group, weight=group.weight * factor) if not depth else group
+                for depth, group in enumerate(one.groups)
+            ),
+        )
+        for one in threads
+    ]
+    online = frozenset(range(6))
+    assert fair_shares(heavier, online) == pytest.approx(fair_shares(threads, online), abs=1e-6)
 
 
 @MANY

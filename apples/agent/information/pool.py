@@ -146,10 +146,21 @@ class InformationPool:
         """
         if weather is None:
             conditions = replace(
-                self.conditions, weather=Weather(), source=STATIC, notes=(), over=None
+                self.conditions,
+                weather=Weather(),
+                source=STATIC,
+                notes=(),
+                over=None,
+                here=Weather(),
             )
             return replace(self, conditions=conditions, learned=Learned(), conditions_over=None)
-        conditions = Conditions(self.hosts, weather, source, widths=self.conditions.widths)
+        conditions = Conditions(
+            self.hosts,
+            weather,
+            source,
+            widths=self.conditions.widths,
+            machines=self.conditions.machines,
+        )
         return replace(self, conditions=conditions, conditions_over=None)
 
     def with_horizon(self, seconds: float) -> InformationPool:

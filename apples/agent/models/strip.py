@@ -28,6 +28,7 @@ from apples.agent.models.model import (
 from apples.agent.weather.conditions import (
     LEAST_SHARE,
     Conditions,
+    beside,
     co_located,
     error_of,
     shortfall_of,
@@ -36,6 +37,10 @@ from apples.resources import Host
 from hat import Application
 from nws import available_share
 
+DUTY_ROUNDS = 2
+"""Of the fixed point of shares and of the part of an iteration that each host computes in."""
+MOMENT = 1e-12
+"""Seconds, less than anything takes."""
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 """sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
 
@@ -102,12 +107,14 @@ class StripModel(ModelTemplate):
     memory_limit: float | None = None
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+    _beside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
     _own_links: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
+        self._beside.update(beside(self.conditions))
         self._own_links.update(self.conditions.hosts_with_own_links())
         measured = {identity for pair in self.links.hosts for identity in pair}
         if measured:
@@ -126,34 +133,44 @@ class StripModel(ModelTemplate):
         return bool(self._co_located)
 
     # ---------------------------------------------------------------- computation
-    def share(self, host: Host, present: frozenset[str]) -> float:
+    def share(
+        self, host: Host, present: frozenset[str], duty: Mapping[str, float] | None = None
+    ) -> float:
         """Return the share of a CPU one of our processes on `host` gets beside the hosts `present`.
 
-        The weather says what one new process would get; ours are several: the host's own slots, and
-        the ranks of hosts of the set that stand for the same CPUs.
+        The weather says what one new process would get; ours are several: the host's own slots, the ranks of
+        hosts of the set that stand for the same CPUs, and those on other CPUs of the same machine.
+
+        Parameters
+        ----------
+        duty
+            By host: the part of an iteration in which it computes; 1 for others.
         """
-        forecast = self.conditions.cpu(host).value
-        if not self.conditions.measured(host):
-            return forecast
+        hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
-        ours = host.slots + sum(self.conditions.hosts[name].slots for name in neighbours)
-        if ours == 1:
-            return max(LEAST_SHARE, forecast)
-        width = self.conditions.width(host)
-        others = self.conditions.competitors(host)
-        return max(LEAST_SHARE, available_share(others, width, ours))
+        ours = host.slots + sum(hosts[name].slots for name in neighbours)
+        apart = (self._beside.get(host.name, frozenset()) & present) - neighbours
+        busy = duty or {}
+        elsewhere = sum(hosts[name].slots * busy.get(name, 1.0) for name in sorted(apart))
+        return self.conditions.share(host, ours, elsewhere)
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
         """Return the places in the set of `host` and of those that share its CPUs."""
         names = self._co_located[host.name] | {host.name}
         return [i for i, one in enumerate(resources) if one.name in names]
 
-    def _row_seconds(self, host: Host, present: frozenset[str], rows: float) -> float:
+    def _row_seconds(
+        self,
+        host: Host,
+        present: frozenset[str],
+        rows: float,
+        duty: Mapping[str, float] | None = None,
+    ) -> float:
         """Return p_i: seconds for one row when the strip has `rows` rows."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self._beside_others(host)
-        mean /= self.share(host, present) * host.slots
+        mean /= self.share(host, present, duty) * host.slots
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _beside_others(self, host: Host) -> float:
@@ -162,7 +179,8 @@ class StripModel(ModelTemplate):
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
-        if host.name in self._co_located or len(self.speeds[host.name].rows) > 1:
+        shared = host.name in self._co_located or host.name in self._beside
+        if shared or len(self.speeds[host.name].rows) > 1:
             return None
         known = self._seconds_per_row.get(host.name)
         if known is None:
@@ -173,6 +191,11 @@ class StripModel(ModelTemplate):
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
         """Return A_i P_i; a host that is done early leaves shared CPUs to the others, and is no straggler."""
         seconds = self._at_full_crowd(resources, rows)
+        if len(resources) > 1 and any(host.name in self._beside for host in resources):
+            for _ in range(DUTY_ROUNDS):  # who waits leaves more to the others of its machine
+                duty = seconds / max(float(seconds.max()), MOMENT)
+                busy = dict(zip((h.name for h in resources), duty.tolist(), strict=True))
+                seconds = self._at_full_crowd(resources, rows, busy)
         done: set[str] = set()
         for host in resources:
             if host.name in self._co_located and host.name not in done:
@@ -212,7 +235,9 @@ class StripModel(ModelTemplate):
         equal = np.full(len(resources), total / max(1, len(resources)))
         return np.asarray(self._at_full_crowd(resources, equal) / equal)
 
-    def _at_full_crowd(self, resources: Sequence[Host], rows: Rows) -> Seconds:
+    def _at_full_crowd(
+        self, resources: Sequence[Host], rows: Rows, duty: Mapping[str, float] | None = None
+    ) -> Seconds:
         """Return A_i P_i as if all hosts that share CPUs worked to the end; a lone host is no straggler."""
         present: frozenset[str] | None = None
         seconds = np.empty(len(resources))
@@ -221,7 +246,7 @@ class StripModel(ModelTemplate):
             if per_row is None:
                 if present is None:
                     present = frozenset(h.name for h in resources)
-                per_row = self._row_seconds(host, present, strip)
+                per_row = self._row_seconds(host, present, strip, duty)
             seconds[i] = per_row * strip
         return seconds / self._beside_others(resources[0]) if len(resources) == 1 else seconds
 

@@ -188,7 +188,9 @@ def as_measured(
     """
     hosts = [information.hosts[name] for name in rows]
     apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
-    weather = without_own(information.conditions, hosts, apart)
+    longest = max(seconds.values(), default=0.0)
+    duty = {name: each / longest for name, each in seconds.items() if each > 0}
+    weather = without_own(information.conditions, hosts, apart, duty)
     weather = replace(weather, free_memory=_with_own_memory(information, weather, rows))
     alone = replace(information, conditions=replace(information.conditions, weather=weather))
     predicted = alone.model.computation(hosts, np.array(list(rows.values()), dtype=float))
@@ -215,20 +217,42 @@ def _with_own_memory(
     return free
 
 
-def without_own(conditions: Conditions, occupied: list[Host], apart: Set[str]) -> Weather:
+def without_own(
+    conditions: Conditions,
+    occupied: list[Host],
+    apart: Set[str],
+    duty: Mapping[str, float] | None = None,
+) -> Weather:
     """Return the weather as it would be without the processes of a job on `occupied`.
+
+    Competitors are counted in processes like ours (`nws.sensors.cpu`), so each of ours on the same CPUs
+    is one of them, whatever groups the others are in; and those on the same machine crowd, as new ones do:
+    the weight of a group, or the CPUs that others may move to, is shared with them.
 
     Parameters
     ----------
     apart
         Names of hosts that are machines of their own: they share CPUs with no other.
+    duty
+        By host: the part of an iteration in which the job computes there; 1 for others.
     """
-    weather = conditions.weather
+    weather, busy = conditions.weather, duty or {}
     cpu, competitors = dict(weather.cpu), dict(weather.competitors)
     for host in conditions.hosts:
-        own = sum(one.slots for one in occupied if _share_processors(one, host, apart))
-        if own and host.name in cpu:
-            others = max(0.0, conditions.competitors(host) - own)
+        own = sum(
+            one.slots * busy.get(one.name, 1.0)
+            for one in occupied
+            if _share_processors(one, host, apart)
+        )
+        machine = conditions.machine(host)
+        known = weather.crowding.get(host.name)
+        crowd = (known.value if known else 0.0) * sum(
+            one.slots * busy.get(one.name, 1.0)
+            for one in occupied
+            if conditions.machine(one) == machine
+        )
+        if (own or crowd) and host.name in cpu:
+            others = max(0.0, conditions.competitors(host) - own - crowd)
             share = available_share(others, conditions.width(host), 1)
             cpu[host.name] = _with_value(cpu[host.name], share)
             if host.name in competitors:

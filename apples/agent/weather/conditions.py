@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 from apples.resources import Host, HostList, Link
-from nws import Forecast, Interval, Weather, competitors_for
+from nws import Forecast, Interval, Weather, available_share, competitors_for
 
 STATIC = "host list"
+HERE = "this-machine"
+"""The name of the machine that this process runs on, among `Conditions.machines`."""
 SHOWN = 12
 """How many single assumptions are listed before they are counted instead."""
 
 
+NEGLIGIBLE = 0.01
+"""Competitors: what crowding below this adds is less than a percent of a share."""
 LEAST_SHARE = 0.01
 """No host is believed to give less than this share of a CPU: below, its time would be infinite."""
 SLOWEST, LONGEST = 1e-3, 1e6
@@ -111,6 +115,10 @@ class Conditions:
         By host: what would be, for the question when the answer changes; 1 where not named.
     widths
         By host: how many CPUs it has, where it was looked at.
+    machines
+        By host: the machine that it is a part of; a host that is not named is a machine of its own.
+    here
+        What this machine gives to hosts that are none of their own but are played on it, by their names.
     """
 
     hosts: HostList
@@ -121,18 +129,75 @@ class Conditions:
     latency_factor: Mapping[str, float] = field(default_factory=dict)
     memory_factor: Mapping[str, float] = field(default_factory=dict)
     widths: Mapping[str, int] = field(default_factory=dict)
+    machines: Mapping[str, str] = field(default_factory=dict)
+    here: Weather = field(default_factory=Weather)
 
     def cpu(self, host: Host) -> Forecast:
-        """Return the forecast share of a CPU one new process gets on `host`."""
+        """Return the forecast share of a CPU one new process gets on `host`.
+
+        A host that is played on this machine gets what the list says, and no more than the machine gives.
+        """
         known = self.weather.cpu.get(host.name)
-        return known or _stated(host.cpu)
+        if known is not None:
+            return known
+        given = self.here.cpu.get(host.name)
+        return given if given is not None and given.value < host.cpu else _stated(host.cpu)
+
+    def played(self, host: Host) -> bool:
+        """Whether `host` is none of its own but is played on this machine, whose weather is known."""
+        return host.name in self.here.cpu and not self.measured(host)
+
+    def machine(self, host: Host) -> str:
+        """Return the name of the machine that `host` is a part of."""
+        return HERE if self.played(host) else self.machines.get(host.name, host.name)
+
+    def share(self, host: Host, ours: int, elsewhere: float = 0.0) -> float:
+        """Return the share of a CPU that each of `ours` processes gets on `host`.
+
+        Parameters
+        ----------
+        elsewhere
+            How many of ours are busy on other CPUs of its machine: they may share a group's weight or a
+            quota with these, and competitors move away from them.
+        """
+        if self.played(host):
+            width = self.width(host)
+            given = self._shared(host.name, width, self.here, ours + elsewhere, 0.0)
+            return max(LEAST_SHARE, min(host.cpu, given))
+        forecast = self.cpu(host).value
+        if not self.measured(host):
+            return forecast
+        if ours == 1 and not elsewhere:
+            return max(LEAST_SHARE, forecast)
+        width = self.width(host)
+        shared = self._shared(host.name, width, self.weather, ours, elsewhere)
+        if ours == 1:  # the share itself is forecast: the others of ours change it by so much
+            shared = forecast * shared / self._shared(host.name, width, self.weather, 1, 0.0)
+        return max(LEAST_SHARE, shared)
+
+    def _shared(
+        self, name: str, width: int, weather: Weather, ours: float, elsewhere: float
+    ) -> float:
+        crowding, quota = weather.crowding.get(name), weather.cpu_quota.get(name)
+        return available_share(
+            self._competitors(name, width, weather),
+            width,
+            ours,
+            elsewhere=elsewhere,
+            crowding=crowding.value if crowding else 0.0,
+            quota=max(LEAST_SHARE, quota.value) if quota else math.inf,
+        )
 
     def competitors(self, host: Host) -> float:
         """Return how many processes of others want the CPUs of a measured `host`."""
-        known = self.weather.competitors.get(host.name)
+        return self._competitors(host.name, self.width(host), self.weather)
+
+    def _competitors(self, name: str, width: int, weather: Weather) -> float:
+        known = weather.competitors.get(name)
         if known is not None:
             return known.value
-        return competitors_for(max(self.cpu(host).value, LEAST_SHARE), self.width(host))
+        share = weather.cpu[name].value if name in weather.cpu else self.hosts[name].cpu
+        return competitors_for(max(share, LEAST_SHARE), width)
 
     def width(self, host: Host) -> int:
         """Return how many CPUs `host` stands for: those of its list entry, else of its own or this machine."""
@@ -260,3 +325,26 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
             if len(members) > 1:
                 shared.setdefault(name, set()).update(members - {name})
     return {name: frozenset(others) for name, others in shared.items()}
+
+
+def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
+    """Return, by host, the others on its machine that change its share by being busy on other CPUs of it.
+
+    Hosts that nothing of the kind holds for are left out: no crowding, and a quota that is enough for all.
+    """
+    weather = conditions.weather
+    machines: dict[str, list[Host]] = {}
+    for host in conditions.hosts:
+        if conditions.measured(host) or conditions.played(host):
+            machines.setdefault(conditions.machine(host), []).append(host)
+    found: dict[str, frozenset[str]] = {}
+    for hosts in machines.values():
+        names = frozenset(host.name for host in hosts)
+        slots = sum(host.slots for host in hosts)
+        for host in hosts if len(hosts) > 1 else ():
+            crowding, quota = weather.crowding.get(host.name), weather.cpu_quota.get(host.name)
+            crowded = crowding is not None and crowding.value >= NEGLIGIBLE
+            limited = quota is not None and quota.value < slots
+            if crowded or limited or conditions.played(host):
+                found[host.name] = names - {host.name}
+    return found

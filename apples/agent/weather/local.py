@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 
+from apples.agent.weather.conditions import HERE
 from apples.errors import LaunchError
 from apples.launch.remote.addresses import is_here
 from apples.resources import HostList
@@ -27,6 +29,7 @@ from nws import (
 ROUNDS = 5
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
 READINGS, SPACING = 5, 0.01
+GLANCES = 2
 PROBE_EVERY = 0.0
 """Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
 MOST_LINKED = 64
@@ -35,12 +38,58 @@ MOST_LINKED = 64
 Cpus = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What this whole machine gives to processes of ours, whichever hosts they stand for."""
+
+    weather: Weather
+
+    def of(self, hosts: Iterable[str]) -> Weather:
+        """Return that as the weather of each of `hosts`."""
+        names = tuple(hosts)
+
+        def table(known: Mapping[str, Forecast]) -> dict[str, Forecast]:
+            return {name: known[HERE] for name in names if HERE in known}
+
+        weather = self.weather
+        return Weather(
+            weather.time,
+            cpu=table(weather.cpu),
+            competitors=table(weather.competitors),
+            crowding=table(weather.crowding),
+            cpu_quota=table(weather.cpu_quota),
+        )
+
+
+def glance() -> Glance:
+    """Look at this machine's run queues for a moment, without a probe.
+
+    Raises
+    ------
+    LaunchError
+        This machine cannot be measured (no /proc).
+    """
+    try:
+        sensor = CpuSensor(HERE, readings=READINGS, spacing=SPACING, probe=None)
+        service = NetworkWeatherService(RingMemory(), [sensor])
+        for _ in range(GLANCES):
+            service.sense()
+    except SensorError as error:
+        raise LaunchError(f"this machine: {error}") from None
+    return Glance(service.weather())
+
+
 class LocalSensing:
     """This machine's weather, told for each host of a list that is a part of it.
 
     One sensor measures each distinct set of CPUs, one the memory, one pair of sensors the loopback
     that local hosts talk through; never two probes at once. Hosts elsewhere are not in the weather:
     the host list's values stand for them.
+
+    Attributes
+    ----------
+    remarks
+        What the sensors could not see, after the first weather.
 
     Raises
     ------
@@ -69,6 +118,7 @@ class LocalSensing:
             raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
         self.service = NetworkWeatherService(RingMemory(), self._sensors.values())
         self._between_local: Weather | None = None
+        self.remarks: tuple[str, ...] = ()
 
     def weather(self, over: float | None = None) -> Weather:
         """Return the forecasts over so many seconds, by the hosts of the list.
@@ -80,6 +130,7 @@ class LocalSensing:
         if self._between_local is None:
             for _ in range(self.rounds):
                 self.service.sense()
+            self.remarks = tuple(sorted(self._remarks()))
             linked = 1 < len(self.local) <= MOST_LINKED
             self._between_local = self._links() if linked else Weather()
         weather, links = self.service.weather(over), self._between_local
@@ -88,10 +139,17 @@ class LocalSensing:
             cpu=self._by_host(weather.cpu),
             current_cpu=self._by_host(weather.current_cpu),
             competitors=self._by_host(weather.competitors),
+            crowding=self._by_host(weather.crowding),
+            cpu_quota=self._by_host(weather.cpu_quota),
             free_memory=self._memory(weather.free_memory),
             latency=self._between(links.latency),
             bandwidth=self._between(links.bandwidth),
         )
+
+    def _remarks(self) -> set[str]:
+        """Return what the sensors could not see, each remark once for the parts of this machine."""
+        sensors = [one for one in self._sensors.values() if isinstance(one, CpuSensor)]
+        return {f"this machine: {remark}" for sensor in sensors for remark in sensor.remarks}
 
     def _by_host(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
         return {

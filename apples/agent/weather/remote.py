@@ -70,6 +70,11 @@ class RemoteSensing:
         What was found on them; a host that is unfit, or has no apples, is not measured.
     talk
         Is told, a line each, what could not be measured.
+
+    Attributes
+    ----------
+    remarks
+        What the sensors there could not see, a line each, after the first weather.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class RemoteSensing:
         self._talk = talk
         self._said = 0
         self._forecasts: Forecasts | None = None
+        self.remarks: list[str] = []
         fit = [host for host in others if not seen[host.name].refusal]
         for host in fit:
             if not seen[host.name].apples:
@@ -242,6 +248,9 @@ class RemoteSensing:
             return None
         for failure in reply.failures:
             self._say(f"{session.host}: {failure}")
+        self.remarks += [
+            line for one in reply.remarks if (line := f"{session.host}: {one}") not in self.remarks
+        ]
         return reply, ahead
 
     # ------------------------------------------------------------ remembering

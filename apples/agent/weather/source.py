@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from apples.agent.weather.conditions import Conditions, listed
-from apples.agent.weather.local import ROUNDS, LocalSensing
+from apples.agent.weather.conditions import HERE, Conditions, listed
+from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
 from apples.agent.weather.remote import RemoteSensing
 from apples.agent.weather.service import ServiceSettings, ask, by_names_of, joined
 from apples.errors import UsageError
@@ -92,6 +92,7 @@ class WeatherSource:
         self.seen: Mapping[str, Fitness] = {}
         self._own: LocalSensing | None = None
         self._remote: RemoteSensing | None = None
+        self._glance: Glance | None = None
         self._down = ""
 
     def conditions(self, over: float | None = None) -> Conditions:
@@ -101,12 +102,37 @@ class WeatherSource:
         unknown = [host for host in self._hosts if host.name not in told.cpu]
         far = [host for host in self._others if host in unknown]
         here = [host for host in unknown if host not in far and is_here(host)]
-        notes = tuple(self._notes(unknown, far, here))
+        notes = list(self._notes(unknown, far, here))
         if far:
             told = joined(told, self._asked(far, over))
+            notes += self._remote.remarks if self._remote else ()
         if here:
             told = joined(told, self._measured(over))
-        return Conditions(self._hosts, told, source, notes, over)
+            notes += self._own.remarks if self._own else ()
+        elsewhere = {host.name for host in (*far, *here)}
+        played = [host.name for host in unknown if host.name not in elsewhere]
+        if played and self._glance is None:
+            self._glance = glance()
+        return Conditions(
+            self._hosts,
+            told,
+            source,
+            tuple(dict.fromkeys(notes)),
+            over,
+            machines=self._machines(here),
+            here=self._glance.of(played) if self._glance else Weather(),
+        )
+
+    def _machines(self, here: Sequence[Host]) -> dict[str, str]:
+        """Return which machine each host is a part of: this one, what was found there, else its address."""
+        own = {host.name for host in here}
+        found = {name: one.machine for name, one in self.seen.items() if one.machine}
+        return {
+            host.name: HERE
+            if host.cpus or host.name in own
+            else found.get(host.name, host.reached_at)
+            for host in self._hosts
+        }
 
     def _told(self, over: float | None) -> Weather:
         """Return what the service knows."""
