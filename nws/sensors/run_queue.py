@@ -306,7 +306,7 @@ def _group(folder: str, name: str, version: int) -> SchedulingGroup | None:
         return None
     if limit is None:
         return SchedulingGroup(name, max(weight, LEAST_WEIGHT))
-    seconds = float(period.strip() or USUAL_PERIOD) * 1e-6
+    seconds = float(period.strip() or USUAL_PERIOD) / 1e6
     return SchedulingGroup(name, max(weight, LEAST_WEIGHT), limit, seconds)
 
 
