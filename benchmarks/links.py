@@ -1,8 +1,8 @@
 """Measured links: what runs teach of a shaped link, and what that predicts of sets that never ran.
 
-Run as root: python benchmarks/links.py [--rates 1 5 20 100] [--rounds 2] [--seconds 2]; a minute for
-each rate. A lab of four hosts on two sites whose link has so many MB/s; every set that spans the
-sites runs, planned under the host list (the quotas are what they say) and what the runs before taught. Printed:
+Run as root: python benchmarks/links.py [--rates 1 5 20 100] [--rounds 2] [--seconds 2]; a minute for each rate.
+A lab of four hosts on two sites whose link has so many MB/s; sets that span the sites run with rows by their
+quotas, predicted from the host list (the quotas are what it says) and from what the runs before taught. Printed:
 the transfer of a border as learned, as plain sockets measure it in the same lab, and by the token bucket's law;
 the error of each set when it is predicted from the runs of the other sets alone; how many runs ended inside
 the interval that they were promised. Writes runs/figures/links.json.
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
@@ -28,7 +28,9 @@ from apples.agent import check, launch_plan, load_information, recall, remember
 from apples.lab.commands import entering, environment
 from apples.lab.network import BURST_SECONDS, LEAST_BURST
 from apples.launch import SshActuator, example_folder
-from blueprints import all_resources
+from apples.launch.quota import PERIOD_MICROSECONDS
+from apples.schedule import Allocation, Schedule
+from nws import Forecast, Weather
 
 LAB = """
 name = "links"
@@ -146,7 +148,13 @@ class Lab:
         self.made, folder = made, example_folder()
         files = (made.hosts, folder / "template.toml", folder / "user.toml")
         settings = {"grid": GRID, "iterations": 1, "digest": 0}
-        self.listed = load_information(*files, settings=settings, weather="static", talk=say)
+        listed = load_information(*files, settings=settings, weather="static", talk=say)
+        quotas = {
+            host.name: Forecast(host.cpu, 0.0, "quota", 1, time.time()) for host in listed.hosts
+        }
+        period = Forecast(PERIOD_MICROSECONDS / 1e6, 0.0, "quota", 1, time.time())
+        sky = Weather(cpu=quotas, cpu_quota=quotas, quota_period=dict.fromkeys(quotas, period))
+        self.listed = listed.with_weather(sky, "quotas")
         self.name = (self.listed.template.name, self.listed.template.version)
 
     def pool(self):
@@ -154,14 +162,16 @@ class Lab:
         return replace(self.listed, learned=recall(*self.name))
 
     def plan(self, names):
-        """Return the schedule for a set of hosts."""
-        some = tuple(host for host in self.listed.hosts if host.name in names.split())
-        hosts = replace(self.listed.hosts, hosts=some)
-        pool = self.pool()
-        within = replace(pool, conditions=replace(pool.conditions, hosts=hosts))
-        coordinator = Coordinator(within)
-        coordinator.execute(all_resources)
-        return coordinator.decision_log.chosen.schedule
+        """Return the schedule for a set of hosts: rows by their quotas, whatever the link is believed to be."""
+        hosts = [self.listed.hosts[name] for name in names.split()]
+        rows = [int(GRID * host.cpu / sum(one.cpu for one in hosts)) for host in hosts]
+        rows[0] += GRID - sum(rows)
+        return Schedule(
+            tuple(
+                Allocation(host, count, self.listed.implementation(host))
+                for host, count in zip(hosts, rows, strict=True)
+            )
+        )
 
     def estimate(self, schedule, iterations=1):
         """Return the estimate of a schedule, and the pool it is made under."""
@@ -249,7 +259,14 @@ def measure(rate, asked):
                 ],
                 "left_out": errors,
                 "straggler_factor": here.pool().learned.straggler_factor,
-                "runs": [{k: r[k] for k in ("set", "off", "inside")} for r in runs],
+                "runs": [
+                    {
+                        **{k: r[k] for k in ("set", "off", "inside")},
+                        "outcome": asdict(r["outcome"]),
+                        "rows": list(r["schedule"].rows),
+                    }
+                    for r in runs
+                ],
             }
         finally:
             lab.down(Path(made.folder))

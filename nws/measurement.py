@@ -24,6 +24,8 @@ CROWDING: Final = "crowding"
 """By how much ``competitors`` grows with each further process of ours elsewhere on the machine, >= 0."""
 CPU_QUOTA: Final = "cpuQuota"
 """CPUs' worth of time that all processes of ours on the machine may use together."""
+QUOTA_PERIOD: Final = "quotaPeriod"
+"""Seconds in which the tightest quota on processes of ours is given out anew; 0 where there is none."""
 FREE_DISK: Final = "freeDisk"
 """Bytes that an unprivileged process can still write to a file system."""
 FREE_MEMORY: Final = "freeMemory"
@@ -41,6 +43,7 @@ AMOUNTS: Final = frozenset(
         COMPETITORS,
         CROWDING,
         CPU_QUOTA,
+        QUOTA_PERIOD,
         FREE_DISK,
         FREE_MEMORY,
         LATENCY_TCP,

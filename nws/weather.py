@@ -26,6 +26,7 @@ from nws.measurement import (
     CURRENT_CPU,
     FREE_MEMORY,
     LATENCY_TCP,
+    QUOTA_PERIOD,
     SeriesName,
     checked_name,
 )
@@ -196,6 +197,7 @@ HOST_FIELDS: Final = {
     COMPETITORS: "competitors",
     CROWDING: "crowding",
     CPU_QUOTA: "cpu_quota",
+    QUOTA_PERIOD: "quota_period",
     FREE_MEMORY: "free_memory",
 }
 PAIR_FIELDS: Final = {LATENCY_TCP: "latency", BANDWIDTH_TCP: "bandwidth"}
@@ -216,9 +218,9 @@ class Weather:
         By host: the share of one CPU, 0..1, that a new and that a running process gets.
     competitors
         By host: the runnable processes that a new one shares the CPUs with (see `nws.sensors.cpu`).
-    crowding, cpu_quota
-        By host: by how much these grow with each further process of ours on its machine, and how many CPUs'
-        worth of time all of ours there may use together.
+    crowding, cpu_quota, quota_period
+        By host: by how much these grow with each further process of ours on its machine, how many CPUs'
+        worth of time all of ours there may use together, and in how many seconds that is given out anew.
     free_memory
         By host: bytes.
     latency, bandwidth
@@ -238,6 +240,7 @@ class Weather:
     competitors: ByHost = field(default_factory=dict)
     crowding: ByHost = field(default_factory=dict)
     cpu_quota: ByHost = field(default_factory=dict)
+    quota_period: ByHost = field(default_factory=dict)
     free_memory: ByHost = field(default_factory=dict)
     latency: ByPair = field(default_factory=dict)
     bandwidth: ByPair = field(default_factory=dict)
@@ -296,6 +299,7 @@ class Weather:
             competitors=hosts("competitors"),
             crowding=hosts("crowding"),
             cpu_quota=hosts("cpu_quota"),
+            quota_period=hosts("quota_period"),
             free_memory=hosts("free_memory"),
             latency=pairs("latency"),
             bandwidth=pairs("bandwidth"),

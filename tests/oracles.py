@@ -124,3 +124,28 @@ def cost_bound(p, border, cap, rates, total, longest=np.inf, ratio=1.002):
         bounds.append(float((price[order][: k + 1] * part).sum()))
     # Beyond `most` every host computes its cap, and the price only rises.
     return min([best, *bounds])
+
+
+def seconds_under_quotas(quotas, compute, wait, period, begin, iterations=400):
+    """Mean iteration of hosts in lockstep: each computes, all wait for the last, then for `wait` more.
+
+    Every host may compute for quota * period in each of its periods, the first from `begin` on; what is not used
+    in one is lost.
+    """
+    left, ends = [q * period for q in quotas], [b + period for b in begin]
+    now = 0.0
+    for _ in range(iterations):
+        done = []
+        for i, quota in enumerate(quotas):
+            time, work = now, compute[i]
+            while work > 1e-12:
+                if time >= ends[i] - 1e-12:
+                    ends[i] += period * (1 + (time - ends[i]) // period)
+                    left[i] = quota * period
+                step = min(work, left[i], ends[i] - time)
+                time, work, left[i] = time + step, work - step, left[i] - step
+                if work > 1e-12 and left[i] <= 1e-15:
+                    time = ends[i]
+            done.append(time)
+        now = max(done) + wait
+    return now / iterations

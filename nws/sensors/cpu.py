@@ -13,6 +13,7 @@ from nws.measurement import (
     CPU_QUOTA,
     CROWDING,
     CURRENT_CPU,
+    QUOTA_PERIOD,
     Measurement,
     SeriesName,
 )
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class CpuSensor(Sensor):
-    """Measures ``availableCpu``, ``currentCpu``, ``competitors``, ``crowding`` and ``cpuQuota`` of a set of CPUs.
+    """Measures ``availableCpu``, ``currentCpu``, ``competitors``, ``crowding``, ``cpuQuota`` and ``quotaPeriod``.
 
     A new process gets what the kernel's fair scheduler will give it among the threads that want to run,
     each with the weight of its groups (`nws.sensors.fair_share`). Who they are is read several times, for
@@ -147,7 +148,10 @@ class CpuSensor(Sensor):
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
         others = self._corrected(division.competitors, queued, available)
         current = min(limit, max(available, current_share(others, len(self.cpus))))
-        values = (available, current, others, division.crowding, division.quota)
+        values = (
+            *(available, current, others),
+            *(division.crowding, division.quota, division.period),
+        )
         now = self._clock()
         return tuple(
             Measurement(series, now, value)
@@ -203,7 +207,7 @@ class CpuSensor(Sensor):
         return max(0.0, counted + moved)
 
 
-RESOURCES = (AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, CROWDING, CPU_QUOTA)
+RESOURCES = (AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, CROWDING, CPU_QUOTA, QUOTA_PERIOD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +225,15 @@ class CpuDivision:
         one group's weight, or because competitors are moved away from them.
     quota
         How many CPUs' worth of time all of ours may use together.
+    period
+        Seconds in which the tightest quota is given out anew; 0 where there is none.
     """
 
     share: float
     competitors: float
     crowding: float
     quota: float
+    period: float
 
     @classmethod
     def of(
@@ -245,7 +252,7 @@ class CpuDivision:
         online
             The CPUs of the machine.
         """
-        quota = _quota_left(threads, ours, online)
+        quota, period = _quota_left(threads, ours, online)
         above = {group.name for group in ours.groups}
         others = [_without_quotas(thread, above) for thread in threads]
         ours = _without_quotas(ours, above)
@@ -264,7 +271,7 @@ class CpuDivision:
         competitors = count / alone - count
         beside = count / crowd - count - (count if elsewhere is here else 0)
         crowding = max(0.0, beside - competitors) / len(elsewhere)
-        return cls(share, competitors, crowding, quota)
+        return cls(share, competitors, crowding, quota, period)
 
 
 def _of_its_own(ours: Runnable, number: int) -> Runnable:
@@ -283,12 +290,14 @@ def _without_quotas(thread: Runnable, names: Collection[str]) -> Runnable:
     return replace(thread, groups=tuple(free))
 
 
-def _quota_left(threads: Collection[Runnable], ours: Runnable, online: frozenset[int]) -> float:
-    """Return what the quotas above us leave to all of ours, when each CPU has one of them."""
-    left = float(len(online))
+def _quota_left(
+    threads: Collection[Runnable], ours: Runnable, online: frozenset[int]
+) -> tuple[float, float]:
+    """Return what the quotas above us leave to all of ours, when each CPU has one of them, and the period."""
+    left, period = float(len(online)), 0.0
     limits = [group for group in ours.groups if group.quota is not None]
     if not limits:
-        return left
+        return left, period
     others = list(threads)
     shares = fair_shares(
         [*others, *(replace(ours, allowed=frozenset({cpu})) for cpu in online)], online
@@ -299,8 +308,10 @@ def _quota_left(threads: Collection[Runnable], ours: Runnable, online: frozenset
             for thread, share in zip(others, shares, strict=False)
             if any(group.name == limit.name for group in thread.groups)
         )
-        left = min(left, max(LEAST_SHARE, (limit.quota or 0.0) - used))
-    return left
+        given = max(LEAST_SHARE, (limit.quota or 0.0) - used)
+        if given < left:
+            left, period = given, limit.period
+    return left, period
 
 
 def _usable(cpus: Collection[int] | None, root: Path) -> frozenset[int]:

@@ -78,7 +78,7 @@ def test_without_a_probe_the_run_queue_decides(tree, cpus, competitors, expected
 
 def test_the_series_are_named_after_the_host(tree):
     sensor = cpu_sensor(tree(MACHINE), 0)
-    names = ["availableCpu", "currentCpu", "competitors", "crowding", "cpuQuota"]
+    names = ["availableCpu", "currentCpu", "competitors", "crowding", "cpuQuota", "quotaPeriod"]
     names = [f"{name}/ada" for name in names]
     assert [str(series) for series in sensor.series] == names
 

@@ -312,9 +312,25 @@ class StripModel(ModelTemplate):
         return np.array([self.border(host, other) for other in others])
 
     def communication(self, resources: Sequence[Host]) -> Seconds:
-        """Return C_i: the borders with the strip above and the strip below."""
+        """Return C_i: the borders with the strip above and the strip below, less what quotas give back of them."""
         steps = self.border_seconds(resources)
-        return self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
+        seconds = self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
+        return seconds - self._given_back(resources, seconds) if self.links else seconds
+
+    def _given_back(self, resources: Sequence[Host], borders: Seconds) -> Seconds:
+        """Return what of the borders' seconds a CPU quota would have kept a host from computing in anyway.
+
+        A process under a quota q of each period stands still for 1 - q of the time that it computes. What it
+        waits at a border it would have stood still otherwise, up to one period: unused quota does not outlast
+        it. So of a border's C seconds min(C, (1 - q) min(period, T)) are free, T being how long it computes.
+        """
+        quotas = [self.conditions.quota(host, host.slots) for host in resources]
+        if not any(quotas):
+            return np.zeros(len(resources))
+        total = self.application.rows
+        balanced = total / float((1.0 / self.seconds_per_row(resources, total)).sum())
+        free = [(1.0 - one[0]) * min(one[1], balanced) if one else 0.0 for one in quotas]
+        return np.minimum(borders, free)
 
     def border_seconds(self, resources: Sequence[Host]) -> list[float]:
         """Return the seconds of the border between each host of a set and the next, shared links shared."""

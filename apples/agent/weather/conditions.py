@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
+from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
 from nws import Forecast, Interval, Weather, available_share, competitors_for
 
@@ -72,6 +73,10 @@ def _errors_in_half(level: float) -> float:
 
 def _stated(value: float) -> Forecast:
     return Forecast(value=value, error=0.0, method=STATIC, samples=0, time=0.0)
+
+
+NEARLY = 0.95
+"""A share this close to a quota is that quota."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,22 @@ class Conditions:
     def played(self, host: Host) -> bool:
         """Whether `host` is none of its own but is played on this machine, whose weather is known."""
         return host.name in self.here.cpu and not self.measured(host)
+
+    def quota(self, host: Host, ours: int) -> tuple[float, float] | None:
+        """Return what quotas leave each of `ours` processes of a CPU, and the seconds of their period.
+
+        None where no quota is known, or the processes get less than it anyway.
+        """
+        if self.played(host):
+            quota, period = host.cpu, quotas.limits(host.cpu)[1] / 1e6
+        else:
+            known = self.weather.cpu_quota.get(host.name)
+            given = self.weather.quota_period.get(host.name)
+            if known is None or given is None:
+                return None
+            quota, period = known.value / ours, given.value
+        binds = self.share(host, ours) >= NEARLY * quota
+        return (quota, period) if quota < 1.0 and binds else None
 
     def machine(self, host: Host) -> str:
         """Return the name of the machine that `host` is a part of."""

@@ -58,6 +58,7 @@ class Glance:
             competitors=table(weather.competitors),
             crowding=table(weather.crowding),
             cpu_quota=table(weather.cpu_quota),
+            quota_period=table(weather.quota_period),
         )
 
 
@@ -141,6 +142,7 @@ class LocalSensing:
             competitors=self._by_host(weather.competitors),
             crowding=self._by_host(weather.crowding),
             cpu_quota=self._by_host(weather.cpu_quota),
+            quota_period=self._by_host(weather.quota_period),
             free_memory=self._memory(weather.free_memory),
             latency=self._between(links.latency),
             bandwidth=self._between(links.bandwidth),
