@@ -15,7 +15,7 @@ from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sweep import Results
-from apples.views.simulation import preparation_notes
+from apples.views.simulation import failure_notes, preparation_notes
 from apples.views.simulation_charts import write_pictures
 from apples.views.simulation_facts import SimulatedRun
 from apples.views.simulation_pages import charts, comparison_page, sweep_charts, sweep_page
@@ -52,12 +52,14 @@ def report(
             raise UsageError(f"{source}: holds no results")
         text, drawn = sweep_page(rows, method), sweep_charts(rows)
         count = len(rows)
+        failed = any(row.get("failed_passes") for row in rows)
     else:
         runs = _runs(source, policy or ["easy", "sd"], processors, nodes, cores_per_node,
                      malleable, seed, option or [], method)  # fmt: skip
         text = comparison_page(runs, method)
         drawn = charts(runs[0], runs[-1]) if len(runs) > 1 else {}
         count = len(runs)
+        failed = any(run.schedule.failed_passes for run in runs)
         for run in runs:
             path = out.with_name(f"{out.stem}-{run.name.replace(':', '_').replace('/', '_')}.csv")
             write_csv(path, run.workload, run.schedule)
@@ -70,6 +72,8 @@ def report(
     answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
     words = f"{out}: {size} bytes, {count} runs, {len(files)} pictures"
     show_answer({**answer, "runs": count, "pictures": drawn_to}, words, as_json)
+    if failed:
+        raise typer.Exit(UsageError.exit_code)
 
 
 def _runs(
@@ -86,7 +90,10 @@ def _runs(
             for line in preparation_notes(source, made):
                 say(line)
         config, read = made.config, made.source
-        runs.append(SimulatedRun(name, made.workload, made.run(record=True), config))
+        result = made.run(record=True)
+        for line in failure_notes(result):
+            say(line)
+        runs.append(SimulatedRun(name, made.workload, result, config))
         method.update(
             {"log sha256": read.sha256 or "none: a model", "records": read.records,
              "cleaning": str(read.cleaning) or "nothing",

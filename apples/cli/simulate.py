@@ -9,9 +9,15 @@ from typing import Annotated
 import typer
 
 from apples.cli.program import say, show_answer
+from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import prepare
-from apples.views.simulation import preparation_notes, simulation_document, simulation_text
+from apples.views.simulation import (
+    failure_notes,
+    preparation_notes,
+    simulation_document,
+    simulation_text,
+)
 
 
 def simulate(
@@ -37,7 +43,10 @@ def simulate(
     option: Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write one row a job.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="A record that would be dropped is an error.")
+        bool,
+        typer.Option(
+            "--strict", help="A record that would be dropped, a policy that fails: an error."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -51,7 +60,11 @@ def simulate(
     for line in preparation_notes(log, made):
         say(line)
     result = made.run()
+    for line in failure_notes(result):
+        say(line)
     if csv is not None:
         write_csv(csv, made.workload, result)
     document = simulation_document(log, policy, made, result, read_seconds)
     show_answer(document, lambda: simulation_text(document), as_json)
+    if result.failed_passes:
+        raise typer.Exit(UsageError.exit_code)

@@ -63,3 +63,5 @@ def sweep(
     document = {"schema": SCHEMA, "cells": len(cells), "resumed": known, **figures}
     page = f"a page: apples report {out} --out report.html"
     show_answer(document, lambda: f"{sweep_text(figures)}\n{page}", as_json)
+    if any(entry["failed_passes"] for entry in figures["table"]):
+        raise typer.Exit(UsageError.exit_code)

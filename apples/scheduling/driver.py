@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
 from apples.errors import ApplesError, UsageError
+from apples.scheduling.guard import (
+    PolicyFailedError,
+    PolicyFailure,
+    guard_of,
+)
 from apples.scheduling.jobs import Decision, Job, Reject, Requeue, Reserve, Resize, Start, Wake
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
+from apples.scheduling.policies.rigid import FirstComeFirstServed
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+
+FALLBACK = FirstComeFirstServed()
+"""Decides a pass that a guarded policy failed in."""
 
 
 class SchedulerBackend(ABC):
@@ -53,6 +62,10 @@ class SchedulerBackend(ABC):
     @abstractmethod
     def reject_job(self, job: int, reason: str) -> None:
         """Deal with a job that will never run; the ledger keeps the reason, too."""
+
+    @abstractmethod
+    def policy_failed(self, failure: PolicyFailure) -> None:
+        """Deal with a guarded policy that failed in this pass; first-come-first-served decides instead."""
 
     @abstractmethod
     def refuse(self, refused: Refused) -> None:
@@ -111,14 +124,56 @@ class Driver:
     def run_pass(self) -> list[Refused]:
         """Ask the policy once and carry out its decisions in their order; return those refused.
 
+        A guarded policy (`guard`) that fails, or one of whose decisions the ledger would refuse, costs
+        itself the pass: first-come-first-served decides instead.
+
         Raises
         ------
         UsageError
-            The policy failed or has no end of decisions. What it decided before is not carried out.
+            A policy without a guard failed or has no end of decisions. What it decided before is not
+            carried out.
         """
+        state = self.ledger.snapshot(self._clock())
+        try:
+            decisions = decisions_of(self.policy, state)
+            self._check_whole(decisions, state)
+        except PolicyFailedError as error:
+            return self._fall_back(error.failure, state)
+        return self._carry_out_all(decisions)
+
+    def pass_instead(self, reason: str) -> list[Refused]:
+        """Let first-come-first-served decide where a guarded policy lets jobs wait for ever."""
+        state = self.ledger.snapshot(self._clock())
+        guard = guard_of(self.policy)
+        if guard is None:
+            raise UsageError(f"{policy_at(self.policy, state.time)}: {reason}")
+        return self._fall_back(guard.failed("idle", state.time, reason), state)
+
+    def _fall_back(self, failure: PolicyFailure, state: ClusterState) -> list[Refused]:
+        self._backend.policy_failed(failure)
+        return self._carry_out_all(FALLBACK.decide(state))
+
+    def _check_whole(self, decisions: Sequence[Decision], state: ClusterState) -> None:
+        """Refuse the pass of a guarded policy as a whole where one of its decisions would be refused."""
+        guard = guard_of(self.policy)
+        if guard is None or not decisions:
+            return
+        found = self.ledger.first_refused(decisions)
+        if found is not None:
+            position, refused = found
+            raise PolicyFailedError(
+                guard.failed(
+                    "refused",
+                    state.time,
+                    f"{refused.decision}: {refused.reason}",
+                    guard.line_of(position),
+                )
+            )
+
+    def _carry_out_all(self, decisions: Iterable[Decision]) -> list[Refused]:
         ledger, backend = self.ledger, self._backend
         refused: list[Refused] = []
-        for decision in decisions_of(self.policy, ledger.snapshot(self._clock())):
+        for decision in decisions:
             answer = ledger.apply(decision)
             if isinstance(answer, Refused):
                 refused.append(answer)
@@ -175,6 +230,12 @@ def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision
     return decisions
 
 
+def name_of(policy: SchedulingPolicy) -> str:
+    """Return the policy's name in messages: its class, or as the user spelled it."""
+    guard = guard_of(policy)
+    return type(policy).__name__ if guard is None else guard.name
+
+
 def policy_at(policy: SchedulingPolicy, time: float) -> str:
     """Return the policy's name and the time, as messages begin."""
-    return f"policy {type(policy).__name__} at {time!r} s"
+    return f"policy {name_of(policy)} at {time!r} s"

@@ -6,7 +6,8 @@ failed) and asked whether a policy's decision fits the machine and the job; `dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -140,17 +141,6 @@ class ClusterLedger:
         self._submitted: list[int] = []
         self._ended: list[int] = []
         self._rarer: dict[str, list[int]] = {}
-        self._entries: Mapping[type, Callable[[Any], Accepted]] = {
-            Start: self._start,
-            Resize: self._resize,
-            Migrate: self._migrate,
-            Reserve: self._reserve,
-            Reject: self._reject,
-            Requeue: self._requeue,
-            Hold: self._hold,
-            Wake: self._wake,
-            Wait: self._wait,
-        }
 
     # ------------------------------------------------------------------- what can be seen
 
@@ -352,15 +342,28 @@ class ClusterLedger:
 
         Whatever a user's policy yields is answered, objects that are no decision too.
         """
-        enter = self._entries.get(type(decision))
+        enter = ENTRIES.get(type(decision))
         if enter is None:
             return Refused(decision, self.time, "no decision")
         try:
-            return enter(decision)
+            return enter(self, decision)
         except _Refusal as refusal:
             return Refused(decision, self.time, str(refusal))
         except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as error:
             return Refused(decision, self.time, str(error), malformed=True)
+
+    def first_refused(self, decisions: Sequence[Decision]) -> tuple[int, Refused] | None:
+        """Return which of a pass's decisions would be refused first, and the answer; None: all fit."""
+        trial = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list | set):
+                setattr(trial, name, copy(value))
+        trial._ended, trial._submitted, trial._rarer = [], [], {}
+        for position, decision in enumerate(decisions):
+            answer = trial.apply(decision)
+            if isinstance(answer, Refused):
+                return position, answer
+        return None
 
     def settle(self) -> None:
         """End a pass: what happened before it was seen."""
@@ -543,3 +546,16 @@ class ClusterLedger:
         self.free += nodes - len(leave)
         if self._tracks_ids and nodes:
             self._free_ids = sorted([*self._free_ids, *(node_ids - leave)])
+
+
+ENTRIES: Mapping[type, Callable[[ClusterLedger, Any], Accepted]] = {
+    Start: ClusterLedger._start,
+    Resize: ClusterLedger._resize,
+    Migrate: ClusterLedger._migrate,
+    Reserve: ClusterLedger._reserve,
+    Reject: ClusterLedger._reject,
+    Requeue: ClusterLedger._requeue,
+    Hold: ClusterLedger._hold,
+    Wake: ClusterLedger._wake,
+    Wait: ClusterLedger._wait,
+}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import RunningJob
 from apples.simulation.speedup import Speedup, linear
 
@@ -92,6 +93,8 @@ class SimulationConfig:
         How many times longer a job takes on the nodes it has; None: it matters only how many they are.
     overrun_seconds
         What a job is guessed to need still when it is first found running at its estimated end.
+    strict
+        Whether a user's policy that fails in a pass ends the simulation.
     idle_watts, busy_watts
         Of a node; energy is not known without them.
     """
@@ -107,6 +110,7 @@ class SimulationConfig:
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
     slowdown: PlacementSlowdown | None = None
     overrun_seconds: float = 60.0
+    strict: bool = False
     idle_watts: float | None = None
     busy_watts: float | None = None
 
@@ -161,6 +165,13 @@ class SimulationResult:
         Simulation, wall time without reading and compiling.
     restarts
         Runs lost to failures.
+    passes, failed_passes
+        Passes of the event engine, and those of them in which a user's policy failed, so that
+        first-come-first-served decided.
+    failures
+        The first failure of each kind, and how many there were.
+    put_aside
+        When the policy was not asked any more, None: it was asked to the end.
     changes
         (time, position of the job, cores it has from then on), if recorded.
     """
@@ -177,3 +188,7 @@ class SimulationResult:
     restarts: int = 0
     changes: tuple[tuple[float, int, int], ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict)
+    passes: int = 0
+    failed_passes: int = 0
+    failures: tuple[tuple[PolicyFailure, int], ...] = ()
+    put_aside: float | None = None

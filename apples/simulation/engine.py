@@ -19,7 +19,8 @@ from time import perf_counter
 import numpy as np
 
 from apples.errors import UsageError
-from apples.scheduling.driver import Driver, SchedulerBackend, policy_at
+from apples.scheduling.driver import Driver, SchedulerBackend, name_of, policy_at
+from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
@@ -94,6 +95,8 @@ class EventEngine(SchedulerBackend):
         self.starts = 0
         self.changes: list[tuple[float, int, int]] | None = [] if record else None
         self.restarts = 0
+        self.passes = 0
+        self.guard = guard_of(policy)
         self.idle_passes = 0
         self.node_seconds = 0.0
         for failure in config.failures:
@@ -122,12 +125,15 @@ class EventEngine(SchedulerBackend):
             if arrived < len(self.jobs) and self.jobs[arrived].submit <= now:
                 now = self.jobs[arrived].submit
             if now == inf or (arrived == len(self.jobs) and self._nothing_left()):
+                if self._started_instead():
+                    continue
                 break
             self.node_seconds += (ledger.nodes - ledger.free) * (now - self.now)
             self.now = now
             arrived = self._take_events(now, arrived)
             self.driver.run_pass()
-            if self._only_promises(arrived):
+            self.passes += 1
+            if self._only_promises(arrived) and not self._started_instead():
                 break
         check_all_done(self.policy, ledger)
         return self._result(perf_counter() - began)
@@ -158,6 +164,14 @@ class EventEngine(SchedulerBackend):
             return False
         self.idle_passes += 1
         return self.idle_passes > 2 * len(ledger.queue) + 16
+
+    def _started_instead(self) -> bool:
+        """Return whether first-come-first-served started a job that a guarded policy lets wait for ever."""
+        self.idle_passes = 0
+        if self.guard is None or not self.ledger.queue:
+            return False
+        self.driver.pass_instead(never_starts(self.ledger))
+        return bool(self.ledger.running)
 
     def _take_events(self, now: float, arrived: int) -> int:
         """Let the events of the instant happen, or one of them; return the number of jobs submitted."""
@@ -268,6 +282,17 @@ class EventEngine(SchedulerBackend):
     def reject_job(self, job: int, reason: str) -> None:
         """Leave the job without a start; the result says why."""
 
+    def policy_failed(self, failure: PolicyFailure) -> None:
+        """Go on, unless the run is strict; the result says how often it was.
+
+        Raises
+        ------
+        UsageError
+            The run is strict.
+        """
+        if self.config.strict:
+            raise PolicyFailedError(failure)
+
     def refuse(self, refused: Refused) -> None:
         """End the simulation: a policy under study that breaks a limit is wrong.
 
@@ -328,6 +353,10 @@ class EventEngine(SchedulerBackend):
             restarts=self.restarts,
             changes=tuple(self.changes or ()),
             rejected=self.ledger.rejected,
+            passes=self.passes,
+            failed_passes=self.guard.failed_passes if self.guard else 0,
+            failures=tuple(self.guard.failures.values()) if self.guard else (),
+            put_aside=self.guard.put_aside if self.guard else None,
         )
 
 
@@ -367,10 +396,14 @@ def cores_of(running: RunningJob, cluster: ClusterLedger) -> int:
 
 def check_all_done(policy: SchedulingPolicy, cluster: ClusterLedger) -> None:
     """Refuse a policy that leaves jobs in the queue when nothing can happen any more."""
-    waiting = cluster.queue
-    if waiting:
-        raise UsageError(
-            f"policy {type(policy).__name__} never starts job {waiting[0].id} "
-            f"({waiting[0].processors} processors, submitted at {waiting[0].submit:g} s): "
-            f"{len(waiting)} jobs wait at {cluster.time:g} s and nothing runs"
-        )
+    if cluster.queue:
+        raise UsageError(f"policy {name_of(policy)} {never_starts(cluster)}")
+
+
+def never_starts(cluster: ClusterLedger) -> str:
+    """Return in words that jobs wait though nothing can happen any more."""
+    first = cluster.queue[0]
+    return (
+        f"never starts job {first.id} ({first.processors} processors, submitted at "
+        f"{first.submit:g} s): {len(cluster.queue)} jobs wait at {cluster.time:g} s and nothing runs"
+    )

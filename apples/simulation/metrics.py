@@ -92,6 +92,18 @@ def summary(
         "resizes": int(result.resizes.sum()),
         "restarts": result.restarts,
         "rejected": len(result.rejected),
+        "failed_passes": result.failed_passes,
+        "policy_failures": [
+            {
+                "kind": first.kind,
+                "passes": count,
+                "time": first.time,
+                "where": first.where,
+                "reason": first.reason,
+            }
+            for first, count in result.failures
+        ],
+        "put_aside": result.put_aside,
     }
 
 

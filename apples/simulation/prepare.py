@@ -16,6 +16,7 @@ import numpy as np
 
 from apples.errors import UsageError
 from apples.plugins import did_you_mean, resolve, where_in_users_code
+from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import (
@@ -89,6 +90,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "data_bytes": "data of a job that moves when it is resized",
     "bandwidth": "bytes a second at which it moves",
     "overrun_seconds": "guess for a job that runs beyond its request, doubled each time",
+    "pass_seconds": "processor time that a policy of your own may take in one pass",
     "idle_watts": "of a node",
     "busy_watts": "of a node",
     "failures": "CSV file: time,node,repaired",
@@ -106,6 +108,7 @@ MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
     "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity", "overrun_seconds",
+    "pass_seconds",
 )  # fmt: skip
 
 
@@ -158,13 +161,33 @@ def parse_options(words: Sequence[str]) -> SimulationOptions:
     )
 
 
-def load_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
-    """Return the policy of a name, or a user's own: `FILE.py:NAME` or `module:NAME`.
+def load_policy(
+    name: str, options: Mapping[str, str], pass_seconds: float = PASS_SECONDS
+) -> SchedulingPolicy:
+    """Return the policy of a name, or a user's own under guard: `FILE.py:NAME` or `module:NAME`.
+
+    Parameters
+    ----------
+    pass_seconds
+        Processor time that a user's policy may take in one pass.
 
     Raises
     ------
     UsageError
         No such policy, file or name; an option it does not have. Permanent.
+    """
+    if ":" in name and name not in POLICIES:
+        return GuardedPolicy(lambda: make_policy(name, options), name, pass_seconds)
+    return make_policy(name, options)
+
+
+def make_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
+    """Return the policy of a name, made in this process.
+
+    Raises
+    ------
+    UsageError
+        As `load_policy`.
     """
     made = resolve(name, POLICIES, "policy")
     known = _fields_of(made)
@@ -336,9 +359,14 @@ class PreparedSimulation:
 
     def run(self, record: bool = False) -> SimulationResult:
         """Return what becomes of the jobs."""
-        return simulate(
-            self.workload, self.policy, self.config, engine=self.options.engine, record=record
-        )
+        try:
+            return simulate(
+                self.workload, self.policy, self.config, engine=self.options.engine, record=record
+            )
+        finally:
+            guard = guard_of(self.policy)
+            if guard is not None:
+                guard.close()
 
 
 def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int | None:
@@ -383,7 +411,10 @@ def prepare(
         Whatever is wrong with the words or the log. Permanent.
     """
     options = parse_options(words)
-    chosen = load_policy(policy, options.policy)
+    pass_seconds = options.number("pass_seconds", PASS_SECONDS)
+    if not pass_seconds > 0:
+        raise UsageError(f"option pass_seconds={pass_seconds:g}: must be more than 0")
+    chosen = load_policy(policy, options.policy, pass_seconds)
     if seed < 0:
         raise UsageError(f"--seed {seed}: a seed is 0 or more")
     source = load_workload(
@@ -405,6 +436,7 @@ def prepare(
     begin = float(workload.submit[0])
     end = float(workload.submit[-1] + workload.run.sum() / max(1, source.processors // 64))
     config = config_of(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
+    config = replace(config, strict=strict)
     chosen, config = with_placement(
         options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
     )

@@ -30,6 +30,21 @@ def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
         yield f"apples: compiling the {core} core, once per machine"
 
 
+def failure_notes(result: SimulationResult) -> Iterator[str]:
+    """Yield a line a kind of failure of the user's policy."""
+    for first, count in result.failures:
+        passes = "1 pass" if count == 1 else f"{count} passes"
+        yield f"apples: {first} ({passes}; first-come-first-served decided)"
+
+
+def failed_words(passes: int) -> str:
+    """Return in words that a result is not all the policy's; empty if it is."""
+    if not passes:
+        return ""
+    many = "1 pass" if passes == 1 else f"{passes} passes"
+    return f"the policy failed in {many}, which first-come-first-served decided"
+
+
 def simulation_document(
     log: str, policy: str, made: PreparedSimulation, result: SimulationResult, read_seconds: float
 ) -> dict[str, Any]:
@@ -55,11 +70,12 @@ def simulation_document(
 def simulation_text(figures: dict[str, Any]) -> str:
     """Return the figures as lines: first the answer, last what to do next."""
     f, log = figures, figures["log"]["name"]
+    failed = f"  {words}\n" if (words := failed_words(f["failed_passes"])) else ""
     energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
     return (
         f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
         f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
-        f"  jobs {f['jobs']} ({f['completed']} completed)\n"
+        f"{failed}  jobs {f['jobs']} ({f['completed']} completed)\n"
         f"  mean response {f['mean_response']:.6g} s\n"
         f"  mean slowdown {f['mean_slowdown']:.6g}\n"
         f"  makespan {f['makespan']:.10g} s\n"
@@ -83,6 +99,7 @@ def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
     table = []
     for (log, label), mine in groups.items():
         entry: dict[str, Any] = {"log": log, "policy": label, "runs": len(mine)}
+        entry["failed_passes"] = sum(row.get("failed_passes", 0) for row in mine)
         for metric in METRICS:
             values = [row[metric] for row in mine if row[metric] is not None]
             if not values:
@@ -110,6 +127,7 @@ def sweep_text(figures: dict[str, Any]) -> str:
         text.append(
             f"{Path(entry['log']).name}  {entry['policy']} ({entry['runs']} runs): "
             + ", ".join(parts)
+            + (f"; {words}" if (words := failed_words(entry["failed_passes"])) else "")
         )
     return "\n".join(text)
 

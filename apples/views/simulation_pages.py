@@ -12,6 +12,7 @@ import numpy as np
 from apples.simulation.gantt import lay_out
 from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import Cell, compare, interval
+from apples.views.simulation import failed_words
 from apples.views.simulation_charts import (
     FIRST,
     GREY,
@@ -150,6 +151,11 @@ def comparison_page(runs: Sequence[SimulatedRun], method: Mapping[str, object]) 
     """Return the page that compares runs of one workload; the first is the baseline."""
     base, other = runs[0], runs[-1]
     message = [verdict(base, one) for one in runs[1:]]
+    message += [
+        f"{one.name}: {words}."
+        for one in runs
+        if (words := failed_words(one.schedule.failed_passes))
+    ]
     sentences = "".join(f"<p class=verdict>{escape(one)}</p>" for one in message)
     rows = []
     for run in runs:
@@ -193,8 +199,7 @@ def comparison_page(runs: Sequence[SimulatedRun], method: Mapping[str, object]) 
         + (
             table(("policy", "reason", "jobs"), refused)
             if refused
-            else "<p>None: no policy refused a job, and a decision that breaks a limit would have "
-            "ended the run.</p>"
+            else "<p>None: no policy refused a job.</p>"
         )
     )
     title = f"{method['log']} · {len(base.workload)} jobs"

@@ -40,6 +40,9 @@ class Written(SchedulerBackend):
     def reject_job(self, job, reason):
         self.told.append(f"reject {job}: {reason}")
 
+    def policy_failed(self, failure):
+        self.told.append(str(failure))
+
     def refuse(self, refused):
         self.told.append(f"refuse {refused}")
 

@@ -243,7 +243,8 @@ def test_bad_input_is_one_clear_line_and_exit_code_two(words, message):
 def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(POLICY)
-    assert "ZeroDivisionError" in refusal(SAMPLE, "--policy", f"{path}:Broken", *SIXTY_FOUR)
+    strictly = ("--policy", f"{path}:Broken", *SIXTY_FOUR, "--strict")
+    assert f"{path}:28: ZeroDivisionError" in refusal(SAMPLE, *strictly)
     assert "no method decide" in refusal(SAMPLE, "--policy", f"{path}:Empty", *SIXTY_FOUR)
     path.write_text("def")
     assert "SyntaxError" in refusal(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR)
@@ -261,10 +262,36 @@ def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
         ("Silent", "NoneType"),
     ],
 )
-def test_a_policy_that_cannot_be_obeyed_is_named_with_its_decision(tmp_path, name, message):
+def test_a_policy_that_cannot_be_obeyed_is_named_and_the_run_goes_on(tmp_path, name, message):
     path = tmp_path / "mine.py"
     path.write_text(POLICY)
-    assert message in refusal(SAMPLE, "--policy", f"{path}:{name}", *SIXTY_FOUR)
+    answer = run(SAMPLE, "--policy", f"{path}:{name}", *SIXTY_FOUR, "--json")
+    assert answer.code == 2
+    lines = [line for line in answer.err.splitlines() if line.startswith("apples: policy ")]
+    assert message in lines[0]
+    assert f"{path}:" in lines[0]
+    assert "first-come-first-served decided" in lines[0]
+    document = answer.document
+    assert document["completed"] == document["jobs"] == 150
+    assert document["failed_passes"] > 0
+    assert sum(kind["passes"] for kind in document["policy_failures"]) == document["failed_passes"]
+
+
+def test_a_result_that_is_not_all_the_policys_says_so_on_every_face(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    mine = ("--policy", f"{path}:Broken", *SIXTY_FOUR)
+    text = run(SAMPLE, *mine)
+    said = "which first-come-first-served decided"
+    assert (text.code, text.out.splitlines()[1].endswith(said)) == (2, True)
+    page = tmp_path / "page.html"
+    report = command("apples", "report", SAMPLE, "--policy", "easy", *mine, "--out", page)
+    assert report.code == 2
+    assert said in page.read_text()
+    out = tmp_path / "sweep.jsonl"
+    sweep = command("apples", "sweep", SAMPLE, *mine, "--out", out, "--workers", 1)
+    assert sweep.code == 2
+    assert said in sweep.out
 
 
 def test_the_header_says_how_large_the_machine_is_where_the_command_does_not(tmp_path):
