@@ -33,7 +33,7 @@ LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 def run(jobs: int, load: float, seed: int, adaptive: bool, serial: float) -> tuple[float, float]:
     """Return mean response and mean utilisation of one experiment."""
     speedup = partial(amdahl, serial=serial)
-    config = SimulationConfig(64, speedup=speedup, cost=COSTS["kale"])
+    config = SimulationConfig(64, speedup=speedup, cost=COSTS["kale"], release="at_once")
     workload = kale_workload(jobs, load, seed, adaptive=adaptive, speedup=speedup)
     result = simulate(workload, Equipartition() if adaptive else FirstFit(), config)
     span = result.end.max() - workload.submit[0]

@@ -11,6 +11,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 
 from apples.errors import ApplesError, UsageError
@@ -23,6 +24,7 @@ from apples.scheduling.jobs import Decision, Job, Reject, Requeue, Reserve, Resi
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
 from apples.scheduling.policies.rigid import FirstComeFirstServed
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.scheduling.proposals import Change, Proposal
 
 FALLBACK = FirstComeFirstServed()
 """Decides a pass that a guarded policy failed in."""
@@ -31,8 +33,9 @@ FALLBACK = FirstComeFirstServed()
 class SchedulerBackend(ABC):
     """Carries out what the ledger accepted: the effects of a driver.
 
-    The ledger shows a decision's result before the back end hears of it, and a back end neither changes
-    the ledger nor refuses. The simulator's `EventEngine` is one; its time is virtual.
+    The ledger shows a decision's result before the back end hears of it. A running job with a `proposal`
+    number has to answer it: the back end tells the driver by `Driver.confirm` or `Driver.refuse`, later and
+    as often as the answer comes. The simulator's `EventEngine` is one; its time is virtual.
     """
 
     @abstractmethod
@@ -85,6 +88,9 @@ class Driver:
         Returns the time, seconds; never goes back.
     backend
         Carries out the decisions.
+    settle_seconds
+        How long a pass waits for answers that are under way; after that it is made, with the jobs that
+        are slow shown as rigid ones.
     """
 
     def __init__(
@@ -93,11 +99,13 @@ class Driver:
         ledger: ClusterLedger,
         clock: Callable[[], float],
         backend: SchedulerBackend,
+        settle_seconds: float = 10.0,
     ) -> None:
         self.policy = policy
         self.ledger = ledger
         self._clock = clock
         self._backend = backend
+        self._settle_seconds = settle_seconds
 
     def submit(self, job: Job) -> None:
         """Put a job into the queue."""
@@ -110,6 +118,54 @@ class Driver:
         ledger.time = self._clock()
         for number in ledger.end(job):
             self._backend.update_share(ledger.running[number])
+        self._send()
+
+    def confirm(self, proposal: int) -> bool:
+        """Take a job's answer that a proposal is carried out; return whether it is the first and awaited.
+
+        What waited for it is sent.
+        """
+        self.ledger.time = self._clock()
+        news = self.ledger.confirm(proposal)
+        self._send()
+        return news
+
+    def refuse(self, proposal: int) -> bool:
+        """Take a job's answer that nothing of a proposal was done; return as `confirm`.
+
+        What waited for it is taken back: jobs that were to start wait again.
+        """
+        self.ledger.time = self._clock()
+        news = self.ledger.refuse(proposal)
+        self._send()
+        return news
+
+    def _send(self) -> None:
+        """Have the back end tell jobs what they have waited for long enough."""
+        ledger, backend = self.ledger, self._backend
+        if not ledger.proposals and not ledger.undone:
+            return
+        while ledger.undone:
+            backend.update_share(ledger.running[ledger.undone.pop()])
+        for one in ledger.ready():
+            self._tell(one)
+            if one.deadline < inf:
+                backend.wake_at(one.deadline)
+
+    def _tell(self, one: Proposal) -> None:
+        ledger, backend = self.ledger, self._backend
+        running = ledger.running[one.job]
+        if one.change is Change.START:
+            if not ledger.is_acknowledged(Change.SHARE):
+                for mate in running.mates:
+                    backend.update_share(ledger.running[mate])
+            backend.start_job(running)
+        elif one.change is Change.MIGRATE:
+            backend.migrate_job(running)
+        elif one.change is Change.SHARE:
+            backend.update_share(running)
+        elif one.before is not None:
+            backend.resize_job(running, one.before.nodes)
 
     def withdraw(self, job: int) -> None:
         """Take a waiting job out of the queue: it was cancelled."""
@@ -124,8 +180,9 @@ class Driver:
     def run_pass(self) -> list[Refused]:
         """Ask the policy once and carry out its decisions in their order; return those refused.
 
-        A guarded policy (`guard`) that fails, or one of whose decisions the ledger would refuse, costs
-        itself the pass: first-come-first-served decides instead.
+        While proposals are under way there is no pass, for `settle_seconds` at most, so that the policy
+        sees what is true. A guarded policy (`guard`) that fails, or one of whose decisions the ledger would
+        refuse, costs itself the pass: first-come-first-served decides instead.
 
         Raises
         ------
@@ -133,6 +190,8 @@ class Driver:
             A policy without a guard failed or has no end of decisions. What it decided before is not
             carried out.
         """
+        if self.ledger.proposals and not self._settled():
+            return []
         state = self.ledger.snapshot(self._clock())
         try:
             decisions = decisions_of(self.policy, state)
@@ -140,6 +199,17 @@ class Driver:
         except PolicyFailedError as error:
             return self._fall_back(error.failure, state)
         return self._carry_out_all(decisions)
+
+    def _settled(self) -> bool:
+        """Return whether a pass may be made: nothing is under way, or has been for long enough."""
+        ledger, now = self.ledger, self._clock()
+        ledger.expire(now)
+        self._send()
+        until = ledger.proposals.under_way_since + self._settle_seconds
+        if now < until < inf:
+            self._backend.wake_at(until)
+            return False
+        return True
 
     def pass_instead(self, reason: str) -> list[Refused]:
         """Let first-come-first-served decide where a guarded policy lets jobs wait for ever."""
@@ -191,6 +261,9 @@ class Driver:
             backend.reject_job(decision.job, decision.reason)
         elif isinstance(decision, Requeue):
             backend.requeue_job(decision.job)
+        if accepted.proposal:
+            self._send()
+            return
         for number in accepted.affected:
             if isinstance(decision, Wake) or number != decision.job:
                 backend.update_share(running[number])

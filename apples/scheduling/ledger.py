@@ -6,10 +6,11 @@ failed) and asked whether a policy's decision fits the machine and the job; `dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
 from apples.scheduling.jobs import (
@@ -35,6 +36,7 @@ from apples.scheduling.policy import (
     ReadOnly,
     RunningJob,
 )
+from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
 
 INSTANT = 1e-3
 """Seconds by which a job may be past its estimated end and still be due in this instant: sums of the
@@ -51,10 +53,14 @@ class Accepted:
         The running jobs whose speed may have changed, mates before their guest.
     nodes_before
         Nodes that a resized job had.
+    proposal
+        Number of what has to be sent to the job (`ClusterLedger.ready`) and confirmed by it, 0: nothing,
+        the change is made.
     """
 
     affected: tuple[int, ...] = ()
     nodes_before: int = 0
+    proposal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,10 @@ class ClusterLedger:
         Whether to say which nodes a job has, not only how many; the lowest free ones are given.
     overrun_guess
         Seconds that a job is given at its first overrun.
+    acknowledged
+        The changes that count as made only when the job has confirmed them (`proposals`).
+    answer_seconds
+        How long an answer may take before a proposal is unsettled.
 
     Attributes
     ----------
@@ -111,6 +121,10 @@ class ClusterLedger:
         Of the last thing that happened, seconds.
     rejected
         Job -> reason, of the jobs that the policy will never run.
+    proposals
+        What is under way and not confirmed.
+    undone
+        Mates whose guest was taken back since this was last emptied: they have their cores again.
     waits
         Job -> why it waits, as the policy said last.
     """
@@ -121,6 +135,8 @@ class ClusterLedger:
         cores_per_node: int = 1,
         track_node_ids: bool = False,
         overrun_guess: float = 60.0,
+        acknowledged: Collection[Change] = (),
+        answer_seconds: float = inf,
     ) -> None:
         self.nodes = self.free = nodes
         self.cores_per_node = cores_per_node
@@ -128,6 +144,10 @@ class ClusterLedger:
         self.rejected: dict[int, str] = {}
         self.waits: dict[int, Wait] = {}
         self._guess = overrun_guess
+        self.proposals = Proposals()
+        self.undone: list[int] = []
+        self._acknowledged = frozenset(acknowledged)
+        self._answer_seconds = answer_seconds
         self._waiting: dict[int, Job] = {}
         self._queue: tuple[Job, ...] | None = ()
         self._held: dict[int, Job] = {}
@@ -187,6 +207,8 @@ class ClusterLedger:
             tuple(self._free_ids),
             events,
             tuple(self._held.values()),
+            self.proposals.left if self.proposals else 0,
+            sum(one.taken.count for one in self.proposals) if self.proposals else 0,
             draining=len(self._draining),
             down=len(self._out),
             node_states=self._node_states() if self._tracks_ids else (),
@@ -212,6 +234,11 @@ class ClusterLedger:
         states = [NodeOccupancy.HELD] * (self.nodes + len(self._out))
         for node in self._free_ids:
             states[node] = NodeOccupancy.FREE
+        for one in self.proposals:
+            for node in one.taken.ids:
+                states[node] = NodeOccupancy.JOINING
+            for node in one.left.ids.union(*(claimed.ids for claimed in one.claims.values())):
+                states[node] = NodeOccupancy.LEAVING
         for node in self._draining:
             states[node] = NodeOccupancy.DRAINING
         for node in self._out:
@@ -255,6 +282,10 @@ class ClusterLedger:
         When a mate ends before its guest, the guest keeps the mate's nodes and has them to itself from
         then on; when the guest ends, its mates get their cores back.
         """
+        if self.proposals:
+            self._abandon(number)
+            if number not in self._running:  # it had not been started
+                return ()
         ended = self._running.pop(number)
         self._ended.append(number)
         if ended.limit > self.time:
@@ -265,6 +296,9 @@ class ClusterLedger:
                 mates=tuple(mate for mate in guest.mates if mate != number),
                 shared=guest.shared - ended.nodes,
             )
+            start = self.proposals.get(guest.proposal)
+            if start is not None:
+                start.taken.add(Nodes(ended.nodes, ended.node_ids))
             return (ended.guest,)
         lent: set[int] = set()
         for mate in ended.mates:
@@ -283,6 +317,12 @@ class ClusterLedger:
         if node in self._out:
             self._out[node] += 1
             return None
+        for one in self.proposals:
+            if node in one.left.ids or any(node in got.ids for got in self._claimed_of(one)):
+                return one.job
+        for one in self.proposals:
+            if node in one.taken.ids and not one.sent:
+                self._take_back(one)
         owners = [one for one in self._running.values() if node in one.node_ids]
         if owners:
             return owners[0].job.id
@@ -358,6 +398,7 @@ class ClusterLedger:
         for name, value in vars(self).items():
             if isinstance(value, dict | list | set):
                 setattr(trial, name, copy(value))
+        trial.proposals = deepcopy(self.proposals)
         trial._ended, trial._submitted, trial._rarer = [], [], {}
         for position, decision in enumerate(decisions):
             answer = trial.apply(decision)
@@ -420,8 +461,10 @@ class ClusterLedger:
         running = self._running.get(decision.job)
         if running is None:
             raise _Refusal("that job is not running")
+        under_way = self.proposals.get(running.proposal)
+        job = running.job if under_way is None else under_way.job_before or running.job
         affected = self.end(decision.job)
-        self.requeue(running.job)
+        self.requeue(job)
         return Accepted(affected)
 
     def _start(self, decision: Start) -> Accepted:
@@ -441,17 +484,13 @@ class ClusterLedger:
         taken = int(decision.nodes) - shared
         if taken < 0:
             raise _Refusal(f"its mates have {shared} nodes")
-        if taken > self.free:
-            raise _Refusal(f"{self.free} nodes are free, not {taken}")
+        self._check_room(taken, decision.node_ids)
         if mates and not (0 < decision.share < 1 and job.malleable):
             raise _Refusal("only a malleable job can be guest, with a part")
-        if decision.node_ids and (
-            len(decision.node_ids) != taken or not decision.node_ids <= set(self._free_ids)
-        ):
-            raise _Refusal(f"needs {taken} nodes that are free")
         share = decision.share if mates else 1.0
         # Everything is checked: from here on the state changes, and nothing may be refused any more.
-        node_ids = self._take(taken, decision.node_ids)
+        proposal = self._propose_start(job, mates, taken, decision.node_ids)
+        node_ids = self._take(taken, decision.node_ids, proposal)
         # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
         for mate in mates:
             limit, delay = mate.limit + job.requested, mate.delay + job.requested
@@ -470,9 +509,11 @@ class ClusterLedger:
                 node_ids=node_ids,
             )
         )
+        if proposal is not None:
+            self._show_proposed(proposal)
         if self._held.pop(job.id, None) is None:
             self._leave_queue(job.id)
-        return Accepted((*decision.mates, job.id))
+        return Accepted((*decision.mates, job.id), proposal=proposal.number if proposal else 0)
 
     def _mate(self, number: int) -> RunningJob:
         mate = self._running.get(number)
@@ -484,60 +525,280 @@ class ClusterLedger:
         running = self._running.get(decision.job)
         if running is None:
             raise _Refusal("that job is not running")
+        self._check_settled(running)
         job = running.job
         if job.kind not in (JobKind.MALLEABLE, JobKind.EVOLVING):
             raise _Refusal(f"the job is {job.kind}")
-        if running.guest is not None or running.shared:
-            raise _Refusal("the job shares nodes")
         least, most = self.nodes_for(job.minimum), self.nodes_for(job.maximum)
         if not least <= decision.nodes <= most:
             raise _Refusal(f"it can run on {least} to {most} nodes")
         if decision.nodes != int(decision.nodes):
             raise _Refusal("nodes are whole")
         before, after = running.nodes, int(decision.nodes)
-        if after - before > self.free:
-            raise _Refusal(f"{self.free} nodes are free, not {after - before}")
+        self._check_room(after - before, frozenset())
+        return self._enter_resize(running, after)
+
+    def _check_settled(self, running: RunningJob) -> None:
+        if running.proposal:
+            raise _Refusal("a change of the job's nodes is under way")
+        if running.guest is not None or running.shared:
+            raise _Refusal("the job shares nodes")
+
+    def _enter_resize(self, running: RunningJob, after: int) -> Accepted:
+        job, before = running.job, running.nodes
         node_ids = running.node_ids
+        proposal = self._propose_resize(running, after - before)
         if after > before:
-            node_ids |= self._take(after - before)
+            node_ids |= self._take(after - before, frozenset(), proposal)
         elif after < before:
             gone = frozenset(sorted(node_ids)[after:])
             node_ids -= gone
-            self._free_nodes(before - after, gone)
+            if proposal is None:
+                self._free_nodes(before - after, gone)
+            else:
+                proposal.left = Nodes(before - after, gone)
         self._running[job.id] = running._replace(
             nodes=after,
             wanted=None if running.wanted == after else running.wanted,
             node_ids=node_ids,
         )
-        return Accepted((job.id,), before)
+        if proposal is not None:
+            self._show_proposed(proposal)
+        return Accepted((job.id,), before, proposal.number if proposal else 0)
 
     def _migrate(self, decision: Migrate) -> Accepted:
         running = self._running.get(decision.job)
         if running is None or not self._tracks_ids:
             raise _Refusal("the job does not run, or places are not kept")
-        if running.guest is not None or running.shared:
-            raise _Refusal("the job shares nodes")
+        self._check_settled(running)
         free = set(self._free_ids) | running.node_ids
         if len(decision.nodes) != running.nodes or not decision.nodes <= free:
             raise _Refusal(f"needs {running.nodes} nodes that are free")
         new = frozenset(decision.nodes)
         self._running[decision.job] = running._replace(node_ids=new)
-        gone = running.node_ids - new
+        gone, come = running.node_ids - new, new - running.node_ids
         self._free_ids = [node for node in self._free_ids if node not in new]
-        self.free -= len(gone)
-        self._free_nodes(len(gone), gone)
-        return Accepted((decision.job,))
+        self.free -= len(come)
+        if Change.MIGRATE not in self._acknowledged:
+            self._free_nodes(len(gone), gone)
+            return Accepted((decision.job,))
+        proposal = self.proposals.make(decision.job, Change.MIGRATE, self.time, running)
+        proposal.left, proposal.taken = Nodes(len(gone), gone), Nodes(len(come), come)
+        self._show_proposed(proposal)
+        return Accepted((decision.job,), running.nodes, proposal.number)
+
+    # ---------------------------------------------------------------- acknowledgements
+
+    def is_acknowledged(self, change: Change) -> bool:
+        """Return whether a change counts as made only when the job has confirmed it."""
+        return change in self._acknowledged
+
+    def _propose_start(
+        self, job: Job, mates: Sequence[RunningJob], taken: int, node_ids: frozenset[int]
+    ) -> Proposal | None:
+        """Return the proposal of a start that is confirmed, or has to wait; None: it is made at once."""
+        shares = Change.SHARE in self._acknowledged and mates
+        at_once = node_ids <= set(self._free_ids) if node_ids else taken <= self.free
+        if Change.START not in self._acknowledged and at_once and not shares:
+            return None
+        proposal = self.proposals.make(job.id, Change.START, self.time, None)
+        proposal.job_before = job
+        if shares:
+            for mate in mates:
+                share = self.proposals.make(mate.job.id, Change.SHARE, self.time, mate)
+                proposal.waits_for.add(share.number)
+        return proposal
+
+    def _propose_resize(self, running: RunningJob, more: int) -> Proposal | None:
+        change = Change.GROW if more > 0 else Change.SHRINK
+        if not more or (change not in self._acknowledged and more <= self.free):
+            return None
+        return self.proposals.make(running.job.id, change, self.time, running)
+
+    def _show_proposed(self, proposal: Proposal) -> None:
+        """Show a job as rigid while something is under way with its nodes."""
+        running = self._running[proposal.job]
+        fixed = replace(running.job, kind=JobKind.RIGID)
+        self._running[proposal.job] = running._replace(job=fixed, proposal=proposal.number)
+        for number in proposal.waits_for:
+            other = self.proposals.get(number)
+            if other is not None and other.change is Change.SHARE:
+                self._running[other.job] = self._running[other.job]._replace(proposal=number)
+
+    def ready(self) -> list[Proposal]:
+        """Return the proposals that are to be sent now; they count as sent.
+
+        A start counts from now on, not from when it was decided. Proposals that nobody has to confirm are
+        settled.
+        """
+        sent: list[Proposal] = []
+        while found := self.proposals.ready():
+            for one in found:
+                one.sent = True
+                one.deadline = self.time + self._answer_seconds
+                if one.change is Change.START:
+                    running = self._running.pop(one.job)
+                    more = self.time - running.start
+                    self._set_limit(
+                        running._replace(start=self.time, limit=running.limit + more)
+                        if more
+                        else running
+                    )
+                sent.append(one)
+                if one.change not in self._acknowledged:
+                    self.confirm(one.number)
+        return sent
+
+    def confirm(self, number: int) -> bool:
+        """Enter a job's answer that a proposal is carried out; return whether that is news.
+
+        The nodes that the job gave up are free, or those of the proposals that claimed them: ask `ready`.
+        """
+        one = self.proposals.get(number)
+        if one is None or not one.sent:
+            return False
+        self.proposals.settle(number)
+        left = one.left
+        running = self._running[one.job]
+        if (one.unsettled and one.change is Change.SHRINK) or (
+            one.unsettled and one.change is Change.MIGRATE
+        ):
+            running = running._replace(
+                nodes=running.nodes - left.count, node_ids=running.node_ids - left.ids
+            )
+        self._running[one.job] = self._as_settled(running, one)
+        self._free_nodes(left.count, left.ids)
+        self.proposals.confirmed(number)
+        self._happened("settled", one.job)
+        return True
+
+    def refuse(self, number: int) -> bool:
+        """Enter a job's answer that nothing of a proposal was done; return whether that is news.
+
+        The job has the nodes that it had; a job that was to start waits again. Those that waited for nodes
+        of this proposal are taken back.
+        """
+        one = self.proposals.get(number)
+        if one is None or not one.sent:
+            return False
+        self._happened("refused", one.job)
+        self._take_back(one)
+        return True
+
+    def expire(self, now: float) -> list[Proposal]:
+        """Make the proposals unsettled whose answer is late; return them.
+
+        The job is shown on all nodes on which something of it may be. Those that waited for it are taken
+        back. A late answer counts.
+        """
+        self.time = now
+        late = self.proposals.overdue(now)
+        for one in late:
+            one.unsettled = True
+            self._take_back_claims(one)
+            running = self._running[one.job]
+            if one.left.count:
+                self._running[one.job] = running._replace(
+                    nodes=running.nodes + one.left.count, node_ids=running.node_ids | one.left.ids
+                )
+            self._happened("refused", one.job)
+        return late
+
+    def _claimed_of(self, source: Proposal) -> list[Nodes]:
+        return [
+            one.claims[source.number]
+            for one in self.proposals.waiting_for(source.number)
+            if source.number in one.claims
+        ]
+
+    def _as_settled(self, running: RunningJob, one: Proposal) -> RunningJob:
+        """Return a job as it is shown when nothing is under way with its nodes."""
+        return running._replace(job=one.job_before or running.job, proposal=0)
+
+    def _take_back_claims(self, source: Proposal) -> None:
+        for one in self.proposals.waiting_for(source.number):
+            if self.proposals.get(one.number) is one:
+                self._take_back(one)
+
+    def _take_back(self, one: Proposal) -> None:
+        """Undo a proposal, and those that wait for it."""
+        self._take_back_claims(one)
+        if self.proposals.get(one.number) is not one:  # a share, taken back with its guest
+            return
+        self.proposals.unclaim(one)
+        self.proposals.settle(one.number)
+        running = self._running[one.job]
+        if one.change is Change.START:
+            del self._running[one.job]
+            for mate in running.mates:
+                self._undo_share(mate, running)
+            self.requeue(one.job_before or running.job)
+        elif one.change is not Change.SHARE and one.before is not None:
+            self._running[one.job] = one.before._replace(
+                limit=running.limit,
+                overruns=running.overruns,
+                wanted=one.before.wanted if running.wanted is None else running.wanted,
+            )
+        else:
+            self._running[one.job] = running._replace(proposal=0)
+        self._free_nodes(one.taken.count, one.taken.ids)
+
+    def _undo_share(self, number: int, guest: RunningJob) -> None:
+        """Give a mate its cores back, of which a guest that does not come would have had a part."""
+        mate = self._running[number]
+        less = guest.job.requested
+        self.undone.append(number)
+        self._set_limit(
+            mate._replace(guest=None, limit=mate.limit - less, delay=mate.delay - less)
+        )
+        share = self.proposals.get(mate.proposal)
+        if share is not None and share.change is Change.SHARE:
+            self.proposals.settle(share.number)
+            self._running[number] = self._running[number]._replace(proposal=0)
+
+    def _abandon(self, number: int) -> None:
+        """Settle what is under way with the nodes of a job that ends."""
+        one = self.proposals.get(self._running[number].proposal)
+        if one is None:
+            return
+        if not one.sent:
+            self._take_back(one)
+            if one.change is Change.START:
+                self.withdraw(number)
+        elif one.unsettled:
+            one.left = Nodes()  # they are counted with the job
+            self.confirm(one.number)
+        else:
+            self.confirm(one.number)
 
     # -------------------------------------------------------------------- nodes
 
-    def _take(self, nodes: int, node_ids: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Take nodes that are free; return which."""
-        self.free -= nodes
-        if not self._tracks_ids:
-            return frozenset()
-        chosen = node_ids or frozenset(self._free_ids[:nodes])
-        self._free_ids = [each for each in self._free_ids if each not in chosen]
-        return chosen
+    def _check_room(self, nodes: int, node_ids: frozenset[int]) -> None:
+        """Refuse to take more nodes than are free or leaving, or others."""
+        left = self.proposals.left if self.proposals else 0
+        if nodes > self.free + left:
+            also = f" and {left} are leaving" if left else ""
+            raise _Refusal(f"{self.free} nodes are free{also}, not {nodes}")
+        if node_ids and (
+            len(node_ids) != nodes
+            or not node_ids <= (set(self._free_ids) | self.proposals.left_ids)
+        ):
+            raise _Refusal(f"needs {nodes} nodes that are free")
+
+    def _take(
+        self, nodes: int, node_ids: frozenset[int], proposal: Proposal | None
+    ) -> frozenset[int]:
+        """Take nodes, free ones first; return which. A proposal may claim others that are leaving."""
+        free = min(nodes, self.free) if not node_ids else len(node_ids & set(self._free_ids))
+        self.free -= free
+        chosen: frozenset[int] = frozenset()
+        if self._tracks_ids:
+            chosen = node_ids & set(self._free_ids) or frozenset(self._free_ids[:free])
+            self._free_ids = [each for each in self._free_ids if each not in chosen]
+        if proposal is None:
+            return chosen
+        proposal.taken = Nodes(free, chosen)
+        return chosen | self.proposals.claim(proposal, nodes - free, node_ids)
 
     def _free_nodes(self, nodes: int, node_ids: frozenset[int]) -> None:
         """Make nodes free, but for those that are to leave service."""

@@ -111,6 +111,8 @@ class Events(NamedTuple):
         Jobs that left the queue unasked, or came back to it since their run was lost.
     requested
         Evolving jobs that asked for other nodes.
+    settled, refused
+        Jobs that confirmed a change of their nodes; that refused it, or did not answer in time.
     lost, repaired
         Nodes that went out of service and came back.
     """
@@ -124,6 +126,8 @@ class Events(NamedTuple):
     requested: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     repaired: tuple[int, ...] = ()
+    settled: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
 
 
 NOTHING_HAPPENED = Events()

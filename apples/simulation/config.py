@@ -19,6 +19,7 @@ from apples.simulation.speedup import Speedup, linear
 
 PlacementSlowdown = Callable[[RunningJob], float]
 TIES = ("instant", "event", "predictsim")
+RELEASES = ("confirmed", "at_once")
 RUNTIME_MODELS = ("ideal", "worst")
 
 
@@ -30,6 +31,12 @@ class ReconfigurationCost:
     ----------
     shrink, expand
         Seconds for any resize.
+    wait
+        Seconds that a resize waits for the job's next safe point, while it goes on as before.
+    curve
+        (nodes before, nodes after, seconds of waiting, seconds of stall) as measured, in place of the other
+        figures: between them a resize takes what lies between, by its direction and the part that changes
+        place.
     data_bytes, bandwidth
         A job's data and how fast it moves, bytes and bytes a second: the part of it that changes
         its place, |new - old| / max(new, old), takes that much longer.
@@ -39,6 +46,8 @@ class ReconfigurationCost:
     expand: float = 0.0
     data_bytes: float = 0.0
     bandwidth: float = float("inf")
+    wait: float = 0.0
+    curve: tuple[tuple[float, float, float, float], ...] = ()
 
     @property
     def move_seconds(self) -> float:
@@ -47,8 +56,28 @@ class ReconfigurationCost:
 
     def seconds(self, old: int, new: int) -> float:
         """Return the stall of a resize from `old` to `new` nodes."""
+        if self.curve:
+            return self._measured(old, new, 3)
         moved = abs(new - old) / max(new, old)
         return (self.shrink if new < old else self.expand) + self.move_seconds * moved
+
+    def waiting_seconds(self, old: int, new: int) -> float:
+        """Return how long a resize waits for a safe point."""
+        return self._measured(old, new, 2) if self.curve else self.wait
+
+    def _measured(self, old: int, new: int, column: int) -> float:
+        points = sorted(
+            (abs(row[1] - row[0]) / max(row[:2]), row[column])
+            for row in self.curve
+            if (row[1] < row[0]) == (new < old)
+        )
+        parts, seconds = zip(*points, strict=True) if points else ((0.0,), (0.0,))
+        return float(np.interp(abs(new - old) / max(new, old), parts, seconds))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a resize takes no time at all."""
+        return not (self.shrink or self.expand or self.move_seconds or self.wait or self.curve)
 
 
 #: `kale`: Table 1 of Kale et al. 2002, 128 to 64 processors and back with 1 MB on the Platinum
@@ -83,6 +112,10 @@ class SimulationConfig:
         counts as gone (pyss, predictsim).
     speedup, cost
         Of jobs whose nodes change.
+    release
+        When the nodes that a job gives up are free: `confirmed`, when its resize is done, so that a
+        newcomer waits until then; `at_once`, when it is decided, and resizes wait for
+        no safe point, as simulators have it.
     runtime_model
         Of jobs that share nodes: `ideal` by all cores (equation 5 of D'Amico et al. 2019) or
         `worst` by the poorest node (equation 6).
@@ -104,6 +137,7 @@ class SimulationConfig:
     ties: str = "instant"
     speedup: Speedup = linear
     cost: ReconfigurationCost = COSTS["none"]
+    release: str = "confirmed"
     runtime_model: str = "ideal"
     failures: tuple[NodeFailure, ...] = ()
     cancellations: Mapping[int, float] = field(default_factory=dict)
@@ -117,6 +151,8 @@ class SimulationConfig:
     def __post_init__(self) -> None:
         if self.ties not in TIES:
             raise UsageError(f"ties {self.ties!r}: not one of {', '.join(TIES)}")
+        if self.release not in RELEASES:
+            raise UsageError(f"release {self.release!r}: not one of {', '.join(RELEASES)}")
         if self.runtime_model not in RUNTIME_MODELS:
             raise UsageError(
                 f"model {self.runtime_model!r}: not one of {', '.join(RUNTIME_MODELS)}"
@@ -130,6 +166,11 @@ class SimulationConfig:
     def processors(self) -> int:
         """Of the whole machine."""
         return self.nodes * self.cores_per_node
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether nodes that a job gives up are free only some time later."""
+        return self.release == "confirmed" and not self.cost.is_free
 
     @property
     def has_events(self) -> bool:

@@ -24,12 +24,13 @@ from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
+from apples.scheduling.proposals import Change
 from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
 #: Kinds of events, in the order in which those of one instant happen; submissions come before all.
-END, FAIL, REPAIR, CANCEL, ASK, WAKE = range(6)
+END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE = range(8)
 
 
 class DecisionError(UsageError):
@@ -72,6 +73,7 @@ class EventEngine(SchedulerBackend):
             config.cores_per_node,
             track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
             overrun_guess=config.overrun_seconds,
+            acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
         )
         self.now = self.jobs[0].submit
         self.driver = Driver(policy, self.ledger, lambda: self.now, self)
@@ -101,6 +103,8 @@ class EventEngine(SchedulerBackend):
         self.node_seconds = 0.0
         for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
+        # By position: the stall of the resize that waits for a safe point.
+        self.resizing: dict[int, float] = {}
         self.failures = {(failure.time, failure.node): failure for failure in config.failures}
         for number, time in config.cancellations.items():
             if number in self.position:
@@ -187,7 +191,7 @@ class EventEngine(SchedulerBackend):
                 break
         return arrived
 
-    def _take_event(self, time: float, kind: int, _: int, k: int) -> None:
+    def _take_event(self, time: float, kind: int, order: int, k: int) -> None:
         if kind == END:
             if self.rate[k] > 0 and self.end[k] == time:
                 self._end_job(k, completed=True)
@@ -197,6 +201,10 @@ class EventEngine(SchedulerBackend):
             self.ledger.restore_node(k)
         elif kind == CANCEL:
             self._cancel(k)
+        elif kind == SAFE_POINT:
+            self._reach_safe_point(order, k)
+        elif kind == CONFIRM:
+            self.driver.confirm(k)
         elif kind == ASK:
             self._demand(k)
 
@@ -254,8 +262,27 @@ class EventEngine(SchedulerBackend):
         self._await_demand(k)
 
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:
-        """Stall a job for the cost of the resize; it then goes on at its new rate."""
-        self._set_rate(running, self.config.cost.seconds(nodes_before, running.nodes))
+        """Stall a job for the cost of the resize, from its safe point on; it then goes on at its new rate.
+
+        It has left the nodes that it gives up when the stall is over.
+        """
+        cost, k = self.config.cost, self.position[running.job.id]
+        stall = cost.seconds(nodes_before, running.nodes)
+        wait = cost.waiting_seconds(nodes_before, running.nodes) if running.proposal else 0.0
+        if wait > 0.0:
+            self.resizing[k] = stall
+            heapq.heappush(self.events, (self.now + wait, SAFE_POINT, self.order[k], k))
+        else:
+            self._set_rate(running, stall)
+        if running.proposal:
+            heapq.heappush(self.events, (self.now + wait + stall, CONFIRM, 0, running.proposal))
+
+    def _reach_safe_point(self, order: int, k: int) -> None:
+        """Begin a resize, unless its job has ended meanwhile."""
+        running = self.ledger.running.get(self.jobs[k].id)
+        stall = self.resizing.pop(k, None)
+        if running is not None and stall is not None and self.order[k] == order:
+            self._set_rate(running, stall)
 
     def migrate_job(self, running: RunningJob) -> None:
         """Let a job go on at the rate of its new nodes; a migration costs nothing here."""

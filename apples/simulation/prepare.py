@@ -87,6 +87,9 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "cost": "none, kale, stall",
     "shrink_seconds": "stall of a shrink",
     "expand_seconds": "stall of an expansion",
+    "resize_wait": "seconds that a resize waits for the job's next safe point",
+    "resize": "CSV file of measured resizes: before,after,wait,stall (nodes, nodes, s, s)",
+    "release": "confirmed, at_once: when the nodes of a shrunk job are free",
     "data_bytes": "data of a job that moves when it is resized",
     "bandwidth": "bytes a second at which it moves",
     "overrun_seconds": "guess for a job that runs beyond its request, doubled each time",
@@ -106,7 +109,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
 }
 MOST_FAILURES = 1e6
 NUMBERS = (
-    "minimum", "maximum", "shrink_seconds", "expand_seconds", "data_bytes", "bandwidth",
+    "minimum", "maximum", "shrink_seconds", "expand_seconds", "resize_wait", "data_bytes", "bandwidth",
     "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity", "overrun_seconds",
     "pass_seconds",
 )  # fmt: skip
@@ -277,8 +280,10 @@ def config_of(
         expand=options.number("expand_seconds", preset.expand),
         data_bytes=options.number("data_bytes", preset.data_bytes),
         bandwidth=options.number("bandwidth", preset.bandwidth),
+        wait=options.number("resize_wait", preset.wait),
+        curve=_curve_of(words),
     )
-    if min(cost.shrink, cost.expand, cost.data_bytes) < 0 or not cost.bandwidth > 0:
+    if min(cost.shrink, cost.expand, cost.wait, cost.data_bytes) < 0 or not cost.bandwidth > 0:
         raise UsageError(f"a resize cannot cost less than nothing: {cost}")
     if cost.move_seconds > MOST:
         raise UsageError(f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive")
@@ -290,6 +295,7 @@ def config_of(
         ties=words.get("ties", "predictsim" if options.clean == "predictsim" else "instant"),
         speedup=parse_speedup(words.get("speedup", "linear")),
         cost=cost,
+        release=words.get("release", "confirmed"),
         runtime_model=words.get("model", "ideal"),
         overrun_seconds=options.number("overrun_seconds", 60.0),
         cancellations={int(j): t for j, t in rows_of(words, "cancellations", 2)},
@@ -302,6 +308,19 @@ def config_of(
             busy_watts=options.number("busy_watts", 0),
         )
     return replace(config, failures=_failures(options, nodes, seed, begin, end))
+
+
+def _curve_of(words: Mapping[str, str]) -> tuple[tuple[float, float, float, float], ...]:
+    """Return the measured resizes of the file that option `resize` names."""
+    rows = [(a, b, wait, stall) for a, b, wait, stall in rows_of(words, "resize", 4)]
+    for before, after, wait, stall in rows:
+        if min(before, after) < 1 or before == after or min(wait, stall) < 0:
+            raise UsageError(
+                f"option resize: from {before:g} to {after:g} nodes in {wait:g} + {stall:g} s"
+            )
+    if rows and not ({b < a for a, b, *_ in rows} == {True, False}):
+        raise UsageError("option resize: needs a shrink and an expansion at least")
+    return tuple(rows)
 
 
 def _failures(

@@ -1,5 +1,7 @@
 """Small cases, drawn: a line is a node (or so many), a letter a second, A the first job."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -150,12 +152,37 @@ def test_the_cut_off_spares_mates_that_have_suffered():
 def test_a_resize_stalls_the_job():
     queue = malleable(jobs((0, 4, 4), (1, 2, 2)), [1, 2])
     free = simulate(queue, Equipartition(), SimulationConfig(4))
-    dear = simulate(
-        queue, Equipartition(), SimulationConfig(4, cost=ReconfigurationCost(0.5, 0.25, 80, 100))
-    )
+    cost = ReconfigurationCost(0.5, 0.25, 80, 100)
+    dear = simulate(queue, Equipartition(), SimulationConfig(4, cost=cost, release="at_once"))
     assert free.end.tolist() == [5.0, 3.0]
     # 0.5 + 0.8 * 2/4 s lost on two nodes at the shrink, 0.25 + 0.4 s on four at the expansion.
     assert dear.end.tolist() == pytest.approx([5.0 + 0.9 / 2 + 0.65, 3.0])
+
+
+def test_a_newcomer_starts_when_the_processors_are_really_free():
+    """A gives up two nodes at 1 s, has left them at 61 s, and B, which waits for them, starts then."""
+    queue = malleable(jobs((0, 4, 400), (1, 2, 2)), [1, 2])
+    config = SimulationConfig(4, cost=ReconfigurationCost(shrink=60.0))
+    assert simulate(queue, Equipartition(), config).start.tolist() == [0.0, 61.0]
+    early = simulate(queue, Equipartition(), replace(config, release="at_once"))
+    assert early.start.tolist() == [0.0, 1.0]
+
+
+def test_a_resize_waits_for_the_jobs_safe_point():
+    """Until 3 s A goes on at four nodes: 3 s of its work, not 1; then it stalls for a second."""
+    queue = malleable(jobs((0, 4, 4), (1, 2, 2)), [1, 2])
+    config = SimulationConfig(4, cost=ReconfigurationCost(shrink=1.0, wait=2.0))
+    result = simulate(queue, Equipartition(), config)
+    assert result.start.tolist() == [0.0, 4.0]
+    # One second of work is left at 3 s; two seconds on two nodes from 4 s on.
+    assert result.end.tolist() == [6.0, 6.0]
+
+
+def test_a_measured_curve_says_how_long_a_resize_takes():
+    cost = ReconfigurationCost(curve=((4, 2, 1.0, 3.0), (4, 3, 0.5, 2.0), (2, 4, 0.0, 9.0)))
+    assert (cost.waiting_seconds(8, 4), cost.seconds(8, 4)) == (1.0, 3.0)
+    assert cost.seconds(8, 5) == pytest.approx(2.5)
+    assert (cost.seconds(64, 1), cost.seconds(1, 64)) == (3.0, 9.0)
 
 
 def test_a_failed_node_kills_its_job_which_starts_again():

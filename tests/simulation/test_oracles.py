@@ -196,6 +196,7 @@ def test_the_compiled_kernel_is_the_policy_in_the_event_engine_bit_for_bit(polic
             cost=ReconfigurationCost(0.5, 0.25, 10, 20)
             if trial % 5 == 0
             else ReconfigurationCost(),
+            release="at_once",
         )
         fast = simulate(workload, policy, config, record=True)
         events = simulate(workload, policy, config, engine="events", record=True)
