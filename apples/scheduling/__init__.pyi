@@ -1,11 +1,15 @@
 from apples.scheduling.jobs import Decision as Decision
+from apples.scheduling.jobs import Hold as Hold
 from apples.scheduling.jobs import Job as Job
 from apples.scheduling.jobs import JobKind as JobKind
 from apples.scheduling.jobs import Migrate as Migrate
 from apples.scheduling.jobs import Reject as Reject
+from apples.scheduling.jobs import Requeue as Requeue
 from apples.scheduling.jobs import Reserve as Reserve
 from apples.scheduling.jobs import Resize as Resize
 from apples.scheduling.jobs import Start as Start
+from apples.scheduling.jobs import Wait as Wait
+from apples.scheduling.jobs import Wake as Wake
 from apples.scheduling.policies import POLICIES as POLICIES
 from apples.scheduling.policies import Easy as Easy
 from apples.scheduling.policies import Equipartition as Equipartition

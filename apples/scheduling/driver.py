@@ -103,6 +103,7 @@ class Driver:
     ) -> None:
         self.policy = policy
         self.ledger = ledger
+        self._guard = guard_of(policy)
         self._clock = clock
         self._backend = backend
         self._settle_seconds = settle_seconds
@@ -214,7 +215,7 @@ class Driver:
     def pass_instead(self, reason: str) -> list[Refused]:
         """Let first-come-first-served decide where a guarded policy lets jobs wait for ever."""
         state = self.ledger.snapshot(self._clock())
-        guard = guard_of(self.policy)
+        guard = self._guard
         if guard is None:
             raise UsageError(f"{policy_at(self.policy, state.time)}: {reason}")
         return self._fall_back(guard.failed("idle", state.time, reason), state)
@@ -225,7 +226,7 @@ class Driver:
 
     def _check_whole(self, decisions: Sequence[Decision], state: ClusterState) -> None:
         """Refuse the pass of a guarded policy as a whole where one of its decisions would be refused."""
-        guard = guard_of(self.policy)
+        guard = self._guard
         if guard is None or not decisions:
             return
         found = self.ledger.first_refused(decisions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize
@@ -224,10 +225,14 @@ class SchedulingPolicy(ABC):
         """
 
 
+WANTED = itemgetter(RunningJob._fields.index("wanted"))
+"""Of a running job: asked of all of them in every pass, hence without a loop of ours."""
+
+
 def grant_requests(cluster: ClusterState) -> Iterator[Resize]:
     """Yield the resizes that evolving jobs asked for and that the free nodes allow."""
     free = cluster.free
-    for running in cluster.running.values():
+    for running in filter(WANTED, cluster.running.values()):
         if running.wanted is not None and running.job.kind is JobKind.EVOLVING:
             more = running.wanted - running.nodes
             if more != 0 and more <= free:
