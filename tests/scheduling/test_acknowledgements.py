@@ -208,6 +208,11 @@ class Wanders(SchedulingPolicy):
                 yield Requeue(number)
                 room = -99
             touched.add(number)
+        yield from self.starts(cluster, room, touched)
+
+    def starts(self, cluster, room, touched):
+        """Yield starts of waiting jobs, some of them in the nodes of jobs that were left alone."""
+        random = self.random
         mates = [
             one
             for one in cluster.running.values()
