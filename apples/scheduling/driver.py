@@ -16,11 +16,22 @@ from pathlib import Path
 
 from apples.errors import ApplesError, UsageError
 from apples.scheduling.guard import (
+    GuardedPolicy,
     PolicyFailedError,
     PolicyFailure,
     guard_of,
 )
-from apples.scheduling.jobs import Decision, Job, Reject, Requeue, Reserve, Resize, Start, Wake
+from apples.scheduling.jobs import (
+    Decision,
+    Job,
+    Migrate,
+    Reject,
+    Requeue,
+    Reserve,
+    Resize,
+    Start,
+    Wake,
+)
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
 from apples.scheduling.policies.rigid import FirstComeFirstServed
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
@@ -119,7 +130,8 @@ class Driver:
         ledger.time = self._clock()
         for number in ledger.end(job):
             self._backend.update_share(ledger.running[number])
-        self._send()
+        if ledger.proposals.open or ledger.undone:
+            self._send()
 
     def confirm(self, proposal: int) -> bool:
         """Take a job's answer that a proposal is carried out; return whether it is the first and awaited.
@@ -144,8 +156,6 @@ class Driver:
     def _send(self) -> None:
         """Have the back end tell jobs what they have waited for long enough."""
         ledger, backend = self.ledger, self._backend
-        if not ledger.proposals and not ledger.undone:
-            return
         while ledger.undone:
             backend.update_share(ledger.running[ledger.undone.pop()])
         for one in ledger.ready():
@@ -191,12 +201,13 @@ class Driver:
             A policy without a guard failed or has no end of decisions. What it decided before is not
             carried out.
         """
-        if self.ledger.proposals and not self._settled():
+        if self.ledger.proposals.open and not self._settled():
             return []
         state = self.ledger.snapshot(self._clock())
         try:
             decisions = decisions_of(self.policy, state)
-            self._check_whole(decisions, state)
+            if self._guard is not None:
+                self._check_whole(self._guard, decisions, state)
         except PolicyFailedError as error:
             return self._fall_back(error.failure, state)
         return self._carry_out_all(decisions)
@@ -224,12 +235,11 @@ class Driver:
         self._backend.policy_failed(failure)
         return self._carry_out_all(FALLBACK.decide(state))
 
-    def _check_whole(self, decisions: Sequence[Decision], state: ClusterState) -> None:
+    def _check_whole(
+        self, guard: GuardedPolicy, decisions: Sequence[Decision], state: ClusterState
+    ) -> None:
         """Refuse the pass of a guarded policy as a whole where one of its decisions would be refused."""
-        guard = self._guard
-        if guard is None or not decisions:
-            return
-        found = self.ledger.first_refused(decisions)
+        found = self.ledger.first_refused(decisions) if decisions else None
         if found is not None:
             position, refused = found
             raise PolicyFailedError(
@@ -256,24 +266,24 @@ class Driver:
 
     def _carry_out(self, decision: Decision, accepted: Accepted) -> None:
         backend, running = self._backend, self.ledger.running
-        if isinstance(decision, Reserve | Wake):
-            backend.wake_at(decision.time)
-        elif isinstance(decision, Reject):
-            backend.reject_job(decision.job, decision.reason)
-        elif isinstance(decision, Requeue):
-            backend.requeue_job(decision.job)
         if accepted.proposal:
             self._send()
-            return
-        for number in accepted.affected:
-            if isinstance(decision, Wake) or number != decision.job:
+        elif isinstance(decision, Start):
+            for mate in decision.mates:
+                backend.update_share(running[mate])
+            backend.start_job(running[decision.job])
+        elif isinstance(decision, Resize):
+            backend.resize_job(running[decision.job], accepted.nodes_before)
+        elif isinstance(decision, Migrate):
+            backend.migrate_job(running[decision.job])
+        elif isinstance(decision, Requeue):
+            backend.requeue_job(decision.job)
+            for number in accepted.affected:
                 backend.update_share(running[number])
-            elif isinstance(decision, Start):
-                backend.start_job(running[number])
-            elif isinstance(decision, Resize):
-                backend.resize_job(running[number], accepted.nodes_before)
-            else:
-                backend.migrate_job(running[number])
+        elif isinstance(decision, Reject):
+            backend.reject_job(decision.job, decision.reason)
+        elif isinstance(decision, (Reserve, Wake)):
+            backend.wake_at(decision.time)
 
 
 def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision]:

@@ -38,6 +38,8 @@ from apples.scheduling.policy import (
 )
 from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
 
+NO_NODES: frozenset[int] = frozenset()
+
 INSTANT = 1e-3
 """Seconds by which a job may be past its estimated end and still be due in this instant: sums of the
 same times in another order differ by less."""
@@ -160,6 +162,7 @@ class ClusterLedger:
         self._draining: set[int] = set()
         self._submitted: list[int] = []
         self._ended: list[int] = []
+        self._early: list[int] = []
         self._rarer: dict[str, list[int]] = {}
 
     # ------------------------------------------------------------------- what can be seen
@@ -192,9 +195,10 @@ class ClusterLedger:
             self._extend_overrun(time)
         events = NOTHING_HAPPENED
         if self._submitted or self._ended or self._rarer:
-            events = Events(tuple(self._submitted), tuple(self._ended))
+            events = Events(tuple(self._submitted), tuple(self._ended), tuple(self._early))
             if self._rarer:
                 events = events._replace(**{k: tuple(ids) for k, ids in self._rarer.items()})
+        under_way = self.proposals.open
         return ClusterState(
             self.nodes,
             self.cores_per_node,
@@ -203,15 +207,15 @@ class ClusterLedger:
             self.queue,
             ReadOnly(self._running),
             ReadOnly(self._reservations) if self._reservations else NONE,
-            "early" in self._rarer,
-            tuple(self._free_ids),
+            bool(self._early),
+            tuple(self._free_ids) if self._tracks_ids else (),
             events,
-            tuple(self._held.values()),
-            self.proposals.left if self.proposals else 0,
-            sum(one.taken.count for one in self.proposals) if self.proposals else 0,
-            draining=len(self._draining),
-            down=len(self._out),
-            node_states=self._node_states() if self._tracks_ids else (),
+            tuple(self._held.values()) if self._held else (),
+            self.proposals.left if under_way else 0,
+            sum(one.taken.count for one in under_way.values()) if under_way else 0,
+            len(self._draining),
+            len(self._out),
+            self._node_states() if self._tracks_ids else (),
         )
 
     def _extend_overrun(self, time: float) -> None:
@@ -282,14 +286,14 @@ class ClusterLedger:
         When a mate ends before its guest, the guest keeps the mate's nodes and has them to itself from
         then on; when the guest ends, its mates get their cores back.
         """
-        if self.proposals:
+        if self.proposals.open:
             self._abandon(number)
             if number not in self._running:  # it had not been started
                 return ()
         ended = self._running.pop(number)
         self._ended.append(number)
         if ended.limit > self.time:
-            self._happened("early", number)
+            self._early.append(number)
         if ended.guest is not None:
             guest = self._running[ended.guest]
             self._running[ended.guest] = guest._replace(
@@ -305,7 +309,10 @@ class ClusterLedger:
             owner = self._running[mate]
             lent |= owner.node_ids
             self._running[mate] = owner._replace(guest=None)
-        self._free_nodes(ended.nodes - ended.shared, ended.node_ids - lent)
+        if self._tracks_ids:
+            self._free_nodes(ended.nodes - ended.shared, ended.node_ids - lent)
+        else:
+            self.free += ended.nodes - ended.shared
         return ended.mates
 
     def fail_node(self, node: int) -> int | None:
@@ -399,7 +406,7 @@ class ClusterLedger:
             if isinstance(value, dict | list | set):
                 setattr(trial, name, copy(value))
         trial.proposals = deepcopy(self.proposals)
-        trial._ended, trial._submitted, trial._rarer = [], [], {}
+        trial._rarer = {}
         for position, decision in enumerate(decisions):
             answer = trial.apply(decision)
             if isinstance(answer, Refused):
@@ -408,7 +415,10 @@ class ClusterLedger:
 
     def settle(self) -> None:
         """End a pass: what happened before it was seen."""
-        self._submitted, self._ended = [], []
+        if self._submitted:
+            self._submitted = []
+        if self._ended:
+            self._ended, self._early = [], []
         if self._rarer:
             self._rarer = {}
 
@@ -469,14 +479,7 @@ class ClusterLedger:
 
     def _start(self, decision: Start) -> Accepted:
         job = self._held.get(decision.job) or self._waiting_job(decision.job)
-        if decision.nodes != int(decision.nodes):
-            raise _Refusal("nodes are whole")
-        need = self.nodes_for(job.processors)
-        flexible = job.kind is not JobKind.RIGID
-        least = self.nodes_for(job.minimum) if flexible else need
-        most = self.nodes_for(job.maximum) if flexible else need
-        if not least <= decision.nodes <= most:
-            raise _Refusal(f"it can run on {least} to {most} nodes")
+        self._check_width(job, decision.nodes)
         if len(set(decision.mates)) < len(decision.mates):
             raise _Refusal("a mate is named twice")
         mates = [self._mate(number) for number in decision.mates]
@@ -484,12 +487,15 @@ class ClusterLedger:
         taken = int(decision.nodes) - shared
         if taken < 0:
             raise _Refusal(f"its mates have {shared} nodes")
-        self._check_room(taken, decision.node_ids)
+        if taken > self.free or decision.node_ids:
+            self._check_room(taken, decision.node_ids)
         if mates and not (0 < decision.share < 1 and job.malleable):
             raise _Refusal("only a malleable job can be guest, with a part")
         share = decision.share if mates else 1.0
         # Everything is checked: from here on the state changes, and nothing may be refused any more.
-        proposal = self._propose_start(job, mates, taken, decision.node_ids)
+        proposal = None
+        if self._acknowledged:
+            proposal = self._propose_start(job, mates, taken, decision.node_ids)
         node_ids = self._take(taken, decision.node_ids, proposal)
         # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
         for mate in mates:
@@ -514,6 +520,16 @@ class ClusterLedger:
         if self._held.pop(job.id, None) is None:
             self._leave_queue(job.id)
         return Accepted((*decision.mates, job.id), proposal=proposal.number if proposal else 0)
+
+    def _check_width(self, job: Job, nodes: int) -> None:
+        if nodes != int(nodes):
+            raise _Refusal("nodes are whole")
+        need = self.nodes_for(job.processors)
+        flexible = job.kind is not JobKind.RIGID
+        least = self.nodes_for(job.minimum) if flexible else need
+        most = self.nodes_for(job.maximum) if flexible else need
+        if not least <= nodes <= most:
+            raise _Refusal(f"it can run on {least} to {most} nodes")
 
     def _mate(self, number: int) -> RunningJob:
         mate = self._running.get(number)
@@ -775,7 +791,7 @@ class ClusterLedger:
 
     def _check_room(self, nodes: int, node_ids: frozenset[int]) -> None:
         """Refuse to take more nodes than are free or leaving, or others."""
-        left = self.proposals.left if self.proposals else 0
+        left = self.proposals.left if self.proposals.open else 0
         if nodes > self.free + left:
             also = f" and {left} are leaving" if left else ""
             raise _Refusal(f"{self.free} nodes are free{also}, not {nodes}")
@@ -789,6 +805,9 @@ class ClusterLedger:
         self, nodes: int, node_ids: frozenset[int], proposal: Proposal | None
     ) -> frozenset[int]:
         """Take nodes, free ones first; return which. A proposal may claim others that are leaving."""
+        if proposal is None and not self._tracks_ids:
+            self.free -= nodes
+            return NO_NODES
         free = min(nodes, self.free) if not node_ids else len(node_ids & set(self._free_ids))
         self.free -= free
         chosen: frozenset[int] = frozenset()

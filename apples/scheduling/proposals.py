@@ -94,17 +94,20 @@ class Proposal:
 
 
 class Proposals:
-    """The proposals that are not settled, by their numbers."""
+    """The proposals that are not settled.
+
+    Attributes
+    ----------
+    open
+        By their numbers.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[int, Proposal] = {}
+        self.open: dict[int, Proposal] = {}
         self._last = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._open)
-
     def __iter__(self) -> Iterator[Proposal]:
-        return iter(list(self._open.values()))
+        return iter(list(self.open.values()))
 
     def make(self, job: int, change: Change, now: float, before: RunningJob | None) -> Proposal:
         """Return a new proposal."""
@@ -112,33 +115,33 @@ class Proposals:
         made = Proposal(
             self._last, job, change, now, before, None if before is None else before.job
         )
-        self._open[made.number] = made
+        self.open[made.number] = made
         return made
 
     def get(self, number: int) -> Proposal | None:
         """Return a proposal that is not settled, None: it is, or never was."""
-        return self._open.get(number)
+        return self.open.get(number)
 
     def settle(self, number: int) -> None:
         """Forget a proposal."""
-        del self._open[number]
+        del self.open[number]
 
     @property
     def left(self) -> int:
         """Nodes that are leaving and that nobody claimed."""
-        return sum(one.left.count for one in self._open.values() if not one.unsettled)
+        return sum(one.left.count for one in self.open.values() if not one.unsettled)
 
     @property
     def left_ids(self) -> frozenset[int]:
         """Numbers of those nodes."""
         return frozenset().union(
-            *(one.left.ids for one in self._open.values() if not one.unsettled)
+            *(one.left.ids for one in self.open.values() if not one.unsettled)
         )
 
     def claim(self, claimant: Proposal, count: int, wanted: frozenset[int]) -> frozenset[int]:
         """Give a proposal so many nodes that are leaving, those wanted or the first; return which."""
         ids: frozenset[int] = frozenset()
-        for one in self._open.values():
+        for one in self.open.values():
             if count and one is not claimant and one.left.count and not one.unsettled:
                 got = one.left.take(count, wanted)
                 if got.count:
@@ -151,7 +154,7 @@ class Proposals:
     def unclaim(self, claimant: Proposal) -> None:
         """Take back what a proposal claimed of those that are not settled."""
         for number, nodes in claimant.claims.items():
-            source = self._open.get(number)
+            source = self.open.get(number)
             if source is not None:
                 source.left.add(nodes)
         claimant.claims.clear()
@@ -159,7 +162,7 @@ class Proposals:
 
     def waiting_for(self, number: int) -> list[Proposal]:
         """Return the proposals that wait for one."""
-        return [one for one in self._open.values() if number in one.waits_for]
+        return [one for one in self.open.values() if number in one.waits_for]
 
     def confirmed(self, number: int) -> None:
         """Let those that wait for a proposal have its nodes."""
@@ -169,18 +172,18 @@ class Proposals:
 
     def ready(self) -> list[Proposal]:
         """Return the proposals that wait for nothing and were not sent."""
-        return [one for one in self._open.values() if not one.sent and not one.waits_for]
+        return [one for one in self.open.values() if not one.sent and not one.waits_for]
 
     def overdue(self, now: float) -> list[Proposal]:
         """Return those whose answer is late, and that are not unsettled yet."""
-        return [one for one in self._open.values() if not one.unsettled and one.deadline <= now]
+        return [one for one in self.open.values() if not one.unsettled and one.deadline <= now]
 
     @property
     def under_way_since(self) -> float:
         """When the oldest proposal that may still be answered in time was made; never: there is none."""
-        return min((one.made for one in self._open.values() if not one.unsettled), default=inf)
+        return min((one.made for one in self.open.values() if not one.unsettled), default=inf)
 
     @property
     def next_deadline(self) -> float:
         """When the next answer is late."""
-        return min((one.deadline for one in self._open.values() if not one.unsettled), default=inf)
+        return min((one.deadline for one in self.open.values() if not one.unsettled), default=inf)

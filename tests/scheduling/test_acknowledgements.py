@@ -104,7 +104,7 @@ def test_a_start_names_what_it_waits_for_and_is_sent_when_that_is_confirmed():
     assert (running[2].start, running[2].limit) == (5.0, 105.0)
     assert running[2].node_ids == {2, 3}
     assert running[1].job == soft(1)
-    assert not stage.ledger.proposals
+    assert not stage.ledger.proposals.open
 
 
 def test_an_answer_counts_once():
@@ -176,7 +176,7 @@ def test_without_acknowledgements_nothing_is_ever_under_way():
         stage.driver.submit(soft(number))
         stage.driver.run_pass()
     assert [what[0] for what in stage.told()] == ["start", "resize", "start"]
-    assert not stage.ledger.proposals
+    assert not stage.ledger.proposals.open
 
 
 class Wanders(SchedulingPolicy):
@@ -368,4 +368,4 @@ def test_no_node_has_two_jobs_whatever_becomes_of_the_answers(seed):
         if number in trial.ledger.running:
             trial.end(number)
     assert trial.ledger.free == trial.ledger.nodes == 8
-    assert not trial.ledger.proposals
+    assert not trial.ledger.proposals.open

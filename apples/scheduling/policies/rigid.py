@@ -65,12 +65,12 @@ def _start(
     cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
 ) -> Iterator[Decision]:
     """Yield the starts in the order given: up to the first job that does not fit, or but for such jobs."""
-    free = cluster.free
+    free, cores = cluster.free, cluster.cores_per_node
     for decision in grant_requests(cluster):
         free -= decision.nodes - cluster.running[decision.job].nodes
         yield decision
     for job in queue:
-        nodes = cluster.nodes_for(job.processors)
+        nodes = -(-job.processors // cores)  # `nodes_for`, of every job in every pass
         if nodes <= free:
             free -= nodes
             yield Start(job.id, nodes)
