@@ -140,7 +140,7 @@ class ClusterLedger:
         acknowledged: Collection[Change] = (),
         answer_seconds: float = inf,
     ) -> None:
-        self.nodes = self.free = nodes
+        self.nodes = self.free = self._size = nodes
         self.cores_per_node = cores_per_node
         self.time = 0.0
         self.rejected: dict[int, str] = {}
@@ -235,7 +235,7 @@ class ClusterLedger:
         heappush(self._limits, (running.limit, running.job.id))
 
     def _node_states(self) -> tuple[NodeOccupancy, ...]:
-        states = [NodeOccupancy.HELD] * (self.nodes + len(self._out))
+        states = [NodeOccupancy.HELD] * self._size
         for node in self._free_ids:
             states[node] = NodeOccupancy.FREE
         for one in self.proposals:

@@ -1,0 +1,253 @@
+"""What a policy is shown: a frozen value that goes to JSON and back, and to another process by differences."""
+
+import json
+import math
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apples.errors import UsageError
+from apples.scheduling.jobs import Hold, Job, JobKind, Requeue, Reserve, Resize, Start, Wait, Wake
+from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
+from apples.scheduling.policy import ClusterState, Events, NodeOccupancy, ReadOnly, RunningJob
+from apples.scheduling.snapshot import StateReceiver, StateSender, from_json, to_json
+
+TIMES = st.floats(allow_nan=False)
+NODES = st.integers(0, 2**40)
+NUMBERS = st.integers(-(2**60), 2**60)
+JOBS = st.builds(
+    Job, NUMBERS, TIMES, NODES, TIMES, NODES, NODES, st.sampled_from(list(JobKind))
+)  # fmt: skip
+IDS = st.frozensets(st.integers(0, 99), max_size=5)
+TUPLES = st.lists(NUMBERS, max_size=3).map(tuple)
+RUNNING = st.builds(
+    RunningJob, JOBS, TIMES, NODES, TIMES, TIMES, st.none() | NUMBERS, TUPLES, NODES,
+    st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9),
+)  # fmt: skip
+
+
+@st.composite
+def states(draw):
+    """A state whose jobs have numbers of their own."""
+    jobs = draw(st.lists(JOBS, max_size=9, unique_by=lambda job: job.id))
+    run = draw(st.lists(RUNNING, max_size=4, unique_by=lambda one: one.job.id))
+    known = {one.job.id for one in run}
+    jobs = [job for job in jobs if job.id not in known]
+    return ClusterState(
+        nodes=draw(NODES), cores_per_node=draw(st.integers(1, 128)), time=draw(TIMES), free=draw(NODES),
+        queue=tuple(jobs[:6]), running=ReadOnly({one.job.id: one for one in run}),
+        reservations=ReadOnly({job.id: draw(TIMES) for job in jobs[:3]}),
+        early_release=draw(st.booleans()), free_node_ids=draw(TUPLES),
+        events=Events(*draw(st.lists(TUPLES, max_size=len(Events._fields)))),
+        held=tuple(jobs[6:]), leaving=draw(NODES), joining=draw(NODES), draining=draw(NODES),
+        down=draw(NODES),
+        node_states=tuple(draw(st.lists(st.sampled_from(list(NodeOccupancy)), max_size=5))),
+    )  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(states())
+def test_a_state_comes_back_from_json_as_it_was(state):
+    text = to_json(state)
+    again = from_json(text)
+    assert again == state
+    assert to_json(again) == text
+    json.loads(text, parse_constant=pytest.fail)
+
+
+@settings(max_examples=20)
+@given(st.lists(states(), min_size=2, max_size=3))
+def test_the_other_end_has_the_state_that_was_said_last(several):
+    sender, receiver = StateSender(), StateReceiver()
+    for state in several:
+        assert receiver.state(json.loads(json.dumps(sender.changes(state)))) == state
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a state"),
+        ("[]", "has the schema apples.state/1"),
+        ('{"schema": "apples.state/2"}', "has the schema apples.state/1"),
+        ('{"schema": "apples.state/1"}', "not a state"),
+        (
+            '{"schema": "apples.state/1", "set": {"time": NaN}, "count": [0, 0]}',
+            "NaN is no number",
+        ),
+        ('{"schema": "apples.state/1", "set": {"colour": 1}, "count": [0, 0]}', "not a state"),
+        ('{"schema": "apples.state/1", "set": {}, "come": [7], "count": [1, 0]}', "not a state"),
+        ('{"schema": "apples.state/1", "set": {}, "count": [1, 0]}', "different states"),
+        ("[" * 10**6, "nested too deeply"),
+    ],
+)
+def test_what_is_no_state_is_one_line(text, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_that_is_too_long_is_not_read(monkeypatch):
+    monkeypatch.setattr("apples.scheduling.snapshot.MOST_CHARACTERS", 10)
+    with pytest.raises(UsageError, match="more than 10"):
+        from_json(" " * 11)
+
+
+def rigid(number, processors=2, seconds=10.0):
+    return Job(number, 0.0, processors, seconds, processors, processors)
+
+
+def test_nobody_can_change_what_a_policy_is_shown():
+    ledger = ClusterLedger(4)
+    ledger.submit(rigid(1))
+    ledger.apply(Start(1, 2))
+    state = ledger.state
+    for change in (
+        lambda: setattr(state, "free", 9),
+        lambda: object.__setattr__(state, "free", 9),
+        lambda: setattr(state.running[1], "limit", 0.0),
+        lambda: object.__setattr__(state.running[1], "limit", 0.0),
+        lambda: state.running.pop(1),
+        lambda: state.running.update({}),
+        lambda: state.running.__setitem__(1, None),
+        state.reservations.clear,
+        lambda: setattr(state.running[1].job, "processors", 1),
+    ):
+        with pytest.raises((AttributeError, TypeError)):
+            change()
+    assert deepcopy(state) == state
+
+
+def test_a_snapshot_stays_as_it_was_made():
+    ledger = ClusterLedger(4, track_node_ids=True)
+    ledger.submit(rigid(1))
+    before = ledger.snapshot(0.0)
+    copy = deepcopy(before)
+    ledger.apply(Start(1, 2))
+    ledger.submit(rigid(2))
+    ledger.snapshot(99.0)
+    ledger.end(1)
+    assert before == copy
+
+
+def test_the_events_of_a_state_are_those_since_the_last_pass():
+    ledger = ClusterLedger(4, track_node_ids=True)
+    for number in (1, 2, 3):
+        ledger.submit(rigid(number))
+    ledger.withdraw(3)
+    state = ledger.snapshot(0.0)
+    assert state.events == Events(submitted=(1, 2, 3), withdrawn=(3,))
+    ledger.apply(Start(1, 2))
+    ledger.apply(Start(2, 2))
+    ledger.settle()
+    assert ledger.snapshot(1.0).events == Events()
+    assert ledger.fail_node(3) == 2
+    ledger.end(2)
+    ledger.fail_node(3)
+    ledger.requeue(rigid(2))
+    ledger.snapshot(10.0)
+    ledger.end(1)
+    state = ledger.snapshot(10.0)
+    assert state.events == Events(ended=(2, 1), early=(2,), requeued=(2,), lost=(3,))
+    assert state.early_release
+    assert (state.nodes, state.down) == (3, 1)
+    ledger.settle()
+    ledger.restore_node(3)
+    assert ledger.state.events == Events(repaired=(3,))
+
+
+def test_a_node_that_fails_twice_is_back_when_it_was_repaired_twice():
+    ledger = ClusterLedger(2, track_node_ids=True)
+    for _ in range(2):
+        assert ledger.fail_node(1) is None
+    ledger.restore_node(1)
+    assert (ledger.nodes, ledger.free) == (1, 1)
+    ledger.restore_node(1)
+    assert (ledger.nodes, ledger.free, ledger.state.free_node_ids) == (2, 2, (0, 1))
+
+
+def test_an_overrun_moves_the_estimated_end_by_a_guess_that_doubles():
+    ledger = ClusterLedger(4, overrun_guess=60.0)
+    ledger.submit(rigid(1))
+    ledger.apply(Start(1, 2))
+    ledger.settle()
+    limits = []
+    for time in (9.0, 10.0, 10.0005, 11.0, 70.0, 72.0, 200.0):
+        state = ledger.snapshot(time)
+        limits.append((state.running[1].limit, state.events.overran))
+        ledger.settle()
+    assert limits == [
+        (10.0, ()), (10.0, ()), (10.0, ()), (71.0, (1,)), (71.0, ()), (192.0, (1,)), (440.0, (1,)),
+    ]  # fmt: skip
+    assert ledger.state.running[1].overruns == 3
+    ledger.end(1)
+    assert ledger.state.events.early == (1,)
+
+
+def test_a_draining_node_keeps_its_job_and_gets_no_other():
+    ledger = ClusterLedger(2, track_node_ids=True)
+    ledger.submit(rigid(1, 1))
+    ledger.apply(Start(1, 1))
+    ledger.drain(0)
+    ledger.drain(1)
+    state = ledger.state
+    assert state.node_states == (NodeOccupancy.DRAINING,) * 2
+    assert (state.nodes, state.free, state.draining) == (1, 0, 2)
+    ledger.end(1)
+    assert (ledger.nodes, ledger.free) == (0, 0)
+    ledger.resume(0)
+    ledger.resume(1)
+    assert (ledger.nodes, ledger.free, ledger.state.free_node_ids) == (2, 2, (0, 1))
+
+
+def test_a_job_that_is_requeued_waits_in_its_old_place():
+    ledger = ClusterLedger(4)
+    for number in (1, 2):
+        ledger.submit(rigid(number, 4))
+    ledger.apply(Start(1, 4))
+    assert ledger.apply(Requeue(1)) == Accepted()
+    assert [job.id for job in ledger.queue] == [1, 2]
+    assert ledger.free == 4
+    assert isinstance(ledger.apply(Requeue(1)), Refused)
+
+
+def test_a_held_job_is_shown_apart_until_it_is_released_or_started():
+    ledger = ClusterLedger(4)
+    for number in (1, 2):
+        ledger.submit(rigid(number))
+    for number in (1, 2):
+        assert ledger.apply(Hold(number, "no licence")) == Accepted()
+    state = ledger.state
+    assert (state.queue, [job.id for job in state.held]) == ((), [1, 2])
+    assert ledger.waits[1] == Wait(1, "no licence")
+    ledger.release(2)
+    ledger.apply(Start(1, 2))
+    state = ledger.state
+    assert ([job.id for job in state.queue], state.held, list(state.running)) == ([2], (), [1])
+
+
+def test_why_a_job_waits_is_kept_as_long_as_it_waits():
+    ledger = ClusterLedger(4)
+    ledger.submit(rigid(1))
+    reason = Wait(1, "needs 2 nodes", 5.0)
+    assert ledger.apply(reason) == Accepted()
+    assert ledger.waits == {1: reason}
+    ledger.apply(Start(1, 2))
+    assert ledger.waits == {}
+    refused = [ledger.apply(one) for one in (reason, Wake(-1.0), Wake(math.nan), Wait(1, None))]
+    assert all(isinstance(one, Refused) for one in refused)
+
+
+@pytest.mark.parametrize("last", [Start(1, 2), Start(9, 1), Resize(1, 1), Reserve(1, -1.0)])
+def test_a_pass_that_would_be_refused_is_found_before_anything_is_done(last):
+    ledger = ClusterLedger(4, track_node_ids=True)
+    for number in (1, 2):
+        ledger.submit(rigid(number))
+    before = deepcopy(ledger.state)
+    found = ledger.first_refused([Start(1, 2), Reserve(2, 5.0), last])
+    assert found is not None
+    assert (found[0], found[1].decision) == (2, last)
+    assert ledger.state == before
+    assert ledger.first_refused([Start(1, 2), Start(2, 2)]) is None
+    assert ledger.state == before
