@@ -133,6 +133,8 @@ class Estimate:
         How long a queue is expected to hold the resources back; costs nothing.
     start_seconds
         From the launch until the program is ready on the slowest of the hosts; they are paid for meanwhile.
+    border_seconds
+        Of one transfer at each border, in strip order.
     """
 
     schedule: Schedule
@@ -145,6 +147,7 @@ class Estimate:
     value: float = field(default=0.0)
     wait_seconds: float = 0.0
     start_seconds: float = 0.0
+    border_seconds: tuple[float, ...] = ()
 
     @property
     def execution_seconds(self) -> float:

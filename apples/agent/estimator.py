@@ -64,6 +64,7 @@ class PerformanceEstimator:
             speedup=alone_seconds / seconds if alone_seconds else None,
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
+            border_seconds=tuple(model.border_seconds(schedule.resources)),
         )
         return replace(estimate, value=objective_value(estimate, information))
 

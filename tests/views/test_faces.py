@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from apples.agent.models.corrections import Overlap
 from apples.agent.session.planning import equal_strips_of
 from apples.agent.session.results import explained, plan_document, refused_document, run_document
 from apples.launch.actuator import HostTimes, Outcome
+from apples.launch.events import BorderTimes
 from apples.views.demo import METHODS, demo_document, demo_text
 from apples.views.plan import explained_text, plan_text
 from apples.views.run_text import run_text
@@ -141,10 +143,24 @@ def run_of(information, generator):
         )
         for h in chosen.hosts
     )
-    outcome = Outcome(
-        chosen.iterations, late * chosen.execution_seconds, 0.4, times, 1e-3, "a" * 64
+    size = int(information.application.border_bytes)
+    borders = tuple(
+        BorderTimes(pair, size, seconds * generator.uniform(0.3, 3))
+        for pair, seconds in zip(pairwise(chosen.names), chosen.border_seconds, strict=True)
     )
-    return run_document(plan, chosen, outcome, check(chosen, outcome), verified=True)
+    outcome = Outcome(
+        chosen.iterations,
+        late * chosen.execution_seconds,
+        0.4,
+        times,
+        1e-3,
+        "a" * 64,
+        borders=borders,
+    )
+    run = run_document(plan, chosen, outcome, check(chosen, outcome), verified=True)
+    planned = [border["predicted_seconds"] for border in run["execution"]["borders"]]
+    assert planned == list(chosen.border_seconds)
+    return run
 
 
 def test_every_number_of_a_runs_face_is_in_the_json():

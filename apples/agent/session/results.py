@@ -324,8 +324,7 @@ def _change(change: Threshold) -> Document:
 def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
     hosts = chosen.schedule.resources
     links = []
-    steps = information.model.border_seconds(hosts)
-    for (a, b), seconds in zip(pairwise(hosts), steps, strict=True):
+    for (a, b), seconds in zip(pairwise(hosts), chosen.border_seconds, strict=True):
         link, measured = information.conditions.link(a, b), information.learned.links.of(a, b)
         links.append(
             {
@@ -373,7 +372,7 @@ def run_document(
             "residual": outcome.residual,
             "files": list(outcome.files),
             "hosts": [_host(one, outcome.iterations) for one in result.hosts],
-            "borders": [_border(one, plan) for one in result.borders],
+            "borders": [_border(one, estimate) for one in result.borders],
         },
         "verified": verified,
         "result_sha256": outcome.sha256,
@@ -404,9 +403,10 @@ def _host(one: HostCheck, iterations: int) -> Document:
     }
 
 
-def _border(one: BorderTimes, plan: Document) -> Document:
+def _border(one: BorderTimes, estimate: Estimate) -> Document:
     """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
-    predicted = {tuple(link["between"]): link["seconds"] for link in plan["rests_on"]["links"]}
+    borders = pairwise(estimate.names)
+    predicted = dict(zip(borders, estimate.border_seconds, strict=False))
     return {
         "hosts": list(one.hosts),
         "bytes": one.bytes,
