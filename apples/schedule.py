@@ -107,6 +107,32 @@ class HostEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class IntervalBasis:
+    """What the interval of an estimate rests on.
+
+    Attributes
+    ----------
+    set_class
+        ``alone``, ``site`` or ``sites``: the class of the set of hosts.
+    mean_seconds
+        Predicted seconds of the whole execution without the user's risk: the middle of the interval.
+    own
+        Half-width of the model's own interval, in logarithms.
+    runs
+        Past runs of this class that the interval is made of; 0: it is the model's own, which no run has checked.
+    inside, of
+        How many of the last promises of this class held, and of how many.
+    """
+
+    set_class: str
+    mean_seconds: float
+    own: float
+    runs: int = 0
+    inside: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """The predicted performance of a schedule.
 
@@ -125,8 +151,10 @@ class Estimate:
     speedup
         How many times faster than the reference: the best host alone; None where nothing runs alone.
     interval
-        Seconds of the whole execution, 10 % and 90 % of the draws of the forecasts' errors with the
-        strips held fixed; None until the estimate is chosen.
+        Seconds of the whole execution between which four runs of five are to end, the prediction among them;
+        None until the estimate is chosen.
+    basis
+        What the interval rests on; None until the estimate is chosen.
     value
         What `best` minimises.
     wait_seconds
@@ -144,6 +172,7 @@ class Estimate:
     cost: float
     speedup: float | None = None
     interval: tuple[float, float] | None = None
+    basis: IntervalBasis | None = None
     value: float = field(default=0.0)
     wait_seconds: float = 0.0
     start_seconds: float = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -260,8 +260,7 @@ class Coordinator:
         if not ranked:
             raise NoFeasiblePlanError(tuple(log.rejections))
         chosen = preferred(ranked, information.specifications.preferences)
-        interval = self.estimator.interval(chosen.schedule, information)
-        log.chosen, log.information = replace(chosen, interval=interval), information
+        log.chosen, log.information = self.estimator.promised(chosen, information), information
         return log.chosen
 
     def _alone_seconds(self) -> float | None:

@@ -2,12 +2,16 @@
 
 The largest of several uncertain times is later than the largest of their means: the nominal T is a
 biased promise. So the range from 10 to 90 % is drawn from the forecasts' errors, with the strips held
-fixed, and stands beside T. The estimates are ranked by the user's objective (`by_value`), by the time their
-resources are waited for (`with_queue_wait`), and by preference (`preferred`).
+fixed: the model's own interval. It holds until a run of such a set has ended; from then on the interval is as
+wide as the errors of past runs ask for (`apples.agent.models.conformal`).
+
+The estimates are ranked by the user's objective (`by_value`), by the time their resources are waited for
+(`with_queue_wait`), and by preference (`preferred`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,11 +19,12 @@ import numpy as np
 
 from apples.agent.information import InformationPool, queue_seconds, start_seconds
 from apples.agent.launching import launch_plan
+from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import Seconds
 from apples.errors import LaunchError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
-from apples.schedule import Estimate, HostEstimate, Rejection, Schedule
+from apples.schedule import Estimate, HostEstimate, IntervalBasis, Rejection, Schedule
 from hat import Preferences
 
 DRAWS = 20_000
@@ -45,8 +50,10 @@ class PerformanceEstimator:
             Iteration seconds of the reference host alone, for the speedup; None when there is none.
         """
         model, rows = information.model, np.array(schedule.rows, dtype=float)
-        compute = model.computation(schedule.resources, rows)
-        communicate = model.communication(schedule.resources)
+        past = information.learned.runs_of(set_class(schedule.resources))
+        careful = caution(past, information.specifications.preferences.risk)
+        compute = careful * model.computation(schedule.resources, rows)
+        communicate = careful * model.communication(schedule.resources)
         hosts = tuple(
             _host_estimate(information, allocation.host, allocation.rows, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
@@ -68,8 +75,33 @@ class PerformanceEstimator:
         )
         return replace(estimate, value=objective_value(estimate, information))
 
+    def promised(self, estimate: Estimate, information: InformationPool) -> Estimate:
+        """Return the estimate with its interval, and what that rests on.
+
+        Before the first run of such a set it is the model's own; then it is the prediction without the user's
+        risk, over and times what past runs ask for. The prediction itself always lies in it.
+        """
+        schedule = estimate.schedule
+        kind = set_class(schedule.resources)
+        past = information.learned.runs_of(kind)
+        low, high = self.interval(schedule, information)
+        mean = without_risk(information).model.iteration_seconds(schedule) * estimate.iterations
+        own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
+        if past:
+            stretch = math.exp(half_width(past))
+            low, high = mean / stretch, mean * stretch
+        seconds = estimate.execution_seconds
+        shown = [run.inside for run in past if run.inside is not None][-SHOWN_RUNS:]
+        return replace(
+            estimate,
+            interval=(min(low, seconds), max(high, seconds)),
+            basis=IntervalBasis(
+                kind, mean, own, min(len(past), USED_RUNS), sum(shown), len(shown)
+            ),
+        )
+
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
-        """Return the 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
+        """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
         count = max(200, min(DRAWS, MOST_NUMBERS // max(1, len(schedule.resources))))
         draws = information.model.draw(
             schedule.resources,
@@ -124,6 +156,16 @@ def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float
         hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
     rows = np.array([float(total)])
     return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+
+
+def without_risk(information: InformationPool) -> InformationPool:
+    """Return the pool planning for the mean: what is predicted, without the user's caution."""
+    specifications = information.specifications
+    if not specifications.preferences.risk:
+        return information
+    preferences = specifications.preferences.model_copy(update={"risk": 0.0})
+    changed = specifications.model_copy(update={"preferences": preferences})
+    return replace(information, specifications=changed)
 
 
 def _host_estimate(

@@ -8,9 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from apples.agent.estimator import without_risk
 from apples.agent.information import InformationPool
 from apples.agent.models import learn, learn_starts
-from apples.agent.models.corrections import EWMA_WEIGHT
+from apples.agent.models.calibration import ShareMeasurement
+from apples.agent.models.conformal import PastRun
+from apples.agent.models.corrections import EWMA_WEIGHT, SHARE_WEIGHT
 from apples.agent.models.links import NO_LINKS, MeasuredBorder, crossings, pair_of
 from apples.agent.models.model import Seconds, rivals
 from apples.launch.actuator import HostTimes, Outcome
@@ -18,8 +21,6 @@ from apples.launch.events import BorderTimes
 from apples.resources import Host
 from apples.schedule import Estimate
 
-LEAST_STRAGGLER_FACTOR = 0.1
-"""A run that took less than a tenth of what the model says was no run of this model."""
 LEAST_RIVALS = 0.5
 """Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
 WEIGHTY = 0.2
@@ -68,6 +69,8 @@ class PredictionCheck:
         Per host, in strip order.
     borders
         What the program measured of each border, in strip order; empty where it reports none.
+    past
+        What was promised and what came, for the next interval; None where nothing was promised of the whole.
     """
 
     off: float
@@ -75,6 +78,7 @@ class PredictionCheck:
     iteration_seconds: float
     hosts: tuple[HostCheck, ...]
     borders: tuple[BorderTimes, ...] = ()
+    past: PastRun | None = None
 
 
 def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
@@ -100,16 +104,33 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
     if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    return PredictionCheck(off, inside, outcome.iteration_seconds, tuple(hosts), outcome.borders)
+    return PredictionCheck(
+        off,
+        inside,
+        outcome.iteration_seconds,
+        tuple(hosts),
+        outcome.borders,
+        _past_run(estimate, outcome),
+    )
+
+
+def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
+    """Return what the next interval is to learn; a run that stopped early counts by its iterations."""
+    basis, (low, high) = estimate.basis, estimate.interval or (0.0, 0.0)
+    measured = outcome.iteration_seconds * estimate.iterations
+    if basis is None or min(basis.mean_seconds, measured) <= 0:
+        return None
+    promised = (low, high) if low < high else None
+    return PastRun(basis.set_class, basis.mean_seconds, basis.own, promised, measured)
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: slowdowns, links, the overlap of borders, the straggler factor, the score.
+    """Let the models learn from a run: slowdowns, shares, links, overlap, straggler factor, error.
 
     The measurement is compared with the predicted mean: neither the user's risk nor the straggler factor is part
     of a host's slowdown, nor is the co-run slowdown of a calibrated host. Where the program reports processor
-    time, the slowdown is that over the dedicated speed, and the CPU time that others took is left to the
-    forecasts; else it is wall time over prediction.
+    time, the slowdown is that over the dedicated speed, and processor over wall time is the share of a CPU that
+    the host got, which teaches its share bias; else the slowdown is wall time over prediction.
     """
     hosts = [information.hosts[one.host] for one in result.hosts]
     rows = np.array([float(one.rows) for one in result.hosts])
@@ -136,8 +157,20 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     known = {
         n for n in taught if n in (learned.co_run_slowdown if n in owed else learned.slowdown)
     }
+    shares = {
+        host.identity: ShareMeasurement(
+            one.processor / one.measured_compute * seconds / dedicated,
+            information.conditions.cpu(host).value,
+        )
+        for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
+        if host.identity in taught
+        and one.processor
+        and one.measured_compute > 0
+        and (dedicated := _dedicated(one, beside.get(host.identity, 1.0), information)) > 0
+    }
     slowed = compute * [
         taught.get(host.identity, 1.0) ** (EWMA_WEIGHT if host.identity in known else 1.0)
+        / (shares[host.identity].ratio ** SHARE_WEIGHT if host.identity in shares else 1.0)
         for host in hosts
     ]
     template = information.template
@@ -154,12 +187,13 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         slowdown,
         overlap,
         straggler_factor,
-        result.inside,
+        result.past,
         co_run_slowdown,
         longest,
         measured,
         information.application.messages,
         [host.identity for host in hosts],
+        shares,
     )
 
 
@@ -169,14 +203,6 @@ def remember_start(estimate: Estimate, outcome: Outcome, information: Informatio
     learn_starts(
         template.name, template.version, information.launcher, hosts, outcome.startup_seconds
     )
-
-
-def without_risk(information: InformationPool) -> InformationPool:
-    """Return the pool planning for the mean: what was predicted, without the user's caution."""
-    specifications = information.specifications
-    preferences = specifications.preferences.model_copy(update={"risk": 0.0})
-    changed = specifications.model_copy(update={"preferences": preferences})
-    return replace(information, specifications=changed)
 
 
 def _straggler_factor(
@@ -198,12 +224,10 @@ def _straggler_factor(
     ]
     if not factors:
         return None
-    factor, weight = max(float(min(factors)), LEAST_STRAGGLER_FACTOR), rivals(compute)
-    if max(factor, known) <= 1.0:  # no lateness of one host, and so a factor of all
-        return factor
-    if weight < LEAST_RIVALS:
+    factor, weight = max(1.0, float(min(factors))), rivals(compute)
+    if weight < LEAST_RIVALS and max(factor, known) > 1.0:
         return None
-    return max(1.0 + (factor - 1.0) / weight, LEAST_STRAGGLER_FACTOR)
+    return 1.0 + (factor - 1.0) / weight if factor > 1.0 else 1.0
 
 
 def _taught_of_borders(
@@ -297,10 +321,15 @@ def _slowdown(
     `beside` is its known co-run slowdown, which `predicted` includes.
     """
     if one.processor is not None:
-        host = information.hosts[one.host]
-        rows = one.rows / host.slots
-        dedicated = information.application.columns * rows * information.speeds[one.host].at(rows)
-        return one.processor / (dedicated * beside) if one.processor > 0 else None
+        dedicated = _dedicated(one, beside, information)
+        return one.processor / dedicated if one.processor > 0 else None
     if predicted > 0 and one.measured_compute > 0:
         return one.measured_compute / predicted
     return None
+
+
+def _dedicated(one: HostCheck, beside: float, information: InformationPool) -> float:
+    """Return the processor seconds of one slot that its speed function says, `beside` others."""
+    host = information.hosts[one.host]
+    rows = one.rows / host.slots
+    return information.application.columns * rows * information.speeds[one.host].at(rows) * beside

@@ -15,10 +15,16 @@ END_SECONDS = 5.0
 
 
 @contextmanager
-def contention(cpus: Sequence[int]) -> Iterator[None]:
+def contention(cpus: Sequence[int], own_sessions: bool = False) -> Iterator[None]:
     """Keep one spinning process on each of `cpus` (a CPU may be named twice) while inside.
 
     However this process ends, they do not outlive it.
+
+    Parameters
+    ----------
+    own_sessions
+        Whether each is in a session of its own, as other users' programs are, and not in this process's: where
+        the kernel groups by session, that changes what it leaves to others.
 
     Raises
     ------
@@ -28,7 +34,12 @@ def contention(cpus: Sequence[int]) -> Iterator[None]:
     with ExitStack() as stack:
         for cpu in cpus:
             command = [sys.executable, "-I", "-S", str(spin.__file__), str(cpu), str(os.getpid())]
-            load = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            load = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                start_new_session=own_sessions,
+            )
             stack.callback(_end, load)
             if load.stdout is None or load.stdout.readline() != b"spinning\n":
                 raise LaunchError(f"no competing load could be started on CPU {cpu}")

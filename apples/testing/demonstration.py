@@ -45,9 +45,14 @@ MEMORY_SHARE = 0.25
 
 
 def compare(
-    methods: Sequence[str], repeat: int, grid: int, talk: Talk
+    methods: Sequence[str], repeat: int, grid: int, talk: Talk, own_sessions: bool = False
 ) -> list[RunResult | PlanResult]:
     """Run each method `repeat` times, interleaved, so that all see the same conditions on average.
+
+    Parameters
+    ----------
+    own_sessions
+        Whether each competing process is in a session of its own (`contention`).
 
     Returns
     -------
@@ -60,7 +65,7 @@ def compare(
         information = world.load(1)
         found = calibrate_hosts(information, calibration_rows(information), talk)
         world = world.calibrated(found)
-        with contention(world.loads):
+        with contention(world.loads, own_sessions):
             return _runs(world, methods, repeat, talk)
 
 

@@ -15,6 +15,7 @@ from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.learning import check
 from apples.agent.models import Learned
+from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import Overlap
 from apples.agent.session.planning import equal_strips_of
 from apples.agent.session.results import explained, plan_document, refused_document, run_document
@@ -74,6 +75,9 @@ def missing(text, document):
     ]
 
 
+PAST = tuple(PastRun("site", 1.0, 0.1, (0.9, 1.1), measured) for measured in (1.05, 0.95, 1.2))
+
+
 def problems(count, seed=31, most=5):
     """Random problems with forecasts, names of letters only."""
     generator = np.random.default_rng(seed)
@@ -95,9 +99,7 @@ def problems(count, seed=31, most=5):
             world.information.hosts.network.links,
             grid=world.total,
             weather=sky,
-            learned=Learned(
-                overlap=Overlap(((1.0, 0.7),)), straggler_factor=1.1, scores=(True, True, False)
-            ),
+            learned=Learned(overlap=Overlap(((1.0, 0.7),)), straggler_factor=1.1, runs=PAST),
         )
 
 

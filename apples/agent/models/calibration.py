@@ -5,21 +5,25 @@ says how much slower or faster the host really was and how much of the modelled 
 both are exponential moving averages, so that a machine that changed is predicted well after a few runs.
 
 The state document keeps the keys of its first version: ``pace`` is `Learned.slowdown`, ``company`` is
-`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor` (``drag_of``: by the set that taught it).
+`Learned.co_run_slowdown`, ``drag`` is `Learned.straggler_factor` (``drag_of``: by the set that taught it);
+``share`` is `Learned.share_bias`, ``runs`` what was promised of each run and what came.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from apples.agent.models.conformal import KEPT_RUNS, PastRun
 from apples.agent.models.corrections import (
     EWMA_WEIGHT,
     PLAIN,
     Overlap,
+    ShareBias,
     bounded,
     ewma,
     ewma_spread,
@@ -27,16 +31,32 @@ from apples.agent.models.corrections import (
 )
 from apples.agent.models.links import NO_LINKS, LearnedLinks, MeasuredBorder
 from apples.agent.models.model import SpeedFunction
+from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
 from apples.storage import state
 
-KEPT_SCORES = 200
 MOST_SETS = 32
 """So many sets of hosts are remembered with the straggler factor they taught."""
 ONE_SET_BELIEVED = 1.3
 """A larger straggler factor may be something else that one set of hosts has; two sets must agree on it."""
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMeasurement:
+    """What a run measured of a host's share of a CPU.
+
+    Attributes
+    ----------
+    ratio
+        Measured over predicted share, the prediction with the share bias that was known.
+    forecast
+        The forecast share of one new process that it was predicted from.
+    """
+
+    ratio: float
+    forecast: float
 
 
 @dataclass(frozen=True)
@@ -64,8 +84,10 @@ class Learned:
         The same of `overlap`.
     starts
         By launcher, by host: seconds from the launch until the program was ready there.
-    scores
-        Whether each past run ended inside its 10-90 % interval, oldest first.
+    runs
+        What was promised of each past run and what came, oldest first.
+    share_bias
+        Measured over forecast share of a CPU, by host, as far as it is still believed.
     """
 
     speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
@@ -74,15 +96,21 @@ class Learned:
     straggler_factor: float = 1.0
     spread: Mapping[str, float] = field(default_factory=dict)
     overlap_spread: float = 0.0
-    scores: Sequence[bool] = ()
+    runs: Sequence[PastRun] = ()
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     links: LearnedLinks = NO_LINKS
     starts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    share_bias: Mapping[str, ShareBias] = field(default_factory=dict)
 
     @property
     def coverage(self) -> float | None:
         """Share of past runs that ended inside the promised interval."""
-        return sum(self.scores) / len(self.scores) if self.scores else None
+        held = [run.inside for run in self.runs if run.inside is not None]
+        return sum(held) / len(held) if held else None
+
+    def runs_of(self, set_class: str) -> Sequence[PastRun]:
+        """Return the past runs of one class of sets, oldest first."""
+        return [run for run in self.runs if run.set_class == set_class]
 
     def co_run_slowdown_of(self, hosts: Iterable[Host]) -> dict[str, float]:
         """Return the co-run slowdowns by the hosts' names; hosts without one are left out."""
@@ -91,6 +119,12 @@ class Learned:
             for h in hosts
             if h.identity in self.co_run_slowdown
         }
+
+    def share_bias_of(self, conditions: Conditions) -> dict[str, float]:
+        """Return the factors on the forecast shares by the hosts' names; hosts without one are left out."""
+        known = ((h, self.share_bias.get(h.identity)) for h in conditions.hosts)
+        factors = {h.name: bias.at(conditions.cpu(h).value) for h, bias in known if bias}
+        return {name: factor for name, factor in factors.items() if factor != 1.0}
 
     def speed(self, host: str, implementation: str) -> SpeedFunction | None:
         """Return the speed function of a host, corrected by its runs; None when never calibrated."""
@@ -108,8 +142,14 @@ def document_name(application: str, version: str) -> str:
     return f"learned-{safe}"
 
 
-def recall(application: str, version: str) -> Learned:
-    """Return what is remembered of an application version; entries that make no sense are left out."""
+def recall(application: str, version: str, clock: Callable[[], float] = time.time) -> Learned:
+    """Return what is remembered of an application version; entries that make no sense are left out.
+
+    Parameters
+    ----------
+    clock
+        Seconds since the epoch: what is known of shares is forgotten with time.
+    """
     document = state.read(document_name(application, version))
     speeds: dict[str, dict[str, SpeedFunction]] = {}
     for host, by_implementation in _mapping(document.get("speeds")).items():
@@ -122,13 +162,14 @@ def recall(application: str, version: str) -> Learned:
         speeds,
         _factors(document.get("pace")),
         overlap,
-        _believed(document),
+        max(1.0, _believed(document)),
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
-        tuple(bool(x) for x in _sequence(document.get("scores"))),
+        _past_runs(document.get("runs")),
         _factors(document.get("company")),
         LearnedLinks.recalled(document.get("links")),
         {launcher: _starts(one) for launcher, one in _mapping(document.get("starts")).items()},
+        _share_biases(document.get("share"), clock()),
     )
 
 
@@ -148,7 +189,7 @@ def store_speeds(
             for name, f in measured.items()
         }
         document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
-        for field_ in ("pace", "spread", "company"):
+        for field_ in ("pace", "spread", "company", "share"):
             others = _mapping(document.get(field_)).items()
             document[field_] = {name: value for name, value in others if name != host}
         return document
@@ -162,12 +203,14 @@ def learn(
     slowdown: Mapping[str, float],
     overlap: float | None,
     straggler_factor: float | None,
-    inside: bool | None,
+    past: PastRun | None,
     co_run_slowdown: Mapping[str, float] | None = None,
     longest: float = 0.0,
     borders: Sequence[MeasuredBorder] = (),
     messages: float = 1.0,
     hosts: Iterable[str] = (),
+    shares: Mapping[str, ShareMeasurement] | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> None:
     """Remember one run: measured over predicted compute time of each host, and of communication.
 
@@ -179,9 +222,9 @@ def learn(
         Measured over predicted communication seconds, likewise; None when there was none.
     straggler_factor
         Factor on all computing that explains the iteration time, beside the slowdown of each host; None where
-        the run was a lone host's.
-    inside
-        Whether the run ended inside its interval; None when it had none.
+        the run was a lone host's. One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
+    past
+        What was promised of the run and what came; None: nobody will ask.
     co_run_slowdown
         As `slowdown`, of calibrated hosts in a run of several.
     longest
@@ -192,6 +235,10 @@ def learn(
         Of one border, one way.
     hosts
         Identities of the hosts of the run.
+    shares
+        By host: the share of a CPU that it got.
+    clock
+        Seconds since the epoch.
     """
 
     def change(document: state.Document) -> state.Document:
@@ -202,9 +249,15 @@ def learn(
             links = LearnedLinks.recalled(document.get("links")).taught(borders, messages)
             document["links"] = links.stored()
         if straggler_factor is not None:
-            _learn_straggler_factor(document, straggler_factor, " ".join(sorted(hosts)))
-        if inside is not None:
-            document["scores"] = [*_sequence(document.get("scores")), inside][-KEPT_SCORES:]
+            _learn_straggler_factor(document, max(1.0, straggler_factor), " ".join(sorted(hosts)))
+        if shares:
+            now = clock()
+            biases = _share_biases(document.get("share"), now)
+            for host, one in shares.items():
+                biases[host] = biases.get(host, ShareBias()).taught(one.ratio, one.forecast)
+            document["share"] = {host: bias.stored(now) for host, bias in biases.items()}
+        if past is not None:
+            document["runs"] = [*_sequence(document.get("runs")), past.stored()][-KEPT_RUNS:]
         return document
 
     state.update(document_name(application, version), change)
@@ -260,6 +313,16 @@ def learn_starts(
 
 def _starts(value: Any) -> dict[str, float]:
     return {k: float(v) for k, v in _mapping(value).items() if is_positive(v) or v == 0}
+
+
+def _share_biases(stored: Any, now: float) -> dict[str, ShareBias]:
+    recalled = ((host, ShareBias.recalled(one, now)) for host, one in _mapping(stored).items())
+    return {host: bias for host, bias in recalled if bias is not None}
+
+
+def _past_runs(stored: Any) -> tuple[PastRun, ...]:
+    recalled = (PastRun.recalled(entry) for entry in _sequence(stored)[-KEPT_RUNS:])
+    return tuple(run for run in recalled if run is not None)
 
 
 def _learn_slowdowns(

@@ -50,6 +50,69 @@ def ewma_spread(known: Any, ratio: float, first: bool) -> float:
     return float(math.sqrt((1 - EWMA_WEIGHT) * before**2 + EWMA_WEIGHT * deviation**2))
 
 
+SHARE_WEIGHT = 0.5
+"""Weight of the newest run in a share bias: after three others an old one counts an eighth."""
+SHARE_HALF_LIFE = 1800.0
+"""Seconds after which half of a share bias is forgotten: competing programs come and go."""
+SAME_LOAD = 1.25
+"""A forecast share that has moved further than this factor is that of another load."""
+LARGEST_BIAS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBias:
+    """Measured over forecast share of a CPU on one host: what the sensors do not see of its competitors.
+
+    It belongs to the load it was measured beside. So it is forgotten from run to run (`SHARE_WEIGHT`), with time
+    (`SHARE_HALF_LIFE`), and where the forecast share has moved by more than `SAME_LOAD` it says nothing.
+
+    Attributes
+    ----------
+    factor
+        On the forecast share.
+    forecast
+        The forecast share it was measured under.
+
+    Examples
+    --------
+    >>> ShareBias().taught(1.44, forecast=0.5)
+    ShareBias(factor=1.2, forecast=0.5)
+    >>> ShareBias(1.2, 0.5).at(0.52), ShareBias(1.2, 0.5).at(0.9)
+    (1.2, 1.0)
+    """
+
+    factor: float = 1.0
+    forecast: float = 0.0
+
+    def at(self, forecast: float) -> float:
+        """Return the factor on a forecast share; 1 where that is of another load."""
+        if not max(forecast, self.forecast) <= SAME_LOAD * min(forecast, self.forecast):
+            return 1.0
+        return self.factor
+
+    def taught(self, ratio: float, forecast: float) -> ShareBias:
+        """Return it after a run: `ratio` is measured over predicted share, the prediction with what was known."""
+        if not is_positive(ratio):
+            return self
+        truth = self.at(forecast) * ratio
+        factor = self.at(forecast) ** (1 - SHARE_WEIGHT) * truth**SHARE_WEIGHT
+        return ShareBias(min(max(factor, 1 / LARGEST_BIAS), LARGEST_BIAS), forecast)
+
+    def stored(self, now: float) -> dict[str, float]:
+        """Return it for a document."""
+        return {"factor": self.factor, "forecast": self.forecast, "time": now}
+
+    @classmethod
+    def recalled(cls, entry: Any, now: float) -> ShareBias | None:
+        """Return what is left at `now` of what a document holds; None where that makes no sense."""
+        entry = entry if isinstance(entry, dict) else {}
+        factor, forecast, then = (entry.get(key) for key in ("factor", "forecast", "time"))
+        if not (is_positive(factor) and is_positive(forecast) and is_positive(then)):
+            return None
+        factor = min(max(factor, 1 / LARGEST_BIAS), LARGEST_BIAS)
+        return cls(factor**0.5 ** (abs(now - then) / SHARE_HALF_LIFE), float(forecast))
+
+
 BOTH_WAYS = 0.5
 """Of the sum of sends and receives, where both go at once."""
 ALIKE = 2.0

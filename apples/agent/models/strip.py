@@ -90,6 +90,8 @@ class StripModel(ModelTemplate):
         the host that is late in it (`model.set_straggler_factor` has the other cases).
     co_run_slowdown
         Factor on a host's computing where it is not alone, by name; 1 for others.
+    share_bias
+        Factor on the share of a CPU that a process of a host gets, learned from runs, by name; 1 for others.
     risk
         How many mean absolute forecast errors later than the mean to plan for.
     memory_limit
@@ -106,6 +108,7 @@ class StripModel(ModelTemplate):
     risk: float = 0.0
     memory_limit: float | None = None
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
+    share_bias: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _beside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
@@ -170,8 +173,13 @@ class StripModel(ModelTemplate):
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self._beside_others(host)
-        mean /= self.share(host, present, duty) * host.slots
+        mean /= self._biased(host, self.share(host, present, duty)) * host.slots
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
+
+    def _biased(self, host: Host, share: float) -> float:
+        """Return a share with what runs taught of it: no process gets more than a CPU."""
+        bias = self.share_bias.get(host.name, 1.0)
+        return share if bias == 1.0 else max(LEAST_SHARE, min(1.0, share * bias))
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""

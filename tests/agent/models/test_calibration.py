@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from apples import SpeedFunction
 from apples.agent.models import Learned, learn, recall, store_speeds
-from apples.agent.models.calibration import KEPT_SCORES, document_name
+from apples.agent.models.calibration import ShareMeasurement, document_name
+from apples.agent.models.conformal import KEPT_RUNS, PastRun
 from apples.agent.models.corrections import LARGEST_FACTOR
 from apples.storage import state
 
@@ -92,12 +93,18 @@ def test_a_measurement_that_is_none_teaches_nothing(ratio):
     assert recall(*APP) == Learned()
 
 
-def test_only_the_newest_scores_are_kept():
-    path().write_text(json.dumps({"scores": [k % 4 > 0 for k in range(KEPT_SCORES - 2)]}))
-    for k in range(KEPT_SCORES - 2, KEPT_SCORES + 6):
-        learn(*APP, {}, None, 1.0, k % 4 > 0)
+def past_run(k):
+    """Return the k-th run: three of four ended inside."""
+    return PastRun("site", 1.0 + k, 0.1, (0.9, 2.0 + k), 1.0 if k % 4 else 0.5)
+
+
+def test_only_the_newest_runs_are_kept():
+    stored = [past_run(k).stored() for k in range(KEPT_RUNS - 2)]
+    path().write_text(json.dumps({"runs": stored}))
+    for k in range(KEPT_RUNS - 2, KEPT_RUNS + 6):
+        learn(*APP, {}, None, 1.0, past_run(k))
     learned = recall(*APP)
-    assert len(learned.scores) == KEPT_SCORES
+    assert list(learned.runs) == [past_run(k) for k in range(6, KEPT_RUNS + 6)]
     assert learned.coverage == pytest.approx(0.75, abs=0.01)
 
 
@@ -126,7 +133,10 @@ def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.just(10**400) | st.text(max_size=3),
     lambda below: st.lists(below, max_size=3)
-    | st.dictionaries(st.sampled_from(["ada", "numpy", "rows", "seconds_per_point", "error"]), below, max_size=3),
+    | st.dictionaries(st.sampled_from(
+        ["ada", "numpy", "rows", "seconds_per_point", "error", "class", "predicted", "measured", "promised",
+         "factor", "forecast", "time"]
+    ), below, max_size=3),
     max_leaves=8,
 )  # fmt: skip
 
@@ -135,7 +145,7 @@ JSON = st.recursive(
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["speeds", "pace", "overlap", "drag", "spread", "overlap_spread", "scores"]
+            ["speeds", "pace", "overlap", "drag", "spread", "overlap_spread", "runs", "share"]
         ),
         JSON,
         max_size=5,
@@ -149,7 +159,7 @@ def test_a_hostile_document_never_stops_a_start_or_a_run(document):
             assert curve.rows == tuple(sorted(curve.rows))
             assert learned.speed("ada", name) is None or curve.at(10.0) > 0
     assert all(0 < factor <= LARGEST_FACTOR for factor in learned.slowdown.values())
-    learn(*APP, {"ada": 1.5}, 1.1, 1.2, True)
+    learn(*APP, {"ada": 1.5}, 1.1, 1.2, past_run(1), shares={"ada": ShareMeasurement(1.1, 0.5)})
     store_speeds(*APP, "bob", {"numpy": SpeedFunction.constant(1e-9)})
     assert recall(*APP).slowdown["ada"] > 0
     assert recall(*APP).speed("bob", "numpy") is not None
@@ -157,7 +167,7 @@ def test_a_hostile_document_never_stops_a_start_or_a_run(document):
 
 def runs(host, times):
     for _ in range(times):
-        learn(*APP, {host: 2.0}, None, 1.0, inside=True)
+        learn(*APP, {host: 2.0}, None, 1.0, past_run(1))
 
 
 def test_runs_that_end_at_once_lose_nothing_of_each_other():
@@ -170,4 +180,4 @@ def test_runs_that_end_at_once_lose_nothing_of_each_other():
         assert writer.exitcode == 0
     learned = recall(*APP)
     assert len(learned.slowdown) == 6
-    assert len(learned.scores) == 48
+    assert len(learned.runs) == 48
