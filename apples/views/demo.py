@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.agent.models.conformal import LEVEL
 from apples.units import duration
 from apples.views import charts
 from apples.views.charts import Case
@@ -41,6 +42,7 @@ def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Doc
         "median_prediction_error": statistics.median(offs) if offs else None,
         "ratio_to_blocked": _ratio(runs),
         "inside": sum(run["execution"]["inside"] is True for run in done),
+        "level": LEVEL,
         "verified": _verified(done),
     }
 
@@ -73,6 +75,7 @@ def _method(name: str, runs: Sequence[Document]) -> Document:
         "largest": max(seconds),
         "predicted_iteration_seconds": statistics.median(predicted),
         "median_error": statistics.median(abs(one["off"]) for one in done),
+        "inside": sum(one["inside"] is True for one in done),
     }
 
 
@@ -119,9 +122,12 @@ def demo_text(document: Document) -> str:
         results = RESULTS[document["verified"]]
         lines.append(
             f"Median error of the predicted iteration time: {error:.1%} over {len(done)} runs, "
-            f"{document['inside']} inside their interval; {results}"
+            f"{document['inside']} inside their {document['level']:.0%} interval; {results}"
         )
-    lines += ["", f"{'method':36}{'predicted':>10}{'measured':>10}{'error':>7}  strips"]
+    lines += [
+        "",
+        f"{'method':36}{'predicted':>10}{'measured':>10}{'error':>7}{'inside':>8}  strips",
+    ]
     for one in document["methods"]:
         if not one["runs"]:
             lines.append(f"{one['title']:36}no plan: {one['rejection']}")
@@ -131,7 +137,8 @@ def demo_text(document: Document) -> str:
         )
         lines.append(
             f"{one['title']:36}{duration(one['predicted_iteration_seconds']):>10}"
-            f"{duration(one['iteration_seconds']):>10}{one['median_error']:>7.0%}  {strips}"
+            f"{duration(one['iteration_seconds']):>10}{one['median_error']:>7.0%}"
+            f"{one['inside']:>3} of {one['runs']}  {strips}"
         )
     lines += ["", "next:  hat new heat   (an agent of your own)"]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,22 @@ class Number:
 
 
 Formatted = Number | str
+
+
+CLASSES = {"alone": "on one host alone", "site": "on one site", "sites": "on several sites"}
+
+
+def coverage_words(coverage: Mapping[str, Any] | None) -> str:
+    """Return how the last promises to runs like one held; empty where nothing was promised of it."""
+    if coverage is None:
+        return ""
+    like, level = CLASSES[coverage["class"]], f"{coverage['level']:.0%} should"
+    if not coverage["runs"]:
+        return f"interval not yet checked by a run {like} ({level} end inside)"
+    if not coverage["of"]:
+        return f"no run {like} was promised an interval yet ({level} end inside)"
+    runs = f"{coverage['of']} runs" if coverage["of"] > 1 else "1 run"
+    return f"{coverage['inside']} of the last {runs} {like} ended inside ({level})"
 
 
 def seconds(value: float | None) -> Formatted:

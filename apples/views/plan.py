@@ -8,6 +8,7 @@ from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
 from apples.units import amount, digits, duration
+from apples.views.formats import coverage_words
 
 Document = dict[str, Any]
 
@@ -152,12 +153,10 @@ def _basis(document: Document) -> Iterator[str]:
     message = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
     if len(assumed) > 1 or len(message) > WIDTH:
         message = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
-    past = f"; {_coverage(document)}" if document["coverage"] is not None else ""
-    yield message + (past if len(message + past) <= WIDTH else "")
-
-
-def _coverage(document: Document) -> str:
-    return f"{document['coverage']:.0%} of past runs kept the promise"
+    yield message
+    past = coverage_words(document["chosen"].get("coverage"))
+    if past:
+        yield past
 
 
 def _wrapped(sentence: str) -> list[str]:
@@ -227,19 +226,27 @@ def _rests_on(document: Document) -> Iterator[str]:
         speed = f"{amount(link['bandwidth'])}/s"
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
-    overlap = document["rests_on"]["overlap"]
-    if overlap != 1:
-        yield f"         the longest border times {digits(overlap)}, learned from runs"
-    straggler_factor = document["rests_on"]["drag"]
-    if straggler_factor != 1:
-        yield f"         computing times {digits(straggler_factor)} (straggler factor), learned from runs"
-    for host, factor in document["rests_on"]["company"].items():
-        yield f"         computing of {host} times {digits(factor)} (co-run slowdown), learned from runs"
+    yield from _learned_factors(document["rests_on"])
     yield f"  risk   {digits(document['risk'], 2)}"
-    if document["coverage"] is not None:
-        yield f"  past   {_coverage(document)}"
+    for host, factor in document["rests_on"]["share_bias"].items():
+        yield f"         CPU share of {host} times {digits(factor)} (share bias), learned from runs"
+    past = coverage_words(document["chosen"].get("coverage"))
+    if past:
+        yield f"  past   {past}"
     for line in document["assumed"][:SHOWN_HOSTS]:
         yield from _wrapped(f"assumed: {line}")
+
+
+def _learned_factors(basis: Document) -> Iterator[str]:
+    """Yield what runs taught that the model multiplies by."""
+    overlap = basis["overlap"]
+    if overlap != 1:
+        yield f"         the longest border times {digits(overlap)}, learned from runs"
+    straggler_factor = basis["drag"]
+    if straggler_factor != 1:
+        yield f"         computing times {digits(straggler_factor)} (straggler factor), learned from runs"
+    for host, factor in basis["company"].items():
+        yield f"         computing of {host} times {digits(factor)} (co-run slowdown), learned from runs"
 
 
 def _equal(document: Document) -> Iterator[str]:

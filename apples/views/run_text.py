@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apples.units import duration
+from apples.views.formats import coverage_words
 
 Document = dict[str, Any]
 
@@ -33,6 +34,9 @@ def run_text(document: Document, command: str) -> str:
     )
     if execution.get("moved"):
         second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
+    past = coverage_words(execution.get("coverage"))
+    if past:
+        second += f"\nBefore it: {past}."
     lines = [
         head,
         second,

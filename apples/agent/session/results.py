@@ -14,6 +14,7 @@ from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
+from apples.agent.models.conformal import LEVEL
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
@@ -243,6 +244,7 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "objective": _objective(estimate, information),
         "interval": [low, high],
         "iteration_interval": [low / estimate.iterations, high / estimate.iterations],
+        "coverage": _coverage(estimate),
         "cost": estimate.cost,
         "speedup": estimate.speedup,
         "planner": estimate.schedule.planner,
@@ -259,6 +261,20 @@ def _objective(estimate: Estimate, information: InformationPool) -> Document:
     elif objective.measure == "speedup" and estimate.speedup:
         better, value = "higher", 1.0 / value
     return {"measure": objective.measure, "better": better, "value": value}
+
+
+def _coverage(estimate: Estimate) -> Document | None:
+    """Return how the last promises to runs like this one held; None where nothing is promised."""
+    basis, (low, high) = estimate.basis, estimate.interval or (0.0, 0.0)
+    if basis is None or not low < high:
+        return None
+    return {
+        "class": basis.set_class,
+        "level": LEVEL,
+        "runs": basis.runs,
+        "inside": basis.inside,
+        "of": basis.of,
+    }
 
 
 def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
@@ -344,6 +360,11 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
         "overlap_up_to": overlap.up_to,
         "drag": information.learned.straggler_factor,
         "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
+        "share_bias": {
+            name: factor
+            for name, factor in information.learned.share_bias_of(information.conditions).items()
+            if name in chosen.names
+        },
     }
 
 
@@ -368,6 +389,7 @@ def run_document(
             "predicted_iteration_seconds": estimate.iteration_seconds,
             "off": result.off,
             "inside": result.inside,
+            "coverage": _coverage(estimate),
             "startup_seconds": outcome.startup_seconds,
             "residual": outcome.residual,
             "files": list(outcome.files),
