@@ -34,15 +34,29 @@ CLASSES = {"alone": "on one host alone", "site": "on one site", "sites": "on sev
 
 def coverage_words(coverage: Mapping[str, Any] | None) -> str:
     """Return how the last promises to runs like one held; empty where nothing was promised of it."""
+    pattern, numbers = _coverage(coverage)
+    return pattern.format(*(number.text for number in numbers))
+
+
+def coverage_sentence(coverage: Mapping[str, Any] | None) -> Markup:
+    """Return the same for a page."""
+    pattern, numbers = _coverage(coverage)
+    return sentence(pattern, *numbers)
+
+
+def _coverage(coverage: Mapping[str, Any] | None) -> tuple[str, list[Number]]:
+    """Return a pattern and the numbers that go into it."""
     if coverage is None:
-        return ""
-    like, level = CLASSES[coverage["class"]], f"{coverage['level']:.0%} should"
+        return "", []
+    like = CLASSES.get(coverage["class"], "like this")
+    level = Number(coverage["level"], f"{coverage['level'] * 100:.0f} %")
     if not coverage["runs"]:
-        return f"interval not yet checked by a run {like} ({level} end inside)"
+        return f"interval not yet checked by a run {like} ({{}} should end inside)", [level]
     if not coverage["of"]:
-        return f"no run {like} was promised an interval yet ({level} end inside)"
-    runs = f"{coverage['of']} runs" if coverage["of"] > 1 else "1 run"
-    return f"{coverage['inside']} of the last {runs} {like} ended inside ({level})"
+        return f"no run {like} was promised an interval yet ({{}} should end inside)", [level]
+    inside, last = (Number(coverage[key], str(coverage[key])) for key in ("inside", "of"))
+    runs = "runs" if coverage["of"] > 1 else "run"
+    return f"{{}} of the last {{}} {runs} {like} ended inside ({{}} should)", [inside, last, level]
 
 
 def seconds(value: float | None) -> Formatted:

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.views import charts
-from apples.views.formats import coverage_words, seconds, sentence, share
+from apples.views.formats import coverage_sentence, seconds, sentence, share
 from apples.views.page import reasons, render, verified_words
 from apples.views.run_text import VERDICTS
 
@@ -45,7 +45,7 @@ def _measured(plan: Document, execution: Document) -> Document:
     shown = {**execution, "hosts": drawn}
     limit = max([execution["iteration_seconds"], *(_busy(host) for host in drawn)]) * 1.02
     return {
-        "coverage": coverage_words(execution.get("coverage")),
+        "coverage": coverage_sentence(execution.get("coverage")),
         "promise_chart": charts.promise(execution),
         "times_chart": charts.times("times", shown, limit) if drawn else "",
         "times_finding": _times_finding(drawn),

@@ -16,7 +16,7 @@ from apples.agent.verification import Reference
 from apples.launch.actuator import HostTimes, Outcome
 from apples.launch.events import BorderTimes
 from apples.schedule import Allocation, Schedule
-from blueprints import minimum_execution_time
+from blueprints import all_resources, blocked, compile_time, minimum_execution_time
 from nws import Forecast, Weather
 
 APP = (TEMPLATE.name, TEMPLATE.version)
@@ -511,3 +511,65 @@ def test_the_static_view_knows_nothing_of_what_runs_measured():
     remember(check(estimate, world.run(estimate, information)), information)
     static = planned_on_campus("abcd")[1].with_weather(None).model
     assert static.communication(estimate.schedule.resources) == pytest.approx(paper)
+
+
+# --------------------------------------------------------------------------- learned shares
+HALF = Weather(cpu={h.name: Forecast(0.5, 0.02, "mean", 40, 0.0) for h in HOSTS})
+
+
+def runs_at(share, times, sky=HALF, blueprint=minimum_execution_time):
+    """Run under a sky where hosts really get `share`; return how far the last prediction was off."""
+    world = World(processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=1.0, share=share)
+    off = None
+    for _ in range(times):
+        information = pool(HOSTS, LINKS, weather=sky, learned=recall(*APP))
+        coordinator = Coordinator(information)
+        coordinator.execute(blueprint)
+        estimate = coordinator.decision_log.chosen
+        result = check(estimate, world.run(estimate, information))
+        remember(result, information)
+        off = result.off
+    return off
+
+
+@pytest.mark.parametrize(
+    "blueprint", [minimum_execution_time, compile_time, all_resources, blocked]
+)
+def test_the_share_that_runs_got_is_learned_in_a_few_runs_whatever_the_method(blueprint):
+    assert runs_at(0.75, 1) == pytest.approx(0.5 / 0.75 - 1, abs=0.02)
+    assert abs(runs_at(0.75, 5, blueprint=blueprint)) < 0.03
+    learned = recall(*APP)
+    assert learned.slowdown == pytest.approx({"a": 1.0, "b": 1.0})
+    assert learned.straggler_factor == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_static_plan_knows_no_share_that_runs_taught():
+    runs_at(0.75, 3)
+    information = pool(HOSTS, LINKS, weather=HALF, learned=recall(*APP))
+    assert information.model.share_bias
+    assert information.with_weather(None).model.share_bias == {}
+
+
+def test_what_was_learned_of_a_share_says_nothing_of_another_load():
+    runs_at(0.75, 4)
+    alone = Weather(cpu={h.name: Forecast(0.9, 0.02, "mean", 40, 0.0) for h in HOSTS})
+    assert pool(HOSTS, LINKS, weather=alone, learned=recall(*APP)).model.share_bias == {}
+    assert abs(runs_at(0.9, 1, sky=alone)) < 0.02
+
+
+def test_no_process_is_believed_to_get_more_than_a_cpu():
+    information = pool(HOSTS, LINKS, weather=HALF)
+    rows = np.array([500.0, 500.0])
+    model = replace(information.model, share_bias={"a": 3.0})
+    whole = replace(information.model, share_bias={"a": 2.0})
+    assert model.computation(HOSTS, rows) == pytest.approx(whole.computation(HOSTS, rows))
+
+
+def test_runs_that_were_too_fast_teach_no_straggler_factor_below_one():
+    estimate, information = decided()
+    count, seconds = estimate.iterations, estimate.iteration_seconds
+    times = tuple(
+        HostTimes(h.host.name, h.compute_seconds * count, 0.0, 0.0) for h in estimate.hosts
+    )
+    remember(check(estimate, Outcome(count, 0.5 * seconds * count, 0.1, times)), information)
+    assert recall(*APP).straggler_factor == 1.0

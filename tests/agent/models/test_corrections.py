@@ -1,4 +1,4 @@
-"""What borders cost of what the model says, by their length."""
+"""What borders cost of what the model says, by their length; and shares of what the sensors say."""
 
 import json
 import math
@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.agent.models.corrections import Overlap
+from apples.agent.models.corrections import (
+    LARGEST_BIAS,
+    SAME_LOAD,
+    SHARE_HALF_LIFE,
+    Overlap,
+    ShareBias,
+)
 
 LENGTHS = st.floats(1e-7, 1e3)
 FACTORS = st.floats(0.01, 5.0)
@@ -95,3 +101,30 @@ def test_what_makes_no_sense_is_left_out(stored):
 
 def test_a_long_document_is_cut():
     assert len(Overlap.recalled([[k + 1.0, 0.5] for k in range(10_000)]).points) == 64
+
+
+# --------------------------------------------------------------------------- share bias
+def test_a_share_bias_comes_to_the_truth_in_a_few_runs_and_follows_it():
+    bias = ShareBias()
+    for truth in (1.8, 0.7):
+        for _ in range(5):
+            bias = bias.taught(truth / bias.at(0.33), 0.33)
+        assert bias.at(0.33) == pytest.approx(truth, rel=0.05)
+
+
+def test_a_share_bias_is_forgotten_with_time_and_says_nothing_of_another_load():
+    bias = ShareBias().taught(1.5, 0.5)
+    stored = bias.stored(now=1000.0)
+    assert ShareBias.recalled(stored, 1000.0) == bias
+    later = ShareBias.recalled(stored, 1000.0 + 10 * SHARE_HALF_LIFE)
+    assert later.at(0.5) == pytest.approx(1.0, abs=0.001)
+    assert bias.at(0.5 / SAME_LOAD * 0.99) == bias.at(0.5 * SAME_LOAD * 1.01) == 1.0
+    assert bias.taught(1.0, 0.9) == ShareBias(1.0, 0.9)
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=True), st.floats(1e-3, 1)), max_size=30))
+def test_no_run_carries_a_share_bias_away(runs):
+    bias = ShareBias()
+    for ratio, forecast in runs:
+        bias = bias.taught(ratio, forecast)
+        assert 1 / LARGEST_BIAS <= bias.factor <= LARGEST_BIAS
