@@ -31,7 +31,7 @@ LEVEL = 0.8
 FADING = 0.95
 LEAST_RUNS = 4
 """The largest of n errors is exceeded with probability 1 / (n + 1): from four on that is the level."""
-STEP = 0.05
+STEP = 0.1
 LOWEST_LEVEL, HIGHEST_LEVEL = 0.5, 0.97
 BEYOND = 1.2
 """Where the level asks for more than the largest error known, the half-width is so many times that error."""
