@@ -19,7 +19,7 @@ import psutil
 
 import hat
 from apples.agent.calibration import calibrate_hosts, calibration_rows
-from apples.agent.information import InformationPool, load_information, under_live_weather
+from apples.agent.information import InformationPool, at_a_glance, load_information
 from apples.agent.models.model import SpeedFunction
 from apples.agent.session.results import PlanResult, RunResult
 from apples.agent.session.running import prepare
@@ -63,7 +63,8 @@ def compare(
         talk(f"four hosts on this machine: {world.summary()}")
         talk("calibrating the kernels")
         information = world.load(1)
-        found = calibrate_hosts(information, calibration_rows(information), talk)
+        sizes = [rows for rows in calibration_rows(information) if rows < world.grid]
+        found = calibrate_hosts(information, sizes, talk)  # no host gets the whole grid here
         world = world.calibrated(found)
         with contention(world.loads, own_sessions):
             return _runs(world, methods, repeat, talk)
@@ -95,7 +96,7 @@ def _run(
 ) -> RunResult | PlanResult:
     """Run a method under this moment's weather."""
     spec = RunSpec(blueprint=method, verify=reference is not None)
-    prepared = prepare(spec, under_live_weather(information), actuator=LocalActuator(), look=False)
+    prepared = prepare(spec, at_a_glance(information), actuator=LocalActuator(), look=False)
     if prepared.plan.refusal is not None:
         return prepared.plan
     return prepared.execute(reference=reference)
