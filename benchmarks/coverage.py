@@ -1,10 +1,11 @@
 """How far real runs end from their predictions, and how many end inside the promised 80 % interval.
 
 Run: python benchmarks/coverage.py [--cpus 2,4] [--sessions one,own] [--repeat 12]. For each number of CPUs, and
-with all competing processes in the agent's session or each in its own, the four methods of ``apples demo`` run in
-turn on unequal hosts made of those CPUs: 48 runs a layout with the default of 12 repetitions, about 4 minutes each.
-Bars: median error <= 8 %, each method <= 15 %, 70 to 90 % inside. Also printed: what the same errors would have had
-inside with a history a method, and with the models' own intervals. Writes runs/figures/coverage.json.
+with all competing processes in the agent's session or each in its own, the four methods of ``apples demo`` run
+in turn on unequal hosts made of those CPUs: 48 runs a layout with the default of 12 repetitions.
+
+Bars: median error <= 8 %, each method <= 15 %, 70 to 90 % inside. Also printed: what the same errors would have
+had inside with a history a method, and with the models' own intervals. Writes runs/figures/coverage.json.
 """
 
 import argparse
@@ -90,7 +91,8 @@ def told(rows):
     """Yield the lines of one layout."""
     offs = [abs(one["off"]) for one in rows]
     inside = statistics.mean(one["inside"] is True for one in rows)
-    yield f"  {len(rows)} runs: median error {statistics.median(offs):.1%}, worst {max(offs):.0%}, {inside:.0%} inside"
+    median = statistics.median(offs)
+    yield f"  {len(rows)} runs: median error {median:.1%}, worst {max(offs):.0%}, {inside:.0%} inside"
     for method in METHODS:
         own = [one for one in rows if one["method"] == method]
         if own:
