@@ -24,6 +24,7 @@ import signal
 import statistics
 import sys
 import time
+import traceback
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -172,6 +173,8 @@ def child(body, group=None, session=False):
                     (group / "cgroup.procs").write_text(str(os.getpid()))
                 body(writes)
                 code = 0
+        except Exception:  # noqa: BLE001 - whatever it is, it is said before the process goes
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(writes)

@@ -27,6 +27,8 @@ from nws.sensors.run_queue import NEW_SESSION, RunQueueLook, RunQueueReader, ave
 ROOT = Path("/")
 LEAST_SHARE = 0.001
 """No correction goes below this: a process that gets nothing at all has no execution time."""
+PROBE_ERROR = 0.025
+"""A probe of a tenth of a second is no more exact: a few of the scheduler's slices."""
 MOST_THREADS = 2000
 """Threads that a measurement divides the CPUs among: the heaviest of them."""
 
@@ -141,10 +143,13 @@ class CpuSensor(Sensor):
         except (OSError, ValueError, LookupError) as error:
             raise SensorError(f"the run queue cannot be read: {error}", transient=False) from error
         self.remarks = tuple(self._remarks(looks))
-        division = CpuDivision.of(averaged(looks, online, MOST_THREADS), ours, self.cpus, online)
+        threads = averaged(looks, online, MOST_THREADS)
+        division = CpuDivision.of(threads, ours, self.cpus, online)
         limit = min(1.0, division.quota)
         queued = min(limit, left * division.share)
-        self._correct(queued)
+        unmoved = [thread.where_it_was() for thread in threads]
+        at_once = fair_shares([*unmoved, replace(ours, allowed=self.cpus)], online)[-1]
+        self._correct(queued, min(limit, left * at_once))
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
         others = self._corrected(division.competitors, queued, available)
         current = min(limit, max(available, current_share(others, len(self.cpus))))
@@ -185,18 +190,25 @@ class CpuSensor(Sensor):
         before, self._times = self._times, parse_cpu_times(text, self.cpus)
         return 0.0 if before is None else self._times.stolen_since(before)
 
-    def _correct(self, queued: float) -> None:
-        """Probe if it is time, and let the difference to `queued` into the bias."""
+    def _correct(self, queued: float, at_once: float) -> None:
+        """Probe if it is time, and let what the model does not explain into the bias.
+
+        A probe is over before the kernel has moved others away from it: it gets something between
+        `at_once`, beside those that are there, and `queued`, when they have moved.
+        """
         now = self._clock()
         due = self._probed is None or not 0 <= now - self._probed < self._probe_every
         if self._probe is None or not due:
             return
         self._probed = now
         try:
-            difference = self._probe(self.cpus) - queued
+            share = self._probe(self.cpus)
         except SensorError as error:
             _log.warning("%s is measured without a new probe: %s", self._series[0], error)
             return
+        difference = share - min(max(share, min(queued, at_once)), max(queued, at_once))
+        if abs(difference) < PROBE_ERROR:
+            difference = 0.0
         known = difference if self._bias is None else self._bias
         self._bias = known + self._gain * (difference - known)
 

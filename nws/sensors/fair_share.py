@@ -29,7 +29,7 @@ SMT and time that a hypervisor steals are no matter of this model; the probe see
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 NICE_0_WEIGHT: Final = 1024.0
@@ -78,12 +78,21 @@ class Runnable:
         The groups it is in, from below the root to its own; none: the root's thread.
     active
         The part of the time in which it wants to run, in (0, 1].
+    cpu
+        Where it was last; None: not known.
     """
 
     allowed: frozenset[int]
     weight: float = NICE_0_WEIGHT
     groups: tuple[SchedulingGroup, ...] = ()
     active: float = 1.0
+    cpu: int | None = None
+
+    def where_it_was(self) -> Runnable:
+        """Return it as it is until the kernel moves it: on the CPU that it was on last."""
+        return (
+            self if self.cpu not in self.allowed else replace(self, allowed=frozenset({self.cpu}))
+        )
 
 
 def weight_of_niceness(nice: int) -> float:

@@ -13,6 +13,7 @@ from typing import Final
 KERNEL_THREAD: Final = 0x00200000
 """PF_KTHREAD of the kernel's sched.h."""
 SCHED_IDLE: Final = 5
+RUNNABLE: Final = "R"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,12 @@ class ThreadState:
     kernel: bool = False
     threads: int = 1
     idle: bool = False
+    cpu: int | None = None
 
     @property
     def is_runnable(self) -> bool:
         """Whether it runs or waits for a CPU."""
-        return self.state == "R"
+        return self.state == RUNNABLE
 
 
 def parse_running(loadavg: str) -> int:
@@ -46,13 +48,13 @@ def parse_thread(stat: str) -> ThreadState:
     """Return what a line of stat says of a thread.
 
     State (field 3), niceness (19), whether it is the kernel's (a flag in 9), how many threads its process
-    has (20) and whether it runs only where nothing else does (policy, 41). The name before them may hold
-    anything.
+    has (20), whether it runs only where nothing else does (policy, 41) and on which CPU it was last (39). The
+    name before them may hold anything.
 
     Examples
     --------
     >>> parse_thread("7 (a ) R) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 39 19 2 0")
-    ThreadState(state='S', nice=19, kernel=False, threads=2, idle=False)
+    ThreadState(state='S', nice=19, kernel=False, threads=2, idle=False, cpu=None)
 
     Raises
     ------
@@ -64,7 +66,8 @@ def parse_thread(stat: str) -> ThreadState:
         raise ValueError("no line of /proc/PID/stat")
     kernel = bool(int(fields[6]) & KERNEL_THREAD)
     idle = len(fields) > 38 and int(fields[38]) == SCHED_IDLE
-    return ThreadState(fields[0], int(fields[16]), kernel, int(fields[17]), idle)
+    cpu = int(fields[36]) if len(fields) > 36 else None
+    return ThreadState(fields[0], int(fields[16]), kernel, int(fields[17]), idle, cpu)
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
@@ -81,6 +84,25 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         if first:
             cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)
+
+
+def parse_state(stat: str) -> tuple[str, int]:
+    """Return the state of a thread and how many threads its process has: a part of `parse_thread`, in less time.
+
+    Examples
+    --------
+    >>> parse_state("7 (a ) R) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 39 19 2 0")
+    ('S', 2)
+
+    Raises
+    ------
+    ValueError
+        It is no line of /proc/PID/stat.
+    """
+    fields = stat.rpartition(")")[2].split(None, 18)
+    if len(fields) < 18:
+        raise ValueError("no line of /proc/PID/stat")
+    return fields[0], int(fields[17])
 
 
 def online_cpus(root: Path = Path("/")) -> frozenset[int]:

@@ -44,7 +44,7 @@ def test_running_threads_are_counted_by_the_kernel():
 def test_a_thread_may_call_itself_anything():
     name = "a) R (b c"
     stat = STAT.format(pid=7, name=name, state="S", nice=-5, cpu=1)
-    assert parse_thread(stat) == ThreadState("S", nice=-5)
+    assert parse_thread(stat) == ThreadState("S", nice=-5, cpu=1)
     assert not parse_thread(stat).is_runnable
 
 

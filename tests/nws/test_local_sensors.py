@@ -48,7 +48,7 @@ def cpu_sensor(root, queue, cpus=(1,), probe=None, **options):
     return CpuSensor(
         "ada",
         cpus,
-        look=lambda: look_of(queue() if callable(queue) else queue, where),
+        look=options.pop("look", lambda: look_of(queue() if callable(queue) else queue, where)),
         probe=probe,
         clock=clock,
         sleep=clock.sleep,
@@ -343,3 +343,44 @@ def test_two_spinning_processes_leave_clearly_less_than_a_cpu(two_spinners, prob
     assert 0 < available < 0.6
     assert available <= current <= 1
     assert others > 0.6
+
+
+def look_with_neighbours(*cpus):
+    """Return a look that finds free sessions on these CPUs."""
+    threads = {
+        tid: Runnable(frozenset(range(4)), groups=(SchedulingGroup(f"session {tid}"),), cpu=cpu)
+        for tid, cpu in enumerate(cpus)
+    }
+    return RunQueueLook(threads, len(threads))
+
+
+@pytest.mark.parametrize(
+    ("probed", "expected"),
+    [
+        (0.5, 1.0),  # beside one that will be moved away
+        (0.8, 1.0),
+        (0.99, 1.0),  # no probe is that exact
+        (0.3, 0.8),  # what neither explains is corrected
+    ],
+)
+def test_a_probe_that_is_over_before_others_are_moved_corrects_nothing(tree, probed, expected):
+    sensor = CpuSensor(
+        "ada",
+        [1],
+        look=lambda: look_with_neighbours(1),
+        probe=lambda _: probed,
+        clock=Clock(),
+        sleep=lambda _: None,
+        root=tree({**MACHINE, "proc/sys/kernel/sched_autogroup_enabled": "1\n"}),
+    )
+    assert sensor.measure()[0].value == pytest.approx(expected)
+
+
+def test_what_could_not_be_seen_is_remarked(tree):
+    proc = "22 21 0:20 / /proc rw - proc proc rw,hidepid=2\n"
+    root = tree({**MACHINE, "proc/self/mountinfo": MACHINE["proc/self/mountinfo"] + proc})
+    sensor = cpu_sensor(root, 0, look=lambda: RunQueueLook({}, 3, unread=1))
+    sensor.measure()
+    unseen, unread = sensor.remarks
+    assert unseen.startswith("3 of the processes that want to run are not seen (hidepid=2)")
+    assert unread.startswith("the scheduling groups of 1 processes cannot be read")
