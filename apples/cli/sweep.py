@@ -18,7 +18,7 @@ from apples.simulation.sweep import Results, grid
 from apples.simulation.sweep import sweep as run_sweep
 from apples.views.simulation import sweep_table, sweep_text
 
-SCHEMA = "apples.sweep/1"
+SCHEMA = "apples.sweep/2"
 
 
 def sweep(
@@ -30,7 +30,9 @@ def sweep(
     cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
     malleable: Annotated[list[float] | None, typer.Option(help="May be repeated.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds 0, 1, .. of each cell.")] = 1,
-    slices: Annotated[int, typer.Option(help="Slices of each log, equal in jobs.")] = 1,
+    slices: Annotated[
+        int, typer.Option(help="Slices by which a log is judged, equal in jobs.")
+    ] = 1,
     option: Annotated[
         list[str] | None, typer.Option(help="name=a|b, or POLICY:name=a|b; may be repeated.")
     ] = None,

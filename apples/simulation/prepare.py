@@ -413,9 +413,8 @@ def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
 def prepare(
     log: str, policy: str, words: Sequence[str], *, processors: int | None, nodes: int | None,
     cores: int | None, malleable: float | None, seed: int, strict: bool = False,
-    part: int = 0, parts: int = 1,
 ) -> PreparedSimulation:  # fmt: skip
-    """Return a simulation of a log, or of the `part`-th of `parts` slices of it equal in jobs.
+    """Return a simulation of a log.
 
     Parameters
     ----------
@@ -440,10 +439,6 @@ def prepare(
         log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed
     )
     workload = source.workload
-    if not 0 <= part < parts <= len(workload):
-        raise UsageError(f"{log}: {len(workload)} jobs do not make {parts} slices")
-    bounds = np.linspace(0, len(workload), parts + 1).astype(int)
-    workload = workload.take(slice(int(bounds[part]), int(bounds[part + 1])))
     if malleable is None:
         malleable = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
     if malleable and not workload.malleable.any():  # a model's jobs may be malleable already

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from itertools import product
+from itertools import pairwise, product
+from math import inf
 from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.metrics import summary
+from apples.scheduling.policies import POLICIES
+from apples.simulation.metrics import JobOutcomes, job_outcomes, summary
 from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.storage.folder import Folder
@@ -25,18 +33,28 @@ METRICS = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",
     "utilisation", "energy", "malleable_starts", "mates", "resizes",
 )  # fmt: skip
+#: Metrics of single jobs, which a slice of a log has too, and what they are the mean of.
+SLICED: Mapping[str, str] = {
+    "mean_wait": "wait",
+    "mean_response": "response",
+    "mean_slowdown": "slowdown",
+    "mean_bounded_slowdown": "bounded_slowdown",
+}
+#: Means below it count as it: the ratio of two waits of no time says nothing.
+LEAST: Mapping[str, float] = {"mean_wait": 1.0, "mean_response": 1.0}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation of a grid.
+    """One simulation of a grid: a whole log, judged whole and by slices.
 
     Attributes
     ----------
-    part, parts
-        The `part`-th of `parts` slices of the log, equal in jobs.
     malleable
         Fraction; negative: as the policy has it.
+    parts
+        Slices by which it is judged, equal in jobs. The log is simulated once, so that each slice begins on
+        the machine as the jobs before it left it, and ends among those after it.
     """
 
     log: str
@@ -47,7 +65,6 @@ class Cell:
     nodes: int | None = None
     cores_per_node: int | None = None
     malleable: float = -1.0
-    part: int = 0
     parts: int = 1
 
     @property
@@ -64,10 +81,10 @@ class Cell:
         )
         return " ".join([self.policy, *extra])
 
-    @property
-    def case(self) -> tuple[str, int, int]:
-        """What cells of different policies share: cells are compared within a case."""
-        return (self.log, self.part, self.seed)
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Cell:
+        """Return the cell of a row of results."""
+        return cls(**{**row["cell"], "options": tuple(row["cell"]["options"])})
 
 
 def grid(
@@ -85,7 +102,8 @@ def grid(
     """Return the cells of a grid; an option `k=a|b` stands for both values.
 
     An option that only some of the policies have is given to those alone: write `sd:k=v`. Where
-    nothing is drawn at random, a log is run with the first seed only.
+    nothing is drawn at random, a log is run with the first seed only. A policy of ours that resizes
+    no job is run once, not once a fraction of malleable ones.
     """
     seeds = list(seeds)
     cells: list[Cell] = []
@@ -94,16 +112,16 @@ def grid(
             [f"{word.partition('=')[0]}={value}" for value in word.partition("=")[2].split("|")]
             for word in options_of_policy(policy, options)
         ]
-        for chosen, part, fraction, seed in product(
-            product(*choices), range(parts), malleable, seeds
+        rigid = policy in POLICIES and not POLICIES[policy].uses_malleable
+        for chosen, fraction, seed in product(
+            product(*choices), (-1.0,) if rigid else malleable, seeds
         ):
             drawn = is_generated(log) or 0 < fraction < 1 or _is_random(chosen)
             if seed != seeds[0] and not drawn:
                 continue  # nothing is drawn: a second seed would count the same run twice
             cells.append(
-                Cell(log, policy, chosen, seed, processors, nodes, cores_per_node,
-                     fraction, part, parts)
-            )  # fmt: skip
+                Cell(log, policy, chosen, seed, processors, nodes, cores_per_node, fraction, parts)
+            )
     return cells
 
 
@@ -111,17 +129,90 @@ def _is_random(options: Sequence[str]) -> bool:
     return any(word.startswith("mtbf=") for word in options)
 
 
-def run_cell(cell: Cell) -> dict[str, Any]:
-    """Simulate one cell; return its key, its words and its figures."""
-    made = prepare(
-        cell.log, cell.policy, cell.options, processors=cell.processors, nodes=cell.nodes,
-        cores=cell.cores_per_node, malleable=None if cell.malleable < 0 else cell.malleable,
-        seed=cell.seed, part=cell.part, parts=cell.parts,
-    )  # fmt: skip
-    result = made.run()
-    figures = summary(made.workload, result, made.config)
-    return {"key": cell.key, "cell": asdict(cell), "sha256": made.source.sha256, **figures,
-            "simulation_seconds": result.seconds}  # fmt: skip
+def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, Any]:
+    """Simulate one cell; return its key, its words, its figures, and those of its slices.
+
+    Parameters
+    ----------
+    files
+        What stands in the files that the cell names, on a machine that does not have them.
+    """
+    with _at_hand(cell, files or {}) as local:
+        made = prepare(
+            local.log, local.policy, local.options, processors=cell.processors, nodes=cell.nodes,
+            cores=cell.cores_per_node, malleable=None if cell.malleable < 0 else cell.malleable,
+            seed=cell.seed,
+        )  # fmt: skip
+        if not 1 <= cell.parts <= len(made.workload):
+            raise UsageError(
+                f"{cell.log}: {len(made.workload)} jobs do not make {cell.parts} slices"
+            )
+        result = made.run()
+    return {
+        "key": cell.key,
+        "cell": asdict(cell),
+        "sha256": made.source.sha256,
+        **summary(made.workload, result, made.config),
+        "slices": by_slice(job_outcomes(made.workload, result), result.completed, cell.parts),
+        "simulation_seconds": result.seconds,
+    }
+
+
+def by_slice(
+    outcomes: JobOutcomes, completed: NDArray[np.bool_], parts: int
+) -> dict[str, list[float | None]]:
+    """Return the means of `SLICED` over each slice, equal in jobs; None where none completed."""
+    edges = np.linspace(0, len(completed), parts + 1).astype(int)
+    done = np.concatenate(([0], np.cumsum(completed)))[edges]
+    return {
+        metric: [
+            float(getattr(outcomes, name)[low:high].mean()) if low < high else None
+            for low, high in pairwise(done)
+        ]
+        for metric, name in SLICED.items()
+    }
+
+
+def files_of(cells: Iterable[Cell]) -> dict[str, bytes]:
+    """Return what stands in the files that cells name: logs, policies, options with a path."""
+    files: dict[str, bytes] = {}
+    for cell in cells:
+        for word in _paths(cell):
+            if word not in files:
+                files[word] = Path(word).read_bytes()
+    return files
+
+
+def _paths(cell: Cell) -> Iterator[str]:
+    """Yield the words of a cell that are files here."""
+    file, colon, _ = cell.policy.rpartition(":")
+    words = [cell.log, file if colon else "", *(word.partition("=")[2] for word in cell.options)]
+    for word in words:
+        if word and Path(word).is_file():
+            yield word
+
+
+@contextmanager
+def _at_hand(cell: Cell, files: Mapping[str, bytes]) -> Iterator[Cell]:
+    """Give the cell with its files in a folder of this machine, for as long as it is simulated."""
+    if not files:
+        yield cell
+        return
+    with TemporaryDirectory() as folder:
+        here: dict[str, str] = {}
+        for number, (name, data) in enumerate(files.items()):
+            place = Path(folder, str(number), Path(name).name)
+            place.parent.mkdir()
+            place.write_bytes(data)
+            here[name] = str(place)
+        file, colon, name = cell.policy.rpartition(":")
+        options = [word.partition("=") for word in cell.options]
+        yield replace(
+            cell,
+            log=here.get(cell.log, cell.log),
+            policy=f"{here.get(file, file)}{colon}{name}",
+            options=tuple(f"{key}{equals}{here.get(v, v)}" for key, equals, v in options),
+        )
 
 
 class Results:
@@ -191,8 +282,10 @@ def sweep(
         except (OSError, ValueError) as error:
             raise LaunchError(f"no Dask scheduler at {dask}: {error}") from error
         with connected as client:
+            files = client.scatter(files_of(missing), hash=False, broadcast=True)
             for _, row in distributed.as_completed(
-                client.map(run_cell, missing, pure=False), with_results=True
+                client.map(run_cell, missing, [files] * len(missing), pure=False),
+                with_results=True,
             ):
                 results.add(row)
                 yield row
@@ -246,25 +339,102 @@ def interval(values: Sequence[float]) -> MeanInterval:
     return MeanInterval(mean, float(stdtrit(count - 1, 0.975)) * error, count)
 
 
+@dataclass(frozen=True)
+class Change:
+    """A relative change with its 95 % interval: 0.1 is ten per cent more.
+
+    Attributes
+    ----------
+    low, high
+        Minus one and infinity where one value says nothing of the spread.
+    count, over
+        Of how many independent parts the interval is, and what they are: "slices" of one log, "seeds"
+        of a model, or "run": a single one, of which no verdict follows.
+    """
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    over: str
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.count > 1 and not self.low <= 0 <= self.high
+
+
+def change_of(ratios: Sequence[float], over: str) -> Change:
+    """Return the geometric mean of independent ratios, less 1, with its interval.
+
+    The interval is Student's t of the ratios' logarithms: a change of -100 % or less cannot come out.
+
+    Examples
+    --------
+    >>> change = change_of([0.5, 0.5, 0.5], "seeds")
+    >>> round(change.mean, 12), round(change.low, 12), change.is_sure
+    (-0.5, -0.5, True)
+    """
+    one = interval([math.log(ratio) for ratio in ratios])
+    ends = (one.low, one.high)
+    low, high = (math.expm1(end) if end < math.log(sys.float_info.max) else inf for end in ends)
+    return Change(math.expm1(one.mean), low, high, one.count, over if one.count > 1 else "run")
+
+
 def compare(
     rows: Sequence[Mapping[str, Any]], baseline: str, metric: str
-) -> dict[str, dict[str, MeanInterval]]:
-    """Return by log and label the relative change of a metric to the baseline, paired by case.
+) -> dict[str, dict[str, Change]]:
+    """Return by log and label the relative change of a metric to the baseline.
 
-    0.1 is ten per cent more than the baseline on the same slice and seed.
+    Runs are paired by log and seed; a baseline in which nothing is drawn is the pair of all seeds. What
+    is independent makes the interval: the seeds of a model are, being different workloads. The seeds
+    of a log are not, being drawn on the same jobs: their log ratios are averaged within each slice,
+    and the slices make the interval (batch means). A log in one slice has its seeds alone: then the
+    interval is of what is drawn, on this log.
     """
-    by_case: dict[tuple[str, int, int], dict[str, float]] = {}
+    runs: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for row in rows:
-        cell = Cell(**{**row["cell"], "options": tuple(row["cell"]["options"])})
-        if row[metric] is not None:
-            by_case.setdefault(cell.case, {})[cell.label] = row[metric]
-    changes: dict[str, dict[str, list[float]]] = {}
-    for (log, _, _), values in by_case.items():
-        base = values.get(baseline)
-        if base:
-            for label, value in values.items():
-                changes.setdefault(log, {}).setdefault(label, []).append(value / base - 1)
-    return {
-        log: {label: interval(values) for label, values in by_label.items()}
-        for log, by_label in changes.items()
-    }
+        cell = Cell.of(row)
+        runs.setdefault(cell.log, {}).setdefault(cell.label, {})[cell.seed] = row
+    changes: dict[str, dict[str, Change]] = {}
+    for log, by_label in runs.items():
+        bases = by_label.get(baseline, {})
+        for label, by_seed in by_label.items():
+            pairs = [
+                (bases.get(seed) or next(iter(bases.values())), row)
+                for seed, row in by_seed.items()
+                if seed in bases or (bases and not is_generated(log))
+            ]
+            found = _change(log, pairs, metric)
+            if found is not None:
+                changes.setdefault(log, {})[label] = found
+    return changes
+
+
+def _change(
+    log: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], metric: str
+) -> Change | None:
+    if not pairs:
+        return None
+    sliced = metric in SLICED and not is_generated(log) and len(pairs[0][1]["slices"][metric]) > 1
+    columns = [
+        [run["slices"][metric] if sliced else [run[metric]] for run in pair] for pair in pairs
+    ]
+    logs = [
+        [_log_ratio(metric, base, value) for base, value in zip(*pair, strict=True)]
+        for pair in columns
+    ]
+    # One row a pair, one column a slice: the mean over the pairs of each slice, or the pairs themselves.
+    groups = zip(*logs, strict=True) if sliced else logs
+    known = [[one for one in group if one is not None] for group in groups]
+    ratios = [math.exp(fmean(group)) for group in known if group]
+    return change_of(ratios, "slices" if sliced else "seeds") if ratios else None
+
+
+def _log_ratio(metric: str, base: float | None, value: float | None) -> float | None:
+    """Return the logarithm of value over base; None where one of them is nothing."""
+    if base is None or value is None:
+        return None
+    least = LEAST.get(metric, 0.0)
+    base, value = max(base, least), max(value, least)
+    return math.log(value / base) if base > 0 and value > 0 else None

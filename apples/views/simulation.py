@@ -110,7 +110,11 @@ def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
                 "mean": mean.mean,
                 "half": mean.half,
                 "change": None if change is None else change.mean,
-                "change_half": None if change is None else change.half,
+                "change_interval": None
+                if change is None or change.count < 2
+                else [change.low, change.high],
+                "over": None if change is None else change.over,
+                "count": 0 if change is None else change.count,
             }
         table.append(entry)
     return {"baseline": baseline, "table": table}
@@ -118,7 +122,7 @@ def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
 
 def sweep_text(figures: dict[str, Any]) -> str:
     """Return the table as text: the changes of four metrics against the baseline."""
-    text = [f"change against {figures['baseline']}, paired, 95 % intervals"]
+    text = [f"change against {figures['baseline']}, log ratios, 95 % intervals"]
     for entry in figures["table"]:
         parts = [
             f"{metric.removeprefix('mean_')} {_change(entry[metric])}"
@@ -134,11 +138,13 @@ def sweep_text(figures: dict[str, Any]) -> str:
 
 def _change(figure: dict[str, Any]) -> str:
     """Return a mean and its change in words."""
-    mean, change, half = figure["mean"], figure["change"], figure["change_half"]
-    if change is None or (change == 0 and not half):
+    mean, change, ends = figure["mean"], figure["change"], figure["change_interval"]
+    if change is None or (change == 0 and ends in (None, [0, 0])):
         return f"{mean:.6g}"
-    if half is None:
-        return f"{mean:.6g} ({change:+.1%}, one run)"
-    if abs(change) <= half:
-        return f"{mean:.6g} (no difference at 95 %: {change - half:+.1%} .. {change + half:+.1%})"
-    return f"{mean:.6g} ({change:+.1%}, {change - half:+.1%} .. {change + half:+.1%})"
+    if ends is None:
+        return f"{mean:.6g} ({change:+.1%}, one run: no verdict)"
+    low, high = ends
+    over = f"{figure['count']} {figure['over']}"
+    if low <= 0 <= high:
+        return f"{mean:.6g} (no clear difference, {low:+.1%} .. {high:+.1%} over {over})"
+    return f"{mean:.6g} ({change:+.1%}, {low:+.1%} .. {high:+.1%} over {over})"

@@ -175,11 +175,18 @@ def _bars(bars: ChartSeries, place: Callable[[float], float], right: float) -> s
     return "".join(body)
 
 
-def changes(title: str, rows: Sequence[tuple[str, float, float | None]]) -> str:
-    """Return relative changes as points with their intervals on one axis, zero in the middle."""
-    reach = max([abs(mean) + (half or 0) for _, mean, half in rows] + [0.05]) * 1.1
+def changes(title: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
+    """Return relative changes as points with their intervals on one axis, zero in the middle.
+
+    A row is a name, the change, and the ends of its interval; infinite where none is known.
+    """
+    rows = [
+        (name, mean, low if isfinite(low) else mean, high if isfinite(high) else mean)
+        for name, mean, low, high in rows
+    ]
+    reach = max([max(-low, high) for _, _, low, high in rows] + [0.05]) * 1.1
     height = 40 + 26 * len(rows)
-    left, right = 260, WIDTH - 150
+    left, right = 260, WIDTH - 190
     middle = (left + right) / 2
     scale = (right - left) / 2 / reach
     body = [f'<line x1="{middle}" x2="{middle}" y1="8" y2="{height - 24}" stroke="{GREY}"/>']
@@ -187,17 +194,16 @@ def changes(title: str, rows: Sequence[tuple[str, float, float | None]]) -> str:
         f'<text x="{middle + x * scale:.1f}" y="{height - 8}" text-anchor="middle">{x:+.0%}</text>'
         for x in ticks(-reach, reach, 6)
     ]
-    for k, (name, mean, half) in enumerate(rows):
+    for k, (name, mean, low, high) in enumerate(rows):
         y = 24 + 26 * k
-        reaches = half or 0.0
-        colour = GREY if abs(mean) <= reaches else FIRST if mean < 0 else SECOND
+        colour = GREY if low <= 0 <= high else FIRST if mean < 0 else SECOND
         body.append(
             f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
-            f'<line x1="{middle + (mean - reaches) * scale:.1f}" '
-            f'x2="{middle + (mean + reaches) * scale:.1f}" y1="{y}" y2="{y}" stroke="{colour}" '
+            f'<line x1="{middle + low * scale:.1f}" '
+            f'x2="{middle + high * scale:.1f}" y1="{y}" y2="{y}" stroke="{colour}" '
             f'stroke-width="2"/><circle cx="{middle + mean * scale:.1f}" cy="{y}" r="5" '
             f'fill="{colour}"/><text x="{right + 10}" y="{y + 4}">{mean:+.1%}'
-            f"{'' if half is None else f' ± {half:.1%}'}</text>"
+            f"{'' if low == high else f' ({low:+.1%} .. {high:+.1%})'}</text>"
         )
     return document(title, "".join(body), height=height)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.metrics import job_outcomes
-from apples.simulation.sweep import MeanInterval, interval
+from apples.simulation.sweep import Change, change_of
 from apples.simulation.workload import Workload
 
 HOUR, DAY = 3600.0, 86400.0
@@ -35,19 +35,19 @@ class SimulatedRun:
     setting: SimulationConfig
 
 
-def paired_change(base: Values, other: Values) -> MeanInterval:
+def paired_change(base: Values, other: Values) -> Change:
     """Return the relative change of a mean over jobs, with a 95 % interval by batch means.
 
-    The jobs, in order of submission, make twenty batches; the differences of the batch means are
-    taken as independent. One log is one sample of a workload: the interval says how much the
-    change varies along this log, not what another log would give.
+    The jobs, in order of submission, make twenty batches; the log ratios of the batch means are taken
+    as independent. One log is one sample of a workload: the interval says how much the change varies
+    along this log, not what another log would give.
     """
     count = min(BATCHES, len(base))
-    batches = np.array_split(other - base, count)
-    difference = interval([float(batch.mean()) for batch in batches])
-    scale = float(base.mean()) or 1.0
-    half = None if difference.half is None else difference.half / abs(scale)
-    return MeanInterval(float((other - base).mean()) / scale, half, count)
+    before, after = (
+        [max(float(batch.mean()), 1.0) for batch in np.array_split(values, count)]
+        for values in (base, other)
+    )
+    return change_of([b / a for a, b in zip(before, after, strict=True)], "slices")
 
 
 def over_time(run: SimulatedRun, points: int = 400) -> tuple[Values, Values, Values]:

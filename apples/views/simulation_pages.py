@@ -11,7 +11,7 @@ import numpy as np
 
 from apples.simulation.gantt import lay_out
 from apples.simulation.metrics import job_outcomes, summary
-from apples.simulation.sweep import Cell, compare, interval
+from apples.simulation.sweep import Cell, Change, compare, interval
 from apples.views.simulation import failed_words
 from apples.views.simulation_charts import (
     FIRST,
@@ -67,18 +67,22 @@ def verdict(base: SimulatedRun, other: SimulatedRun) -> str:
         before, after = getattr(first, name), getattr(second, name)
         change = paired_change(before, after)
         figures = f"mean {word} {before.mean():.4g} to {after.mean():.4g}"
-        if change.low <= 0 <= change.high:
-            parts.append(
-                f"{figures}: no difference at 95 % ({change.low:+.1%} .. {change.high:+.1%})"
-            )
+        if not change.is_sure:
+            parts.append(f"{figures}: no clear difference ({_ends(change)})")
             continue
         wins += change.mean < 0
         losses += change.mean > 0
         parts.append(
-            f"{figures} ({change.mean:+.1%}, 95 %: {change.low:+.1%} .. {change.high:+.1%})"
+            f"{figures} ({change.mean:+.1%} over {change.count} slices, 95 %: {_ends(change)})"
         )
     word = "beats" if wins and not losses else "loses to" if losses and not wins else "against"
-    return f"{other.name} {word} {base.name}: " + "; ".join(parts) + "."
+    return f"{other.name} {word} {base.name} on this log: " + "; ".join(parts) + "."
+
+
+def _ends(change: Change) -> str:
+    return (
+        f"{change.low:+.1%} .. {change.high:+.1%}" if change.count > 1 else "one run: no verdict"
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -99,7 +103,7 @@ def charts(base: SimulatedRun, other: SimulatedRun) -> dict[str, tuple[str, str]
     ]
     made = {
         "changes": (
-            changes("changes", [(word, one.mean, one.half) for word, one in pairs]),
+            changes("changes", [(word, one.mean, one.low, one.high) for word, one in pairs]),
             f"Change of {other.name} against {base.name}; left is better. 95 % by batch means.",
         )
     }
@@ -236,7 +240,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def label_of(row: Mapping[str, Any]) -> str:
     """Return what distinguishes a row's policy."""
-    return Cell(**{**row["cell"], "options": tuple(row["cell"]["options"])}).label
+    return Cell.of(row).label
 
 
 def sweep_charts(rows: Rows) -> dict[str, tuple[str, str]]:
@@ -246,16 +250,19 @@ def sweep_charts(rows: Rows) -> dict[str, tuple[str, str]]:
     for metric, number in BARS:
         for log, by_label in compare(rows, baseline, metric).items():
             shown = [
-                (name, one.mean, one.half) for name, one in by_label.items() if name != baseline
+                (name, one.mean, one.low, one.high)
+                for name, one in by_label.items()
+                if name != baseline
             ]
             if not shown:
                 continue
             name = metric.removeprefix("mean_")
             paper = f" ({number} of D'Amico et al. 2019)" if number else ""
-            runs = max(one.count for one in by_label.values())
+            most = max(by_label.values(), key=lambda one: one.count)
+            runs = f"{most.count} {most.over}"
             made[f"{name}_{re.sub(r'[^a-z0-9]+', '_', log.lower())[-40:]}"] = (
                 changes(f"{name}, {log}", shown),
-                f"{name} on {log} against {baseline}, {runs} pairs, 95 % intervals{paper}.",
+                f"{name} on {log} against {baseline}, {runs}, 95 % intervals{paper}.",
             )
     made.update(load_curves(rows))
     return made
@@ -295,16 +302,16 @@ def sweep_page(rows: Rows, method: Mapping[str, object]) -> str:
         for name, one in by_label.items():
             if name == baseline:
                 continue
-            sure = not one.low <= 0 <= one.high
-            message = f"{one.mean:+.1%}" if sure else "no difference at 95 %"
+            message = f"{one.mean:+.1%}" if one.is_sure else "no clear difference"
+            over = f", {one.count} {one.over}" if one.count > 1 else ""
             sentences.append(
                 f"<p class=verdict>{escape(name)} on {escape(log)}: mean slowdown {message} "
-                f"({one.low:+.1%} .. {one.high:+.1%}, {one.count} pairs)</p>"
+                f"({_ends(one)}{over})</p>"
             )
     body = "".join(figure(svg, caption) for svg, caption in sweep_charts(rows).values())
-    head = ("log", "policy", "slice", "seed", "wait s", "response s", "slowdown", "makespan s")
+    head = ("log", "policy", "slices", "seed", "wait s", "response s", "slowdown", "makespan s")
     numbers = [
-        [row["cell"]["log"], label_of(row), row["cell"]["part"], row["cell"]["seed"],
+        [row["cell"]["log"], label_of(row), row["cell"]["parts"], row["cell"]["seed"],
          *(f"{row[m]:.6g}" for m in ("mean_wait", "mean_response", "mean_slowdown", "makespan"))]
         for row in rows[:500]
     ]  # fmt: skip

@@ -2,12 +2,27 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 from commands import command
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation.sweep import Cell, Results, compare, grid, interval, run_cell, sweep
+from apples.simulation.sweep import (
+    Cell,
+    Results,
+    change_of,
+    compare,
+    files_of,
+    grid,
+    interval,
+    run_cell,
+    sweep,
+)
 
 LOG = "lublin:jobs=60,processors=16"
 MACHINE = {"processors": 16, "nodes": 4, "cores_per_node": 4}
@@ -21,13 +36,21 @@ def test_a_grid_gives_an_option_to_the_policy_it_names():
     labels = {cell.label for cell in cells()}
     assert labels == {"easy", "sd max_slowdown=5", "sd max_slowdown=inf"}
     assert len(cells()) == 6
-    assert len(cells(parts=2)) == 12
+    assert len(cells(parts=2)) == 6
+    assert len({cell.key for cell in (*cells(), *cells(parts=2))}) == 12
+
+
+def test_a_policy_that_resizes_nothing_runs_once_whatever_is_malleable():
+    grown = cells(malleable=[0.2, 0.5, 1.0])
+    labels = [cell.label for cell in grown]
+    assert labels.count("easy") == 2
+    assert sum(label.startswith("sd") for label in labels) == 2 * 3 * 2
 
 
 def test_where_nothing_is_random_a_log_is_run_once(tmp_path):
     log = str(tmp_path / "some.swf")
     fixed = grid([log], ["easy"], [], range(5), **MACHINE)
-    drawn = grid([log], ["easy"], [], range(5), malleable=[0.5], **MACHINE)
+    drawn = grid([log], ["sd"], [], range(5), malleable=[0.5], **MACHINE)
     assert (len(fixed), len(drawn)) == (1, 5)
 
 
@@ -57,14 +80,81 @@ def test_processes_give_what_one_process_gives(tmp_path):
     assert alone == together
 
 
-def test_changes_are_paired_by_case():
-    def row(policy, seed, wait):
-        cell = {"log": "l", "policy": policy, "options": [], "seed": seed, "processors": 1}
-        return {"cell": cell, "mean_wait": wait}
+def row(policy, seed, wait, log="lublin:jobs=9", slices=None):
+    """A row of results whose mean waits by slice are `slices`."""
+    cell = asdict(Cell(log, policy, (), seed, 1))
+    by_slice = {"mean_wait": [wait] if slices is None else slices}
+    return {"cell": cell, "mean_wait": wait, "makespan": wait, "slices": by_slice}
 
+
+def test_changes_are_paired_by_seed_and_seeds_of_a_model_are_independent():
     rows = [row("easy", 0, 10.0), row("sd", 0, 5.0), row("easy", 1, 100.0), row("sd", 1, 50.0)]
-    change = compare(rows, "easy", "mean_wait")["l"]["sd"]
-    assert (change.mean, change.half, change.count) == (-0.5, 0.0, 2)
+    change = compare(rows, "easy", "mean_wait")["lublin:jobs=9"]["sd"]
+    assert (change.mean, change.low, change.high) == pytest.approx((-0.5, -0.5, -0.5))
+    assert (change.count, change.over, change.is_sure) == (2, "seeds", True)
+
+
+def test_seeds_on_one_log_are_averaged_within_its_slices():
+    """Ten seeds that agree on each slice say no more than one: the slices make the interval."""
+    base, other = [10.0, 10.0, 10.0, 10.0], [5.0, 20.0, 5.0, 10.0]
+    few = [row("easy", 0, 10.0, "log.swf", base), row("sd", 0, 10.0, "log.swf", other)]
+    many = few[:1] + [row("sd", seed, 10.0, "log.swf", other) for seed in range(10)]
+    one, ten = (compare(rows, "easy", "mean_wait")["log.swf"]["sd"] for rows in (few, many))
+    assert (ten.count, ten.over) == (4, "slices")
+    assert (one.mean, one.low, one.high) == pytest.approx((ten.mean, ten.low, ten.high))
+    assert one.mean == pytest.approx(0.5 ** (1 / 4) - 1)
+    assert not ten.is_sure
+    whole = compare(many, "easy", "makespan")["log.swf"]["sd"]
+    assert (whole.count, whole.over) == (10, "seeds")
+
+
+def test_one_run_has_no_verdict_and_a_metric_of_nothing_no_change():
+    rows = [row("easy", 0, 10.0, "log.swf"), row("sd", 0, 1.0, "log.swf")]
+    change = compare(rows, "easy", "mean_wait")["log.swf"]["sd"]
+    assert (change.count, change.over, change.is_sure) == (1, "run", False)
+    nothing = [row("easy", 0, 0.0, "log.swf"), row("sd", 0, 0.0, "log.swf")]
+    assert compare(nothing, "easy", "makespan") == {}
+    assert compare(nothing, "easy", "mean_wait")["log.swf"]["sd"].mean == 0
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12))
+def test_no_change_falls_below_everything(ratios):
+    change = change_of(ratios, "slices")
+    assert -1 <= change.low <= change.mean <= change.high or change.mean == pytest.approx(
+        change.low
+    )
+    assert change.mean > -1
+
+
+def test_slices_are_cut_out_of_one_run_and_add_up_to_it():
+    cell = Cell(LOG, "easy", (), 0, 16, parts=4)
+    whole, cut = run_cell(replace(cell, parts=1)), run_cell(cell)
+    assert cut["mean_wait"] == whole["mean_wait"]
+    assert whole["slices"]["mean_wait"] == [whole["mean_wait"]]
+    assert fmean(cut["slices"]["mean_wait"]) == pytest.approx(whole["mean_wait"])
+    assert len(cut["slices"]["mean_slowdown"]) == 4
+
+
+def test_a_cell_runs_where_its_files_are_not(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    Path("log.swf").write_text(
+        "".join(
+            f"{k} {5 * k} -1 30 4 -1 -1 4 40 -1 1 -1 -1 -1 -1 -1 -1 -1\n" for k in range(1, 30)
+        )
+    )
+    Path("mine.py").write_text("from apples.scheduling.policies.easy import Easy as Mine\n")
+    Path("lost.csv").write_text("time,node,repaired\n20,0,30\n")
+    cell = Cell("log.swf", "mine.py:Mine", ("failures=lost.csv",), 0, 16, 4, 4)
+    expected, files = run_cell(cell), files_of([cell])
+    assert set(files) == {"log.swf", "mine.py", "lost.csv"}
+    monkeypatch.chdir(there)
+    elsewhere = run_cell(cell, files)
+    assert elsewhere["cell"] == expected["cell"]
+    assert elsewhere["mean_wait"] == expected["mean_wait"] > 0
+    assert list(there.iterdir()) == []
 
 
 def test_the_interval_is_students():
@@ -85,7 +175,7 @@ def test_the_command_says_what_differs_and_what_does_not(tmp_path):
     words = ["apples", "sweep", LOG, "--policy", "easy", "--policy", "fcfs", "--processors", "16",
              "--seeds", "4", "--workers", "1", "--out", str(tmp_path / "r.jsonl")]  # fmt: skip
     figures = command(*words, "--json").document
-    assert figures["schema"] == "apples.sweep/1"
+    assert figures["schema"] == "apples.sweep/2"
     assert (figures["cells"], figures["resumed"]) == (8, 0)
     fcfs = figures["table"][1]
     assert (fcfs["policy"], fcfs["runs"]) == ("fcfs", 4)
@@ -112,8 +202,10 @@ def dask_cluster(tmp_path):
         time.sleep(0.05)
     words = ["--scheduler-file", str(file), "--no-dashboard", "--nthreads", "1",
              "--local-directory", str(tmp_path)]  # fmt: skip
+    elsewhere = tmp_path / "worker"
+    elsewhere.mkdir()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", *words], **quiet
+        [sys.executable, "-m", "distributed.cli.dask_worker", *words], cwd=elsewhere, **quiet
     )
     yield json.loads(file.read_text())["address"]
     for process in (worker, scheduler):
@@ -123,11 +215,14 @@ def dask_cluster(tmp_path):
 
 @pytest.mark.more
 @pytest.mark.slow
-def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, dask_cluster):
-    """Slow: a cluster is started, where the extra is installed."""
+def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, dask_cluster, monkeypatch):
+    """Slow: a cluster is started, where the extra is installed. Its worker runs in another folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("from apples.scheduling.policies.easy import Easy as Mine\n")
     alone, together = Results(tmp_path / "one"), Results(tmp_path / "two")
-    list(sweep(cells(), alone))
-    list(sweep(cells(), together, dask=dask_cluster))
+    grids = [*cells(), *grid([LOG], ["mine.py:Mine"], [], range(2), **MACHINE)]
+    list(sweep(grids, alone))
+    list(sweep(grids, together, dask=dask_cluster))
     assert {key: row["mean_wait"] for key, row in alone.rows.items()} == {
         key: row["mean_wait"] for key, row in together.rows.items()
     }

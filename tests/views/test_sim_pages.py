@@ -84,7 +84,8 @@ def test_heat_maps_count_every_job_once(runs):
 def test_a_change_that_is_the_same_everywhere_has_no_spread():
     base = np.full(100, 10.0)
     change = paired_change(base, base - 5)
-    assert (change.mean, change.half) == (-0.5, 0.0)
+    assert (change.mean, change.low, change.high) == pytest.approx((-0.5, -0.5, -0.5))
+    assert (change.count, change.over) == (20, "slices")
 
 
 def test_above_5000_marks_the_gantt_is_a_canvas_with_the_numbers_packed():
