@@ -13,7 +13,8 @@ import typer
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
-from apples.simulation.prepare import options_of_policy, prepare
+from apples.simulation.prepare import explain_waits, options_of_policy, prepare
+from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
 from apples.views.simulation import failure_notes, preparation_notes
 from apples.views.simulation_charts import write_pictures
@@ -56,7 +57,9 @@ def report(
     else:
         runs = _runs(source, policy or ["easy", "sd"], processors, nodes, cores_per_node,
                      malleable, seed, option or [], method)  # fmt: skip
-        text = comparison_page(runs, method)
+        text = comparison_page(
+            runs, method, _explained(source, processors, nodes, cores_per_node, seed)
+        )
         drawn = charts(runs[0], runs[-1]) if len(runs) > 1 else {}
         count = len(runs)
         failed = any(run.schedule.failed_passes for run in runs)
@@ -74,6 +77,22 @@ def report(
     show_answer({**answer, "runs": count, "pictures": drawn_to}, words, as_json)
     if failed:
         raise typer.Exit(UsageError.exit_code)
+
+
+def _explained(
+    source: str, processors: int | None, nodes: int | None, cores: int | None, seed: int
+) -> str:
+    """Return whether a base policy explains the waits of the log, in a sentence; empty for a model."""
+    if is_generated(source):
+        return ""
+    try:
+        return str(
+            explain_waits(
+                source, None, [], processors=processors, nodes=nodes, cores=cores, seed=seed
+            )
+        )
+    except UsageError as error:
+        return str(error)
 
 
 def _runs(

@@ -11,8 +11,10 @@ import typer
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
 from apples.simulation.metrics import write_csv
-from apples.simulation.prepare import prepare
+from apples.simulation.prepare import explain_waits, prepare
 from apples.views.simulation import (
+    explanation_document,
+    explanation_text,
     failure_notes,
     preparation_notes,
     simulation_document,
@@ -25,11 +27,11 @@ def simulate(
         str, typer.Argument(help="SWF log, also .gz; sacct --parsable2; or lublin:jobs=1000,...")
     ],
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="fcfs, first_fit, sjf, easy, conservative, equipartition, sd, or FILE:NAME."
         ),
-    ],
+    ] = None,
     processors: Annotated[int | None, typer.Option(help="Processors of the machine.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Whole nodes are given to jobs.")] = None,
     cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
@@ -48,9 +50,27 @@ def simulate(
             "--strict", help="A record that would be dropped, a policy that fails: an error."
         ),
     ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Compare the waits that the log tells of with those of the policies without malleable "
+            "jobs (and --policy): which explains them, and how well.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Simulate a scheduling policy over a workload log."""
+    if calibrate:
+        explained = explain_waits(
+            log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,
+            seed=seed, strict=strict,
+        )  # fmt: skip
+        document = explanation_document(log, explained)
+        show_answer(document, lambda: explanation_text(explained), as_json)
+        return
+    if policy is None:
+        raise UsageError("--policy: which? (or --calibrate)")
     began = perf_counter()
     made = prepare(
         log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,

@@ -26,9 +26,10 @@ from apples.simulation.config import (
     SimulationConfig,
     SimulationResult,
 )
+from apples.simulation.explained_waits import Explanation, explain, waits_of_log
 from apples.simulation.placement import DistanceSlowdown, with_placement
 from apples.simulation.run import EngineName, simulate
-from apples.simulation.sources import Source, load_workload
+from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
 from apples.simulation.workload import Workload, mark_malleable
 
@@ -457,3 +458,36 @@ def prepare(
     if isinstance(config.slowdown, DistanceSlowdown):  # no job outlives its estimate
         workload = replace(workload, requested=workload.requested * config.slowdown.most)
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
+
+
+def base_policies() -> tuple[str, ...]:
+    """Return the names of our policies that resize no job: what a site may have run."""
+    return tuple(name for name, policy in POLICIES.items() if not policy.uses_malleable)
+
+
+def explain_waits(
+    log: str, policy: str | None, words: Sequence[str], *, processors: int | None, nodes: int | None,
+    cores: int | None, seed: int, strict: bool = False,
+) -> Explanation:  # fmt: skip
+    """Return which base policy, or the named one, explains the waits that a log tells of.
+
+    Raises
+    ------
+    UsageError
+        A model, or a log that tells no waits; whatever is wrong with the words. Permanent.
+    """
+    if is_generated(log):
+        raise UsageError(f"{log}: a model's jobs waited nowhere: --calibrate needs a log")
+    names = [*base_policies(), *([policy] if policy and policy not in POLICIES else [])]
+    if policy in POLICIES and policy not in names:
+        raise UsageError(f"--calibrate: {policy} resizes jobs; a log tells of rigid ones")
+    read, waits = waits_of_log(Path(log))
+    made = prepare(
+        log, names[0], options_of_policy(names[0], words), processors=processors, nodes=nodes,
+        cores=cores, malleable=0.0, seed=seed, strict=strict,
+    )  # fmt: skip
+    policies = {
+        name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
+        for name in names
+    }
+    return explain(policies, made.workload, made.config, read, waits)

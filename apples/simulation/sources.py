@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
@@ -19,8 +19,8 @@ from apples.simulation.swf import NEEDED, Log, parse_swf
 from apples.simulation.workload import Cleaning, Workload, clean
 
 
-def read_log(path: Path) -> Log:
-    """Return a log: sacct's if its first line names sacct's columns, else SWF.
+def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
+    """Return a log: sacct's if its first line names sacct's columns, else the named columns of SWF.
 
     It may be packed by gzip, bzip2, xz or zstd, and may come through a pipe.
 
@@ -36,7 +36,7 @@ def read_log(path: Path) -> Log:
     header = first.partition(b"\n")[0]
     if b"|" in header and b"Submit" in header:
         return read_sacct(text, whole, str(path))
-    return parse_swf(text, whole, str(path), NEEDED)
+    return parse_swf(text, whole, str(path), columns)
 
 
 def is_generated(source: str) -> bool:

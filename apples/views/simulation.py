@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from apples.simulation.config import SimulationResult
+from apples.simulation.explained_waits import Explanation, Fit
 from apples.simulation.metrics import summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
 from apples.simulation.sweep import METRICS, Cell, Results, compare, interval
 
 SCHEMA = "apples.simulation/1"
+MOST_GROUPS = 4
+"""Groups of a breakdown that the text names."""
 
 
 def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
@@ -86,6 +89,77 @@ def simulation_text(figures: dict[str, Any]) -> str:
         f"read in {f['read_seconds']:.3g} s\n"
         "all figures: --json; one row a job: --csv FILE"
     )
+
+
+def explanation_document(log: str, explained: Explanation) -> dict[str, Any]:
+    """Return what explains a site's waits as ``apples.explained_waits/1``."""
+
+    def fit(one: Fit) -> dict[str, Any]:
+        return {
+            "logged_wait": one.overall.logged,
+            "simulated_wait": one.overall.simulated,
+            "worst": dict(zip(("breakdown", "factor"), one.worst, strict=True)),
+            **{
+                f"by_{name}": [
+                    {
+                        "name": group.name,
+                        "jobs": group.jobs,
+                        "logged_wait": group.logged,
+                        "simulated_wait": group.simulated,
+                    }
+                    for group in groups
+                ]
+                for name, groups in one.breakdowns.items()
+            },
+        }
+
+    return {
+        "schema": "apples.explained_waits/1",
+        "log": log,
+        "verdict": str(explained),
+        "explained": explained.is_explained,
+        "policy": explained.policy,
+        "factor": explained.factor,
+        "jobs": explained.jobs,
+        "unknown": explained.unknown,
+        "policies": {
+            name: {
+                "first_half": fit(explained.first[name]),
+                "second_half": fit(explained.second[name]),
+            }
+            for name in explained.first
+        },
+    }
+
+
+def explanation_text(explained: Explanation) -> str:
+    """Return the verdict, a table of the policies, and the groups of the chosen one that are off most."""
+    lines = [
+        str(explained),
+        f"{'policy':16}{'first half':>12}{'second half':>12}   waits of the second half",
+    ]
+    for name, second in sorted(explained.second.items(), key=lambda item: item[1].worst[1]):
+        chosen = " (chosen)" if name == explained.policy else ""
+        first = explained.first[name]
+        lines.append(
+            f"{name:16}{_times(first.worst[1]):>12}{_times(second.worst[1]):>12}   "
+            f"{second.overall.simulated:.6g} s simulated, {second.overall.logged:.6g} s logged{chosen}"
+        )
+    for name, groups in explained.second[explained.policy].breakdowns.items():
+        worst = sorted(groups, key=lambda group: -group.jobs * abs(group.log_ratio))[:MOST_GROUPS]
+        said = ", ".join(
+            f"{group.name}: {group.simulated:.4g} s for {group.logged:.4g} s ({group.jobs} jobs)"
+            for group in worst
+        )
+        lines.append(f"by {name}, where {explained.policy} is off most: {said}")
+    if explained.unknown:
+        lines.append(f"{explained.unknown} jobs left out: the log does not tell their wait")
+    lines.append("all groups: --json; a page that opens with this verdict: apples report LOG")
+    return "\n".join(lines)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.3g} x"
 
 
 def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:

@@ -151,10 +151,15 @@ def job_classes(run: SimulatedRun) -> list[int]:
     return np.where(schedule.mate, 2, np.where(resized, 1, 0)).tolist()  # type: ignore[no-any-return]
 
 
-def comparison_page(runs: Sequence[SimulatedRun], method: Mapping[str, object]) -> str:
-    """Return the page that compares runs of one workload; the first is the baseline."""
+def comparison_page(
+    runs: Sequence[SimulatedRun], method: Mapping[str, object], explained: str = ""
+) -> str:
+    """Return the page that compares runs of one workload; the first is the baseline.
+
+    `explained` says whether the model explains the waits that the log tells of: the page opens with it.
+    """
     base, other = runs[0], runs[-1]
-    message = [verdict(base, one) for one in runs[1:]]
+    message = [*([explained] if explained else []), *(verdict(base, one) for one in runs[1:])]
     message += [
         f"{one.name}: {words}."
         for one in runs

@@ -1,0 +1,230 @@
+"""Does a simulation explain the waits that a site's log tells of? Before anything is concluded from it.
+
+A log says how long its jobs waited, under the scheduler the site had. Each base policy is run over the
+whole log; the one whose waits are nearest to the log's over its first half is chosen, and judged on
+the second half, where nothing was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, log
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.errors import UsageError
+from apples.scheduling.policy import SchedulingPolicy
+from apples.simulation.config import SimulationConfig
+from apples.simulation.run import simulate
+from apples.simulation.sources import read_log
+from apples.simulation.swf import NEEDED, Log
+from apples.simulation.workload import Workload
+
+SMALL = 60.0
+"""Seconds added to both waits before they are compared: between 1 s and 10 s there is no difference."""
+EXPLAINED = 1.25
+"""A factor up to which the waits count as explained."""
+DAY = 86400.0
+FEWEST = 20
+"""Jobs of a group; smaller groups are left out of a breakdown."""
+
+
+@dataclass(frozen=True)
+class GroupWaits:
+    """Mean waits of the jobs of one day, size or partition, seconds: the log's and the simulation's."""
+
+    name: str
+    jobs: int
+    logged: float
+    simulated: float
+
+    @property
+    def log_ratio(self) -> float:
+        """Logarithm of simulated over logged, `SMALL` added to both."""
+        return log((self.simulated + SMALL) / (self.logged + SMALL))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How near a policy's waits come to the log's, on a part of it.
+
+    Attributes
+    ----------
+    overall
+        All jobs as one group.
+    breakdowns
+        "day", "size", and "partition" where the log has several -> groups.
+    """
+
+    overall: GroupWaits
+    breakdowns: Mapping[str, tuple[GroupWaits, ...]]
+
+    def factor(self, breakdown: str) -> float:
+        """Return by which factor the groups of a breakdown are off: the mean of their log ratios' sizes."""
+        groups = self.breakdowns[breakdown]
+        jobs = sum(group.jobs for group in groups)
+        return (
+            exp(sum(group.jobs * abs(group.log_ratio) for group in groups) / jobs) if jobs else 1.0
+        )
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The breakdown that is off most, and its factor; "overall" is one of them."""
+        factors = {"overall": exp(abs(self.overall.log_ratio))}
+        factors |= {name: self.factor(name) for name in self.breakdowns}
+        return max(factors.items(), key=lambda item: item[1])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a base policy explains of a site's waits.
+
+    Attributes
+    ----------
+    policy
+        The one chosen on the first half.
+    first, second
+        Policy -> how near it comes on each half.
+    jobs, unknown
+        Jobs compared; jobs whose wait the log does not tell, or that did not complete.
+    """
+
+    policy: str
+    first: Mapping[str, Fit]
+    second: Mapping[str, Fit]
+    jobs: int
+    unknown: int
+
+    @property
+    def factor(self) -> float:
+        """By which the chosen policy is off on the second half, in the breakdown where it is worst."""
+        return self.second[self.policy].worst[1]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether anything may be concluded from simulating another policy on this log."""
+        return self.factor <= EXPLAINED
+
+    def __str__(self) -> str:
+        """Return the verdict in a sentence."""
+        breakdown, factor = self.second[self.policy].worst
+        where = "over all jobs" if breakdown == "overall" else f"by {breakdown}"
+        if self.is_explained:
+            return (
+                f"the model explains the site's waits within {expm1(log(factor)):.0%} ({where}): "
+                f"{self.policy}, chosen on the first half of the log, judged on the second"
+            )
+        return (
+            f"the model does not explain the site's waits: {self.policy}, the nearest on the first half "
+            f"of the log, is off by {factor:.3g} x on the second ({where}): do not conclude"
+        )
+
+
+def waits_of_log(path: Path) -> tuple[Log, NDArray[np.float64]]:
+    """Return a log with its partitions, and by record how long it waited; NaN where it does not say.
+
+    Raises
+    ------
+    UsageError
+        The log tells no wait at all. Permanent.
+    """
+    read = read_log(path, (*NEEDED, "wait", "partition"))
+    waits = read.columns["wait"]
+    waits = np.where(waits >= 0, waits, np.nan)
+    if np.isnan(waits).all():
+        raise UsageError(
+            f"{path}: does not tell how long its jobs waited: nothing to compare with"
+        )
+    return read, waits
+
+
+def explain(
+    policies: Mapping[str, SchedulingPolicy],
+    workload: Workload,
+    config: SimulationConfig,
+    read: Log,
+    waits: NDArray[np.float64],
+) -> Explanation:
+    """Return which policy explains the waits of a log, and how well.
+
+    Parameters
+    ----------
+    policies
+        Name -> base policy.
+    workload
+        What cleaning left of `read`.
+    waits
+        Seconds by record of `read`, NaN where unknown.
+
+    Raises
+    ------
+    UsageError
+        Of one half of the log no wait is known. Permanent.
+    """
+    order = np.argsort(read.columns["job"], kind="stable")
+    # Of several records with one number the first was simulated; the search finds the first.
+    at = order[np.searchsorted(read.columns["job"], workload.job, sorter=order)]
+    logged = waits[at]
+    partition = read.columns.get("partition", np.full(len(read), -1.0))[at]
+    names = read.names.get("partition", ())
+    first_half = np.arange(len(workload)) < len(workload) // 2
+    fits: tuple[dict[str, Fit], dict[str, Fit]] = ({}, {})
+    compared = 0
+    for name, policy in policies.items():
+        result = simulate(workload, policy, config)
+        known = result.completed & np.isfinite(logged)
+        simulated = result.start - workload.submit
+        compared = int(known.sum())
+        for half, made in zip((first_half, ~first_half), fits, strict=True):
+            chosen = np.flatnonzero(known & half)
+            if not len(chosen):
+                raise UsageError(
+                    f"{read.source}: one half of its jobs has no wait to compare with"
+                )
+            made[name] = Fit(
+                _group("all", chosen, logged, simulated),
+                dict(_breakdowns(workload, partition, names, chosen, logged, simulated)),
+            )
+    best = min(policies, key=lambda name: fits[0][name].worst[1])
+    return Explanation(best, *fits, compared, len(workload) - compared)
+
+
+def _breakdowns(
+    workload: Workload,
+    partition: NDArray[np.float64],
+    names: Sequence[str],
+    chosen: NDArray[np.intp],
+    logged: NDArray[np.float64],
+    simulated: NDArray[np.float64],
+) -> Iterator[tuple[str, tuple[GroupWaits, ...]]]:
+    day = ((workload.submit - workload.submit[0]) // DAY).astype(np.int64)
+    size = np.floor(np.log2(workload.processors)).astype(np.int64)
+    keys: dict[str, tuple[NDArray[np.int64], Callable[[int], str]]] = {
+        "day": (day, lambda k: str(k + 1)),
+        "size": (size, lambda k: f"{1 << k}" if k == 0 else f"{1 << k}-{(2 << k) - 1}"),
+    }
+    if len(np.unique(partition[chosen])) > 1:
+        codes = partition.astype(np.int64)
+        keys["partition"] = (codes, lambda k: names[k - 1] if 0 < k <= len(names) else str(k))
+    for name, (key, word) in keys.items():
+        groups = []
+        for value in np.unique(key[chosen]).tolist():
+            mine = chosen[key[chosen] == value]
+            if len(mine) >= FEWEST:
+                groups.append(_group(word(value), mine, logged, simulated))
+        if groups:
+            yield name, tuple(groups)
+
+
+def _group(
+    name: str,
+    chosen: NDArray[np.intp],
+    logged: NDArray[np.float64],
+    simulated: NDArray[np.float64],
+) -> GroupWaits:
+    return GroupWaits(
+        name, len(chosen), float(logged[chosen].mean()), float(simulated[chosen].mean())
+    )

@@ -1,0 +1,130 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from commands import command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apples.errors import UsageError
+from apples.scheduling.policies import Easy, FirstComeFirstServed
+from apples.simulation.config import SimulationConfig
+from apples.simulation.explained_waits import Fit, GroupWaits, explain, waits_of_log
+from apples.simulation.generators import lublin_workload
+from apples.simulation.run import simulate
+from apples.simulation.swf import Log, write_swf
+from apples.simulation.workload import clean
+
+MACHINE = SimulationConfig(nodes=64)
+POLICIES = {"fcfs": FirstComeFirstServed(), "easy": Easy()}
+
+
+def site_log(policy, jobs=600, seed=3, stretch=1.0, partitions=1):
+    """The log of a site that ran a policy; its waits are `stretch` times as long."""
+    workload = lublin_workload(jobs, 64, seed)
+    result = simulate(workload, policy, MACHINE)
+    waits = stretch * (result.start - workload.submit)
+    columns = {
+        "job": workload.job.astype(float),
+        "submit": np.floor(workload.submit),
+        "wait": waits,
+        "run": workload.run,
+        "allocated": workload.processors.astype(float),
+        "requested_processors": workload.processors.astype(float),
+        "requested_time": workload.requested,
+        "status": np.ones(len(workload)),
+        "partition": 1.0 + np.arange(len(workload)) % partitions,
+    }
+    return Log(columns, np.arange(1, jobs + 1), ("MaxProcs: 64",))
+
+
+def explained(log):
+    workload, _ = clean(log, 64)
+    return explain(POLICIES, workload, MACHINE, log, log.columns["wait"])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_site_that_ran_a_policy_is_explained_by_it(name):
+    said = explained(site_log(POLICIES[name]))
+    assert said.policy == name
+    assert said.is_explained
+    assert str(said).startswith("the model explains the site's waits within")
+    assert name in str(said)
+
+
+def test_waits_that_no_policy_makes_are_not_explained_and_no_verdict_is_given():
+    said = explained(site_log(Easy(), stretch=14.0))
+    assert not said.is_explained
+    assert "off by" in str(said)
+    assert str(said).endswith("do not conclude")
+
+
+def test_the_choice_sees_the_first_half_only():
+    """A site that changed its scheduler half-way: what was chosen before it is judged by what came after."""
+    before, after = site_log(Easy()), site_log(FirstComeFirstServed())
+    half = len(before) // 2
+    waits = np.concatenate((before.columns["wait"][:half], after.columns["wait"][half:]))
+    log = Log({**before.columns, "wait": waits}, before.lines)
+    said = explained(log)
+    assert said.policy == "easy"
+    assert said.factor > said.first["easy"].worst[1]
+
+
+def test_partitions_are_a_breakdown_where_there_are_several():
+    assert set(explained(site_log(Easy())).second["easy"].breakdowns) == {"day", "size"}
+    several = explained(site_log(Easy(), partitions=3)).second["easy"]
+    assert [group.name for group in several.breakdowns["partition"]] == ["1", "2", "3"]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 99)), min_size=1))
+def test_a_factor_is_one_only_where_all_groups_agree_and_never_below(groups):
+    made = tuple(GroupWaits("g", jobs, logged, other) for logged, other, jobs in groups)
+    factor = Fit(made[0], {"day": made}).factor("day")
+    assert factor >= 1
+    if all(math.isclose(one.logged, one.simulated) for one in made):
+        assert factor == pytest.approx(1)
+
+
+def test_unknown_waits_are_left_out_and_a_log_without_any_is_refused(tmp_path):
+    log = site_log(Easy())
+    log.columns["wait"][::10] = -1
+    write_swf(tmp_path / "some.swf", log)
+    read, waits = waits_of_log(tmp_path / "some.swf")
+    workload, _ = clean(read, 64)
+    said = explain(POLICIES, workload, MACHINE, read, waits)
+    assert (said.jobs, said.unknown) == (540, 60)
+    log.columns["wait"][:] = -1
+    write_swf(tmp_path / "none.swf", log)
+    with pytest.raises(UsageError, match=r"none.swf: does not tell how long its jobs waited"):
+        waits_of_log(tmp_path / "none.swf")
+
+
+def test_the_command_answers_with_the_verdict_first(tmp_path):
+    path = tmp_path / "site.swf"
+    write_swf(path, site_log(Easy()))
+    words = ["apples", "simulate", str(path), "--calibrate"]
+    text = command(*words).out
+    assert text.startswith("the model explains the site's waits within")
+    assert "easy" in text.splitlines()[0]
+    figures = json.loads(command(*words, "--json").out)
+    assert (figures["policy"], figures["explained"]) == ("easy", True)
+    assert set(figures["policies"]) == {"fcfs", "first_fit", "sjf", "easy", "conservative"}
+    assert figures["policies"]["easy"]["second_half"]["by_day"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lublin:jobs=50", "--calibrate", "--processors", "64"], "a model's jobs waited nowhere"),
+        (["site.swf", "--calibrate", "--policy", "sd"], "sd resizes jobs"),
+        (["site.swf"], "--policy: which"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    write_swf(tmp_path / "site.swf", site_log(Easy(), jobs=60))
+    answer = command("apples", "simulate", *words)
+    assert answer.code == 2
+    assert message in answer.err
