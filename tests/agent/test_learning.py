@@ -537,7 +537,7 @@ def runs_at(share, times, sky=HALF, blueprint=minimum_execution_time):
 )
 def test_the_share_that_runs_got_is_learned_in_a_few_runs_whatever_the_method(blueprint):
     assert runs_at(0.75, 1) == pytest.approx(0.5 / 0.75 - 1, abs=0.02)
-    assert abs(runs_at(0.75, 5, blueprint=blueprint)) < 0.03
+    assert abs(runs_at(0.75, 9, blueprint=blueprint)) < 0.03
     learned = recall(*APP)
     assert learned.slowdown == pytest.approx({"a": 1.0, "b": 1.0})
     assert learned.straggler_factor == pytest.approx(1.0, abs=0.01)
@@ -551,7 +551,7 @@ def test_a_static_plan_knows_no_share_that_runs_taught():
 
 
 def test_what_was_learned_of_a_share_says_nothing_of_another_load():
-    runs_at(0.75, 4)
+    runs_at(0.75, 8)
     alone = Weather(cpu={h.name: Forecast(0.9, 0.02, "mean", 40, 0.0) for h in HOSTS})
     assert pool(HOSTS, LINKS, weather=HALF, learned=recall(*APP)).model.share_bias["a"] > 1.3
     assert pool(HOSTS, LINKS, weather=alone, learned=recall(*APP)).model.share_bias == {}

@@ -50,8 +50,8 @@ def ewma_spread(known: Any, ratio: float, first: bool) -> float:
     return float(math.sqrt((1 - EWMA_WEIGHT) * before**2 + EWMA_WEIGHT * deviation**2))
 
 
-SHARE_WEIGHT = 0.5
-"""Weight of the newest run in a share bias: after three others an old one counts an eighth."""
+SHARE_WEIGHT = 0.3
+"""Weight of the newest run in a share bias, the first too: after two others an old one counts half."""
 SHARE_HALF_LIFE = 1800.0
 """Seconds after which half of a share bias is forgotten: competing programs come and go."""
 SAME_LOAD = 1.25
@@ -75,8 +75,8 @@ class ShareBias:
 
     Examples
     --------
-    >>> ShareBias().taught(1.44, forecast=0.5)
-    ShareBias(factor=1.2, forecast=0.5)
+    >>> round(ShareBias().taught(1.44, forecast=0.5).factor, 3)
+    1.116
     >>> ShareBias(1.2, 0.5).at(0.52), ShareBias(1.2, 0.5).at(0.9)
     (1.2, 1.0)
     """

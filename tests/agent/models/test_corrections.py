@@ -107,7 +107,7 @@ def test_a_long_document_is_cut():
 def test_a_share_bias_comes_to_the_truth_in_a_few_runs_and_follows_it():
     bias = ShareBias()
     for truth in (1.8, 0.7):
-        for _ in range(5):
+        for _ in range(10):
             bias = bias.taught(truth / bias.at(0.33), 0.33)
         assert bias.at(0.33) == pytest.approx(truth, rel=0.05)
 
