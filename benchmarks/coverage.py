@@ -37,19 +37,17 @@ def options():
 
 def layout(cpus, sessions, repeat, grid):
     """Return the runs on the first so many CPUs."""
-    own = sorted(os.sched_getaffinity(0))
+    own, begun = sorted(os.sched_getaffinity(0)), time.monotonic()
+
+    def say(line):
+        print(f"  {time.monotonic() - begun:4.0f} s  {line}", file=sys.stderr, flush=True)
+
     if len(own) < cpus:
         print(f"{cpus} CPUs: this machine offers {len(own)}; left out")
         return None
     os.sched_setaffinity(0, own[:cpus])
     try:
-        return compare(
-            METHODS,
-            repeat,
-            grid,
-            lambda line: print(f"  {line}", file=sys.stderr, flush=True),
-            sessions == "own",
-        )
+        return compare(METHODS, repeat, grid, say, sessions == "own")
     finally:
         os.sched_setaffinity(0, own)
 
