@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import sys
 import time
 import warnings
@@ -38,6 +39,7 @@ from apples.scheduling.policy_process import (
     REASON,
     TEXT,
     serve_policy,
+    to_line,
 )
 from apples.scheduling.snapshot import StateSender
 
@@ -45,6 +47,9 @@ PASS_SECONDS = 2.0
 """Processor time of one pass; by the clock a pass may take `CLOCK_FACTOR` times as long."""
 
 CLOCK_FACTOR = 5.0
+LOOK_SECONDS = 0.05
+"""How often the guard looks whether a pass has taken too long."""
+
 LOAD_SECONDS = 60.0
 """For importing and making the policy, by the clock: libraries may be large."""
 
@@ -251,6 +256,9 @@ class _Child:
             serve_policy(theirs, self._post, make)
         theirs.close()
         self._socket = ours
+        look = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, look)
         self._finalizer = weakref.finalize(self, _end, self.pid, ours, self._post)
 
     def end(self) -> None:
@@ -259,12 +267,8 @@ class _Child:
 
     def ask(self, cluster: ClusterState, seconds: float) -> dict[str, Any]:
         """Return the child's answer about a state, or how it failed."""
-        text = json.dumps(
-            self._sender.changes(cluster), separators=(",", ":"), check_circular=False
-        )
-        data = text.encode()
+        data = to_line(self._sender.changes(cluster)).encode()
         try:
-            self._socket.settimeout(seconds * CLOCK_FACTOR)
             self._socket.sendall(len(data).to_bytes(HEADER, "big") + data)
         except OSError:
             return self._died()
@@ -272,17 +276,16 @@ class _Child:
 
     def hear(self, seconds: float, clock: float) -> dict[str, Any]:
         """Return the next answer; wait so much processor time of the child's, and time by the clock."""
-        used = self._processor_time()
-        deadline = time.monotonic() + clock
+        began, used = time.monotonic(), math.nan
         data = b""
         while len(data) < HEADER or len(data) < HEADER + int.from_bytes(data[:HEADER], "big"):
-            left = min(seconds - (self._processor_time() - used), deadline - time.monotonic())
-            if left <= 0:
-                return self._stopped(seconds, clock)
-            self._socket.settimeout(left + 0.01)
             try:
                 got = self._socket.recv(1 << 16)
-            except TimeoutError:
+            except BlockingIOError:  # nothing for so long: only now is looked what time it takes
+                now = self._processor_time()
+                used = now if math.isnan(used) else used
+                if now - used >= seconds or time.monotonic() - began >= clock:
+                    return self._stopped(seconds, clock)
                 continue
             except OSError:
                 got = b""
@@ -310,23 +313,29 @@ class _Child:
         """Stop a child that does not answer: its last words are where it was."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGABRT)
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline and not os.waitid(
-            os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
-        ):
-            time.sleep(0.01)
+        self._how_it_ended()
         reason = f"no answer after {seconds:g} s of processor time or {clock:g} s"
         return {"kind": "loops", "reason": reason, "where": self._last_words(), "dead": True}
 
     def _died(self) -> dict[str, Any]:
-        kind, reason = "exits", "its process ended"
-        with suppress(ChildProcessError):
-            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            if ended is not None and ended.si_code == os.CLD_EXITED:
-                reason = f"its process ended with status {ended.si_status}"
-            elif ended is not None:
-                reason = f"its process was ended by {signal.Signals(ended.si_status).name}"
-        return {"kind": kind, "reason": reason, "where": self._last_words(), "dead": True}
+        reason = "its process does not listen any more"
+        ended = self._how_it_ended()
+        if ended is not None and ended.si_code == os.CLD_EXITED:
+            reason = f"its process ended with status {ended.si_status}"
+        elif ended is not None:
+            reason = f"its process was ended by {signal.Signals(ended.si_status).name}"
+        return {"kind": "exits", "reason": reason, "where": self._last_words(), "dead": True}
+
+    def _how_it_ended(self) -> os.waitid_result | None:
+        """Return how the process ended, None if it has not within a second; it is reaped later."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            with suppress(ChildProcessError):
+                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None:
+                    return ended
+            time.sleep(0.01)
+        return None
 
     def _last_words(self) -> str:
         """Return the innermost line that is not ours of the stack that the child wrote when it was ended."""

@@ -7,7 +7,7 @@ failed) and asked whether a policy's decision fits the machine and the job; `dri
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
@@ -401,12 +401,15 @@ class ClusterLedger:
 
     def first_refused(self, decisions: Sequence[Decision]) -> tuple[int, Refused] | None:
         """Return which of a pass's decisions would be refused first, and the answer; None: all fit."""
-        trial = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, dict | list | set):
-                setattr(trial, name, copy(value))
-        trial.proposals = deepcopy(self.proposals)
-        trial._rarer = {}
+        trial = object.__new__(ClusterLedger)
+        vars(trial).update(
+            (name, value.copy() if type(value) in {dict, list, set} else value)
+            for name, value in vars(self).items()
+        )
+        if self.proposals.open:
+            trial.proposals = deepcopy(self.proposals)
+        elif self._acknowledged:
+            trial.proposals = Proposals()
         for position, decision in enumerate(decisions):
             answer = trial.apply(decision)
             if isinstance(answer, Refused):

@@ -62,6 +62,9 @@ DECISIONS: Mapping[str, type[Any]] = {
 FIELDS: Mapping[type, tuple[str, ...]] = {
     one: tuple(field.name for field in fields(one)) for one in DECISIONS.values()
 }
+to_line = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""Both ends' messages as JSON, by one encoder: `json.dumps` would make one each time."""
+
 OUR_FILES = str(Path(__file__).parents[1]) + os.sep
 
 
@@ -180,7 +183,7 @@ class _PolicyServer:
         return data[HEADER:]
 
     def _send(self, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
+        data = to_line(answer).encode()
         self._server.sendall(len(data).to_bytes(HEADER, "big") + data)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
