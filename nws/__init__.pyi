@@ -13,6 +13,7 @@ from nws.bank.multi_horizon import MultiHorizonForecaster as MultiHorizonForecas
 from nws.client import Client as Client
 from nws.client import ServiceError as ServiceError
 from nws.clique.sites import ProbeTurns as ProbeTurns
+from nws.clique.sites import clique_pairs as clique_pairs
 from nws.forecast import Forecast as Forecast
 from nws.forecast import Interval as Interval
 from nws.forecaster import Forecaster as Forecaster

@@ -27,6 +27,7 @@ def plan(
     planner: options.PlannerName = None,
     distance: options.DistanceName = None,
     model: options.ModelName = None,
+    fresh: options.Fresh = False,
     explain: Annotated[bool, typer.Option("--explain", help="The whole argument.")] = False,
     json: options.Json = False,
 ) -> int:
@@ -36,7 +37,7 @@ def plan(
     """
     spec = PlanSpec(
         hosts, template, user, options.settings_of(settings), blueprint, weather,
-        planner, distance, model,
+        planner, distance, model, fresh=fresh,
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, talk=say)
     document = result.document()

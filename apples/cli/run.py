@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from apples import jobs
+from apples.agent.session.phases import of_this_process
 from apples.agent.session.results import dry_document
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
@@ -41,6 +42,7 @@ def run(
     planner: options.PlannerName = None,
     distance: options.DistanceName = None,
     model: options.ModelName = None,
+    fresh: options.Fresh = False,
     actuator: options.ActuatorName = None,
     slurm: options.SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
@@ -89,11 +91,11 @@ def run(
     spec = RunSpec(
         hosts, template, user, options.settings_of(settings), blueprint, weather, planner, distance,
         model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
-        warm=_listed(warm), commit_seconds=commit, engine=engine,
+        warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
     if detach:
         return _detach(jobs.JobSpec(spec), json)
-    prepared = prepare(spec, look=not dry_run, talk=say)
+    prepared = prepare(spec, look=not dry_run, talk=say, phases=of_this_process())
     if prepared.plan.refusal is not None:
         raise prepared.plan.refusal
     if report is not None:

@@ -68,6 +68,7 @@ class JobSpec:
             "warm": list(run.warm),
             "commit_seconds": run.commit_seconds,
             "engine": run.engine,
+            "fresh": run.fresh,
         }
 
     @classmethod
@@ -83,6 +84,7 @@ class JobSpec:
             slurm=_pairs(document["slurm"]),
             output=None if document["output"] is None else Path(document["output"]),
             warm=tuple(document["warm"]),
+            fresh=bool(document.get("fresh", False)),
         )
         return cls(run, Path(document["directory"]))
 

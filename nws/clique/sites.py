@@ -5,7 +5,8 @@ service leaves the order of the probes to the members of each clique (`nws.cliqu
 that starts all probes itself hands them out with `ProbeTurns`, so that none share a link.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 BETWEEN: Final = "sites"
@@ -53,15 +54,21 @@ LINKS_BETWEEN_SITES: Final = ""
 
 
 class ProbeTurns:
-    """Hands out the ordered pairs of the cliques, each once.
+    """Hands out ordered pairs of hosts, each once, so that no two probes that run at once share a link.
 
-    A probe has its two hosts and the networks of their sites for itself, and one between sites all
-    that lies between any: so no two probes ever share a link, whatever the sites are made of.
+    A probe has its two hosts for itself, and one between sites all that lies between any. Disjoint pairs of one
+    site run at once: a site is taken for a switched network. Where hosts are parts of one machine, which copies
+    the bytes of all their probes, no more than `most` probes touch it at once. Pairs whose hosts take part in
+    many come first: this is edge colouring by list scheduling, at most twice the fewest rounds.
 
     Parameters
     ----------
     site_of
         Host -> site.
+    wanted
+        The pairs; default: those of the cliques.
+    machine_of, most
+        Host -> the machine it is a part of, where that is known; probes that may touch one machine at once.
 
     Examples
     --------
@@ -73,9 +80,19 @@ class ProbeTurns:
     ([('bob', 'ada')], 2)
     """
 
-    def __init__(self, site_of: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        site_of: Mapping[str, str],
+        wanted: Iterable[Pair] | None = None,
+        machine_of: Mapping[str, str] | None = None,
+        most: int = 1,
+    ) -> None:
         self._site_of = dict(site_of)
-        self._waiting = pairs(cliques_of(site_of))
+        self._machine_of = dict(machine_of or {})
+        self._most = most
+        waiting = clique_pairs(site_of) if wanted is None else list(dict.fromkeys(wanted))
+        degree = Counter(host for pair in waiting for host in pair)
+        self._waiting = sorted(waiting, key=lambda pair: -degree[pair[0]] - degree[pair[1]])
         self._running: dict[Pair, frozenset[str]] = {}
 
     @property
@@ -85,13 +102,17 @@ class ProbeTurns:
 
     def begin(self) -> list[Pair]:
         """Return the pairs that may be probed from now on, until each is `done`."""
-        begun = []
-        for pair in list(self._waiting):
-            needs = self._needs(pair)
-            if all(needs.isdisjoint(held) for held in self._running.values()):
-                self._waiting.remove(pair)
+        held = {one for needs in self._running.values() for one in needs}
+        busy = Counter(machine for pair in self._running for machine in self._machines(pair))
+        begun: list[Pair] = []
+        for pair in self._waiting:
+            needs, machines = self._needs(pair), self._machines(pair)
+            if held.isdisjoint(needs) and all(busy[one] < self._most for one in machines):
                 self._running[pair] = needs
+                held |= needs
+                busy.update(machines)
                 begun.append(pair)
+        self._waiting = [pair for pair in self._waiting if pair not in self._running]
         return begun
 
     def done(self, pair: Pair) -> None:
@@ -103,9 +124,17 @@ class ProbeTurns:
         self._waiting.append(pair)
 
     def _needs(self, pair: Pair) -> frozenset[str]:
-        sites = {self._site_of[host] for host in pair}
-        held = {f"host {host}" for host in pair} | {f"site {site}" for site in sites}
-        return frozenset(held | {LINKS_BETWEEN_SITES} if len(sites) > 1 else held)
+        held = frozenset(f"host {host}" for host in pair)
+        apart = self._site_of[pair[0]] != self._site_of[pair[1]]
+        return held | {LINKS_BETWEEN_SITES} if apart else held
+
+    def _machines(self, pair: Pair) -> set[str]:
+        return {self._machine_of[host] for host in pair if host in self._machine_of}
+
+
+def clique_pairs(site_of: Mapping[str, str]) -> list[Pair]:
+    """Return every ordered pair of hosts that meet in a clique, once."""
+    return pairs(cliques_of(site_of))
 
 
 def pairs(cliques: Mapping[str, Sequence[str]]) -> list[Pair]:

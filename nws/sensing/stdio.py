@@ -1,8 +1,9 @@
 """``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.wire`).
 
-It ends with its standard input. It listens for the probes of others only when asked to, with a
-secret, and probes only the hosts that it is asked to probe: the asker sees to it that no two probes
-share a link. Standard library only, so that a host needs nothing but this package's files.
+It ends with its standard input, or where it is told to leave. It listens for the probes of others only
+when asked to, with a secret, and probes only the hosts that it is asked to probe: the asker sees to it
+that no two probes share a link. Standard library only, so that a host needs nothing but this package's
+files.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ READINGS: Final = 5
 SPACING: Final = 0.01
 MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
+MOST_BYTES: Final = 1 << 26
 
 
 class StdioSensor:
@@ -46,7 +48,7 @@ class StdioSensor:
         self._endpoint: Endpoint | None = None
 
     def run(self) -> None:
-        """Answer until there are no more questions, or one that is too long."""
+        """Answer until there are no more questions, one says to leave, or one is too long."""
         self._say(answer(0, self._clock()))
         verbs = {"sense": self._sense, "listen": self._listen, "probe": self._probe}
         try:
@@ -55,6 +57,9 @@ class StdioSensor:
                 try:
                     asked = question(line)
                     number = asked["id"]
+                    if asked["do"] == "leave":
+                        self._say(answer(number, self._clock()))
+                        return
                     self._say(verbs[asked["do"]](number, asked))
                 except (KeyError, TypeError, ValueError, OSError, SensorError) as error:
                     reason = f"{type(error).__name__}: {error}"
@@ -100,7 +105,10 @@ class StdioSensor:
             LatencySensor(host, peer, place, secret, deadline=seconds),
         ]
         if asked["wide"]:
-            sensors.append(BandwidthSensor(host, peer, place, secret, deadline=seconds))
+            most = min(int(asked.get("most_bytes", MOST_BYTES)), MOST_BYTES)
+            sensors.append(
+                BandwidthSensor(host, peer, place, secret, deadline=seconds, most_bytes=most)
+            )
         return self._measured(number, sensors)
 
     def _measured(self, number: int, sensors: Iterable[Sensor]) -> bytes:

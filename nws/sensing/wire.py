@@ -3,7 +3,8 @@
     asker:   {"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "ada", "rounds": 5}
              {.., "do": "listen", "address": "10.0.0.1", "secret": ".."}
              {.., "do": "probe", "host": "ada", "peer": "bob", "address": ["10.0.0.2", 4711],
-              "secret": "..", "seconds": 5.0, "wide": true}
+              "secret": "..", "seconds": 5.0, "wide": true, "most_bytes": 8388608}
+             {.., "do": "leave"}
     sensor:  {"schema": "nws.stdio/1", "id": 1, "now": 1700000000.0, "measurements":
               [{"series": "availableCpu/ada", "time": .., "value": ..}, ..],
               "failures": ["availableCpu/ada: the run queue cannot be read", ..], "listening": null,

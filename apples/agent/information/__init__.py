@@ -4,7 +4,12 @@ Read `pool` (template, specifications, hosts, conditions and model, all of one m
 them), then `loading` (files and options in, a pool out).
 """
 
-from apples.agent.information.loading import at_a_glance, load_information, under_live_weather
+from apples.agent.information.loading import (
+    Measuring,
+    at_a_glance,
+    load_information,
+    under_live_weather,
+)
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
@@ -21,6 +26,7 @@ from apples.agent.information.pool import (
 __all__ = [
     "MODELS",
     "InformationPool",
+    "Measuring",
     "at_a_glance",
     "available_here",
     "load_information",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hat
@@ -14,9 +14,11 @@ from apples.agent.weather.conditions import Conditions
 from apples.errors import UsageError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
+from apples.schedule import Schedule
 from nws import Weather
 
 ROUNDS = 5
@@ -26,6 +28,29 @@ BRIEF_ROUNDS = 3
 
 Settings = Mapping[str, str | float]
 Others = Callable[[HostList], Sequence[Host]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How a live weather is measured.
+
+    Attributes
+    ----------
+    connections
+        Through which other machines are looked at and measured, and which stay open; None: some for that alone.
+    propose
+        Returns what would be planned under a pool, None where nothing would: then only those links are
+        measured that the plan can depend on.
+    fresh
+        Whether all links are measured, whatever is remembered.
+    phase
+        Is told what is being done now.
+    """
+
+    connections: HostConnections | None = None
+    propose: Callable[[InformationPool], Schedule | None] | None = None
+    fresh: bool = False
+    phase: Talk = unheard
 
 
 def load_information(
@@ -39,6 +64,7 @@ def load_information(
     others: Others = remote_hosts,
     talk: Talk = unheard,
     launcher: str = "",
+    measuring: Measuring = Measuring(),
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
 
@@ -59,6 +85,8 @@ def load_information(
         Is told, a line each, what could not be measured.
     launcher
         Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
+    measuring
+        How a live weather is measured.
 
     Raises
     ------
@@ -87,20 +115,24 @@ def load_information(
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
-    information = under(weather, information, others, talk)
+    information = under(weather, information, others, talk, measuring)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
     return information
 
 
 def under(
-    weather: str, information: InformationPool, others: Others, talk: Talk
+    weather: str,
+    information: InformationPool,
+    others: Others,
+    talk: Talk,
+    measuring: Measuring = Measuring(),
 ) -> InformationPool:
     """Return the pool under the weather a user asks for by a word or a file."""
     if weather == "static":
         return information
     if weather == "live":
-        return under_live_weather(information, others, talk)
+        return under_live_weather(information, others, talk, measuring=measuring)
     if not Path(weather).exists():
         raise UsageError(
             f"--weather '{weather}': neither static nor live, and no file of that name"
@@ -151,6 +183,7 @@ def under_live_weather(
     others: Others = remote_hosts,
     talk: Talk = unheard,
     rounds: int = ROUNDS,
+    measuring: Measuring = Measuring(),
 ) -> InformationPool:
     """Return the pool under this moment's weather, and with what past runs taught by now.
 
@@ -160,9 +193,12 @@ def under_live_weather(
         Which hosts of the list are other machines, measured over ssh.
     rounds
         How often each part of this machine is measured.
+    measuring
+        How else it is measured.
     """
     # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
-    from apples.agent.weather.service import service_settings  # noqa: PLC0415
+    from apples.agent.weather.link_choice import ProposedPlan  # noqa: PLC0415
+    from apples.agent.weather.service import joined, service_settings  # noqa: PLC0415
     from apples.agent.weather.source import WeatherSource  # noqa: PLC0415
     from apples.launch.remote.preflight import preflight  # noqa: PLC0415
 
@@ -170,17 +206,42 @@ def under_live_weather(
     refused = information.specifications.constraints.refusal
     remote = [host for host in others(hosts) if refused(host.name, host.site) is None]
 
-    def look(far: Sequence[Host]) -> Mapping[str, Fitness]:
-        seen = preflight(far, hosts, needs_of(information))
+    def look(far: Sequence[Host], connections: HostConnections) -> Mapping[str, Fitness]:
+        seen = preflight(far, hosts, needs_of(information), connections=connections)
         for name, one in seen.items():
             if one.refusal:
                 talk(f"warning: {name} cannot be used: {one.refusal}")
         return seen
 
-    source = WeatherSource(hosts, service_settings(), remote, look, talk, rounds)
+    taught = replace(information, learned=recall(template.name, template.version))
+    proposes = measuring.propose
+
+    def propose(sky: Conditions, seen: Mapping[str, Fitness]) -> ProposedPlan | None:
+        schedule = (
+            proposes(replace(taught, conditions=sky).with_findings(seen)) if proposes else None
+        )
+        if schedule is None:
+            return None
+
+        def seconds(weather: Weather) -> float:
+            other = replace(taught, conditions=replace(sky, weather=joined(weather, sky.weather)))
+            return other.with_findings(seen).model.iteration_seconds(schedule)
+
+        return ProposedPlan([host.name for host in schedule.resources], seconds)
+
+    source = WeatherSource(
+        hosts,
+        service_settings(),
+        remote,
+        look,
+        talk,
+        rounds,
+        connections=measuring.connections,
+        propose=propose if proposes else None,
+        fresh=measuring.fresh,
+        phase=measuring.phase,
+    )
+    conditions = source.conditions()
     return replace(
-        information,
-        conditions=source.conditions(),
-        conditions_over=source.conditions,
-        learned=recall(template.name, template.version),
+        taught, conditions=conditions, conditions_over=source.conditions, looked=source.looked
     ).with_findings(source.seen)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from apples.agent.models import Learned, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
@@ -80,6 +81,8 @@ class InformationPool:
         Name of the actuator that would start the run: what past starts took is remembered by it.
     metric
         The user's own objective, the lower the better; None where it is one of ours.
+    looked
+        What was measured over ssh for this pool and what was not; empty where nothing was.
     active_set, speeds, model
         What follows: the implementation of each host, its speed function, and the model of an iteration.
     assumed_speeds
@@ -99,6 +102,7 @@ class InformationPool:
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     launcher: str = ""
     metric: Callable[[Estimate], float] | None = None
+    looked: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.metric is None:

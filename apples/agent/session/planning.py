@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from apples.agent.coordinator import Blueprint, Coordinator, decide_over_horizon
 from apples.agent.explanation import remedy, thresholds
-from apples.agent.information import InformationPool, load_information
+from apples.agent.information import InformationPool, Measuring, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
 from apples.agent.session.results import Explanation, PlanResult
@@ -19,9 +19,10 @@ from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
+from apples.launch.remote.connection import HostConnections
 from apples.plugins import resolve
 from apples.resources import Host, HostList
-from apples.schedule import Estimate, NoFeasiblePlanError
+from apples.schedule import Estimate, NoFeasiblePlanError, Schedule
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 
@@ -51,7 +52,7 @@ def plan(
     UsageError
         An unknown name. That there is no plan is no error: the result's `refusal` says why.
     """
-    information = information or load(spec, talk=talk)
+    information = information or load(spec, talk=talk, measuring=measuring_for(spec))
     name, blueprint = blueprint_of(spec, information)
     coordinator = coordinator_of(spec, information, None)
     return decide(name, blueprint, coordinator, explain=explain)
@@ -63,6 +64,7 @@ def load(
     others: Others = remote_hosts,
     talk: Talk = unheard,
     launcher: str = "",
+    measuring: Measuring | None = None,
 ) -> InformationPool:
     """Return the information pool of a specification's files, under its weather or the one given."""
     return load_information(
@@ -75,7 +77,25 @@ def load(
         others=others,
         talk=talk,
         launcher=launcher,
+        measuring=measuring or Measuring(),
     )
+
+
+def measuring_for(
+    spec: PlanSpec, connections: HostConnections | None = None, phase: Talk = unheard
+) -> Measuring:
+    """Return how the weather of a specification is measured: as far as its own decision depends on it."""
+
+    def propose(information: InformationPool) -> Schedule | None:
+        coordinator = coordinator_of(spec, information, None)
+        try:
+            coordinator.execute(blueprint_of(spec, information)[1])
+        except NoFeasiblePlanError:
+            return None
+        chosen = coordinator.decision_log.chosen
+        return chosen.schedule if chosen else None
+
+    return Measuring(connections, propose, spec.fresh, phase)
 
 
 def blueprint_of(spec: PlanSpec, information: InformationPool) -> tuple[str, Blueprint]:

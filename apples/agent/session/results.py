@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -121,6 +121,8 @@ class RunResult:
         Whether the result equals the sequential run's; None where nobody asked.
     moved, rescheduling
         Whether it ended on other hosts or rows than it began on, and every move that was weighed.
+    phases
+        Where the seconds of the whole went: one phase after the other.
     """
 
     plan: PlanResult
@@ -129,6 +131,7 @@ class RunResult:
     verified: bool | None = None
     moved: bool = False
     rescheduling: tuple[ReschedulingDecision, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, int]:
@@ -158,6 +161,7 @@ class RunResult:
         )
         document["execution"]["moved"] = self.moved
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
+        document["phases"] = dict(self.phases)
         return document
 
 
@@ -192,6 +196,7 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
             "time": decided.conditions.weather.time,
             "over": decided.conditions.over,
             "source": decided.conditions.source,
+            "looked": dict(decided.looked) or None,
         },
         "risk": information.specifications.preferences.risk,
         "coverage": decided.learned.coverage,

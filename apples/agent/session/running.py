@@ -7,7 +7,7 @@ coordinator makes the decision, starts the run, and moves it where its blueprint
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,14 @@ from apples.agent.session.actuation import (
     malleable_of,
     with_learned,
 )
-from apples.agent.session.planning import blueprint_of, coordinator_of, decide, load
+from apples.agent.session.phases import PhaseTimes
+from apples.agent.session.planning import (
+    blueprint_of,
+    coordinator_of,
+    decide,
+    load,
+    measuring_for,
+)
 from apples.agent.session.results import PlanResult, RunResult
 from apples.agent.session.spec import JobFiles, RunSpec
 from apples.agent.verification import Reference, sequential
@@ -55,12 +62,15 @@ class PreparedRun:
         It made the decision, starts the run and may move it.
     verify, learn
         As `RunSpec` says.
+    phases
+        Where its seconds go.
     """
 
     plan: PlanResult
     coordinator: Coordinator
     verify: bool = True
     learn: bool = True
+    phases: PhaseTimes = field(default_factory=PhaseTimes, compare=False)
 
     def command(self) -> LaunchCommand:
         """Return what `execute` would start."""
@@ -91,16 +101,22 @@ class PreparedRun:
             As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
         """
         chosen, record, coordinator = self.plan.estimate, self.plan.decisions, self.coordinator
+        phases = self.phases
+        phases("launch")
         execution = coordinator.actuate(chosen, record.policy)
         if isinstance(execution, AdaptiveExecution):
             execution.on_decision = lambda decision: talk(decision.explanation)
+        phases("end")
         outcome = _followed(execution, coordinator.monitor(execution), follow)
+        phases.split("loop", outcome.seconds)
         verified = None
         if self.verify:
+            phases("verify")
             reference = reference or sequential(coordinator.information)
             verified = reference.check(outcome.iterations, outcome.sha256)
             if verified is None:
                 talk("warning: not verified: the program's result has no sha256")
+        phases("learn")
         result = check(chosen, outcome)
         decided = record.information
         # A plan from static values used no model of ours, and a moved run did not happen as it was planned.
@@ -119,7 +135,9 @@ class PreparedRun:
                     f"warning: {error.filename}: {error.strerror}; nothing was learned from this run"
                 )
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
-        return RunResult(self.plan, outcome, result, verified, execution.moved, decisions)
+        return RunResult(
+            self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds()
+        )
 
 
 def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow) -> Outcome:
@@ -156,6 +174,7 @@ def prepare(
     job: JobFiles | None = None,
     look: bool = True,
     talk: Talk = unheard,
+    phases: PhaseTimes | None = None,
 ) -> PreparedRun:
     """Decide under the eyes of the actuator that is going to start the run; nothing is started.
 
@@ -169,18 +188,30 @@ def prepare(
         The files of a supervised job: a malleable application is then started so that it can be resized.
     look
         Whether the actuator looks at the hosts.
+    phases
+        Where the seconds have gone by now; default: this is where the run begins.
 
     Raises
     ------
     UsageError
         An unknown name, or an actuator that these hosts, this template or this blueprint cannot use.
     """
+    phases = phases or PhaseTimes(first="read")
+    phases("read")
     name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
     kind = type(actuator) if actuator else actuator_class(name)
     weather = kind.weather(spec.weather)
     if information is None:
-        information = load(spec, weather, kind.sensed_hosts, talk, kind.name or kind.__qualname__)
+        information = load(
+            spec,
+            weather,
+            kind.sensed_hosts,
+            talk,
+            kind.name or kind.__qualname__,
+            measuring_for(spec, phase=phases),
+        )
         information = information if weather == spec.weather else with_learned(information)
+    phases("plan")
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)
     starter = rigid
@@ -204,7 +235,7 @@ def prepare(
             break
         information = coordinator.information.with_findings(found)
     coordinator.actuator = starter
-    return PreparedRun(decided, coordinator, spec.verify, spec.learns)
+    return PreparedRun(decided, coordinator, spec.verify, spec.learns, phases)
 
 
 def _malleable(

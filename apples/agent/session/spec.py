@@ -27,6 +27,8 @@ class PlanSpec:
         the user specifications prefer, else the default.
     weather
         ``live``, ``static``, or a recorded weather file.
+    fresh
+        Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -38,6 +40,7 @@ class PlanSpec:
     planner: str | Callable[..., Any] | None = None
     distance: str | Callable[..., Any] | None = None
     model: str | None = None
+    fresh: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

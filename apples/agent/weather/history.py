@@ -21,6 +21,8 @@ OLDEST_SECONDS = 86400.0
 BREAK = 0.25
 """A series whose new measurements are all by so much above or below is another one: the old are forgotten."""
 
+AllSeries = Mapping[SeriesName, Sequence[Measurement]]
+
 
 def recall(hosts: Iterable[Host], now: float | None = None) -> dict[SeriesName, list[Measurement]]:
     """Return what is remembered of `hosts`, oldest first; entries that make no sense are left out."""
@@ -80,6 +82,11 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
     if all(m.value < low for m in new) or all(m.value > high for m in new):
         return list(new)
     return [*old, *new]
+
+
+def all_of(known: AllSeries, found: AllSeries) -> dict[SeriesName, list[Measurement]]:
+    """Return every series, with what was remembered and what was measured now `joined`."""
+    return {name: joined(known.get(name, ()), found.get(name, ())) for name in {**known, **found}}
 
 
 def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[Measurement]:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from apples.agent.weather.conditions import HERE, Conditions, listed
+from apples.agent.weather.link_choice import TOLERANCE, ProposedPlan
 from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
 from apples.agent.weather.remote import RemoteSensing
 from apples.agent.weather.service import ServiceSettings, ask, by_names_of, joined
 from apples.errors import UsageError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import is_here
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
+from apples.units import duration
 from nws import ServiceError, Weather
 
-Look = Callable[[Sequence[Host]], Mapping[str, Fitness]]
+Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
+ProposeUnder = Callable[[Conditions, Mapping[str, Fitness]], ProposedPlan | None]
+"""Returns what would be planned under conditions, on hosts of which this was found; None: nothing."""
 
 
-def unseen(hosts: Sequence[Host]) -> Mapping[str, Fitness]:
+def unseen(hosts: Sequence[Host], connections: HostConnections) -> Mapping[str, Fitness]:
     """Look at no host."""
-    del hosts
+    del hosts, connections
     return {}
 
 
@@ -61,11 +68,21 @@ class WeatherSource:
         Is told, a line each, what could not be measured.
     rounds
         How often each part of this machine is measured.
+    connections
+        Through which other machines are looked at and measured; None: some for that alone.
+    propose
+        What would be planned: then only the links are measured that it depends on.
+    fresh
+        Whether all links are measured, whatever is remembered.
+    phase
+        Is told what is being done now.
 
     Attributes
     ----------
     seen
         By host: what was found on those that were looked at.
+    looked
+        What was measured over ssh and what was not, for the record of a plan; empty where nothing was.
 
     Raises
     ------
@@ -83,12 +100,19 @@ class WeatherSource:
         look: Look = unseen,
         talk: Talk = unheard,
         rounds: int = ROUNDS,
+        *,
+        connections: HostConnections | None = None,
+        propose: ProposeUnder | None = None,
+        fresh: bool = False,
+        phase: Talk = unheard,
     ) -> None:
         self._hosts, self._rounds = hosts, rounds
         self._settings = settings
         self._others = others
         self._look = look
         self._talk = talk
+        self._connections, self._propose = connections, propose
+        self._fresh, self._phase = fresh, phase
         self.seen: Mapping[str, Fitness] = {}
         self._own: LocalSensing | None = None
         self._remote: RemoteSensing | None = None
@@ -103,9 +127,6 @@ class WeatherSource:
         far = [host for host in self._others if host in unknown]
         here = [host for host in unknown if host not in far and is_here(host)]
         notes = list(self._notes(unknown, far, here))
-        if far:
-            told = joined(told, self._asked(far, over))
-            notes += self._remote.remarks if self._remote else ()
         if here:
             told = joined(told, self._measured(over))
             notes += self._own.remarks if self._own else ()
@@ -113,15 +134,25 @@ class WeatherSource:
         played = [host.name for host in unknown if host.name not in elsewhere]
         if played and self._glance is None:
             self._glance = glance()
-        return Conditions(
-            self._hosts,
-            told,
-            source,
-            tuple(dict.fromkeys(notes)),
-            over,
-            machines=self._machines(here),
-            here=self._glance.of(played) if self._glance else Weather(),
-        )
+
+        def conditions(known: Weather) -> Conditions:
+            return Conditions(
+                self._hosts,
+                known,
+                source,
+                tuple(dict.fromkeys(notes)),
+                over,
+                machines=self._machines(here),
+                here=self._glance.of(played) if self._glance else Weather(),
+            )
+
+        if far:
+            if self._remote is None:
+                self._remote = self._look_at(far, lambda one: conditions(joined(told, one)))
+            told = joined(told, self._remote.weather(over))
+            notes += self._remote.remarks
+            notes += link_notes(self._remote)
+        return conditions(told)
 
     def _machines(self, here: Sequence[Host]) -> dict[str, str]:
         """Return which machine each host is a part of: this one, what was found there, else its address."""
@@ -165,11 +196,71 @@ class WeatherSource:
 
     def _measured(self, over: float | None) -> Weather:
         if self._own is None:
+            self._phase("here")
             self._own = LocalSensing(self._hosts, self._rounds)
         return self._own.weather(over)
 
-    def _asked(self, far: Sequence[Host], over: float | None) -> Weather:
+    def _look_at(
+        self, far: Sequence[Host], conditions: Callable[[Weather], Conditions]
+    ) -> RemoteSensing:
+        """Look at other machines, measure them, and return what knows their weather from then on."""
+        with ExitStack() as stack:
+            connections = self._connections or stack.enter_context(HostConnections())
+            self._phase("look")
+            self.seen = self._look(far, connections)
+            propose = self._propose
+
+            def proposed(weather: Weather) -> ProposedPlan | None:
+                if propose is None:
+                    return None
+                return propose(conditions(weather), self.seen)
+
+            remote = RemoteSensing(
+                self._hosts,
+                far,
+                self.seen,
+                self._talk,
+                connections,
+                proposed if propose else None,
+                fresh=self._fresh,
+                phase=self._phase,
+            )
+            remote.weather()
+        return remote
+
+    @property
+    def looked(self) -> dict[str, Any]:
+        """What was measured over ssh and what was not; empty where nothing was."""
         if self._remote is None:
-            self.seen = self._look(far)
-            self._remote = RemoteSensing(self._hosts, far, self.seen, self._talk)
-        return self._remote.weather(over)
+            return {}
+        links = self._remote.links
+        return {
+            "hosts": len(self._remote.measured_hosts),
+            "links": sorted(map(list, links.probed)) if links else [],
+            "remembered": [
+                {"between": list(pair), "age_seconds": age}
+                for pair, age in sorted(links.reused.items() if links else ())
+            ],
+            "left_out": sorted(map(list, links.left_out)) if links else [],
+        }
+
+
+def link_notes(remote: RemoteSensing) -> Iterator[str]:
+    """Yield what is to be said of links that a plan uses and that were not measured for it."""
+    links = remote.links
+    if links is None:
+        return
+    if links.reused:
+        oldest = duration(max(links.reused.values()))
+        yield f"{_counted(links.reused)}: remembered, measured up to {oldest} ago (--fresh measures)"
+    if links.left_out:
+        yield (
+            f"{_counted(links.left_out)}: not measured, whatever it is worth changes the plan's time "
+            f"by less than {TOLERANCE:.0%} (--fresh measures)"
+        )
+
+
+def _counted(pairs: Collection[tuple[str, str]]) -> str:
+    """Return the links of these ordered pairs, each once."""
+    links = sorted({" and ".join(sorted(pair)) for pair in pairs})
+    return f"link{'s' if len(links) > 1 else ''} between {listed(links)}"

@@ -1,7 +1,8 @@
 """Looks at the host it runs on and prints what it found as one line of JSON. Standard library only.
 
 Travels over ssh (`apples.launch.remote.shipping`); every look has its own short deadline, so that the whole is
-never late for the one who asked.
+never late for the one who asked. It then waits for what else its connection is for
+(`apples.launch.remote.connection`), and ends with it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,33 @@ def main(told: dict[str, Any]) -> int:
     }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
+    while word := _word():
+        if word == b"sense":
+            _sense()
+        elif word == b"next":
+            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", told["start"]])  # noqa: S606 - ourselves
     os._exit(0)  # whatever still waits for an answer is not waited for
+
+
+def _word() -> bytes:
+    """Return the next line, byte by byte: what follows it may be another program's. Empty at the end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        one = os.read(0, 1)
+        if not one:
+            return b""
+        line += one
+    return line[:-1]
+
+
+def _sense() -> None:
+    """Be a sensor process until told to leave; without what that needs here, end with the reason."""
+    try:
+        sensing = importlib.import_module("nws.sensing.stdio")
+    except ImportError as error:
+        sys.stderr.write(f"{error}\n")
+        os._exit(1)
+    sensing.main()
 
 
 def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, Any]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import is_number, numbers
-from apples.launch.remote.ask import RemoteQuestion, ask
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
 from apples.resources import Host, HostList
 
@@ -24,32 +23,40 @@ THIS_HOST = "apples.supervision.this_host"
 
 
 def preflight(
-    hosts: Sequence[Host], listed: HostList, needs: Needs, seconds: float = LOOK_SECONDS
+    hosts: Sequence[Host],
+    listed: HostList,
+    needs: Needs,
+    seconds: float = LOOK_SECONDS,
+    connections: HostConnections | None = None,
 ) -> dict[str, Fitness]:
     """Return the fitness of each host, by name; takes at most `seconds`, whatever is dead, busy ones longer.
+
+    Parameters
+    ----------
+    connections
+        Where there are connections already, and where those that are made stay; default: none stays.
 
     Raises
     ------
     UsageError
         A host whose words must not reach ssh. Permanent.
     """
-    reaches = {host.name: ssh.reach(host, listed) for host in hosts}
-    modules = (*([needs.probe] if needs.probe else []), THIS_HOST, LOOK)
     with contextlib.ExitStack() as stack:
+        if connections is None:
+            connections = stack.enter_context(HostConnections())
+        connections.open(hosts, listed)
+        reaches = {host.name: ssh.reach(host, listed) for host in hosts}
         back = _listeners(numbers(reaches), stack)
-        questions = {
-            host.name: RemoteQuestion(
-                ssh.command(reaches[host.name], shipping.words(site=True)),
-                shipping.parcel(modules, f"{LOOK}:main", _told(host, needs, back)),
-            )
-            for host in hosts
-        }
-        begin = time.time()
-        answers = ask(questions, seconds, BUSY_SECONDS)
+        modules = (*([needs.probe] if needs.probe else []), THIS_HOST, LOOK)
+        packed = shipping.Program(modules, f"{LOOK}:main")
+        answers = connections.look(
+            {host.name: packed.parcel(_told(host, needs, back)) for host in hosts},
+            seconds,
+            BUSY_SECONDS,
+        )
     found = {
-        name: judge(name, answer, answer.at - begin if answer.code == 0 else seconds, python)
-        for name, answer in answers.items()
-        for python in [reaches[name].python]
+        name: judge(name, answer, took, reaches[name].python)
+        for name, (answer, took) in answers.items()
     }
     return _no_address_twice(found)
 
@@ -62,6 +69,7 @@ def _told(host: Host, needs: Needs, back: Mapping[str, list[object]]) -> dict[st
         "directory": host.directory,
         "probe": needs.probe,
         "back": back.get(host.name),
+        "start": shipping.START,
     }
 
 

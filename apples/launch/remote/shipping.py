@@ -39,24 +39,37 @@ def words(*, site: bool) -> list[str]:
     return ["-I", *([] if site else ["-S"]), "-c", START]
 
 
-def parcel(modules: tuple[str, ...], place: str, told: Mapping[str, Any]) -> bytes:
-    """Return the bytes that start ``place`` (``module:function``) with `told`, to be written first.
+class Program:
+    """Modules of ours that travel, read once for however many hosts.
 
     Parameters
     ----------
     modules
-        Names of modules of ours, in the order they import one another; their packages come along empty.
+        Their names, in the order they import one another; their packages come along empty.
+    place
+        ``module:function`` that is called with what a host is told.
     """
-    sources: dict[str, str] = {}
-    for module in modules:
-        for parent in _parents(module):
-            sources.setdefault(parent, "")
-        sources[module] = _source(module)
-    text = json.dumps([sources, place, told], allow_nan=False)
-    program = _LOADER.format(text=text).encode()
-    if len(program) >= LIMIT:
-        raise LaunchError(f"{len(program)} bytes are too many to tell a host")
-    return b"%010d" % len(program) + program
+
+    def __init__(self, modules: tuple[str, ...], place: str) -> None:
+        self._place = place
+        self._sources: dict[str, str] = {}
+        for module in modules:
+            for parent in _parents(module):
+                self._sources.setdefault(parent, "")
+            self._sources[module] = _source(module)
+
+    def parcel(self, told: Mapping[str, Any]) -> bytes:
+        """Return the bytes that start it on a host, to be written first."""
+        text = json.dumps([self._sources, self._place, told], allow_nan=False)
+        program = _LOADER.format(text=text).encode()
+        if len(program) >= LIMIT:
+            raise LaunchError(f"{len(program)} bytes are too many to tell a host")
+        return b"%010d" % len(program) + program
+
+
+def parcel(modules: tuple[str, ...], place: str, told: Mapping[str, Any]) -> bytes:
+    """Return the bytes that start ``place`` of `modules` with `told`, for one host."""
+    return Program(modules, place).parcel(told)
 
 
 def _parents(module: str) -> list[str]:

@@ -1,8 +1,10 @@
 """Weather of other machines: what is remembered, what is forgotten, what is told of links nobody probed."""
 
 import contextlib
+import select
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -10,11 +12,12 @@ from hypothesis import strategies as st
 
 from apples import Host, HostList, LaunchError, Network, read_host_list
 from apples.agent.weather import history
-from apples.agent.weather.remote import RemoteSensing, interpolate_links, share_memory
+from apples.agent.weather.links import interpolate_links
+from apples.agent.weather.remote import MachineTurns, RemoteSensing, share_memory
 from apples.launch.remote.addresses import is_here, remote_hosts
+from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Needs
 from apples.launch.remote.preflight import preflight
-from apples.launch.remote.session import SensorSession
 from nws import Forecast, Measurement, SeriesName, Weather
 
 LINK = SeriesName("bandwidthTcp", "ada", "bob")
@@ -140,8 +143,9 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     }
     old = {name: measured(*[value] * 9, series=name, start=1.0) for name, value in past.items()}
     history.remember(listed, {n: [_recent(m) for m in ms] for n, ms in old.items()})
-    seen = preflight(listed.hosts, listed, Needs())
-    sky = RemoteSensing(listed, listed.hosts, seen, talk.append).weather()
+    with HostConnections() as connections:
+        seen = preflight(listed.hosts, listed, Needs(), connections=connections)
+        sky = RemoteSensing(listed, listed.hosts, seen, talk.append, connections).weather()
     assert talk == []
     assert set(sky.cpu) == set(sky.free_memory) == {"h1", "h2"}
     assert set(sky.bandwidth) == {("h1", "h2"), ("h2", "h1")}
@@ -160,22 +164,40 @@ def _recent(measurement):
 
 
 @pytest.mark.ssh
-def test_a_sensor_process_that_is_none_is_said_and_the_others_are_measured(sshd, tmp_path):
+def test_a_host_whose_connection_ends_is_said_and_the_others_are_measured(sshd, tmp_path):
     path = tmp_path / "hosts.toml"
-    path.write_text(sshd.host_list(2).replace(sys.executable, "/usr/bin/false", 1))
-    listed = read_host_list(path)
-    well = HostList(
-        tuple(Host(h.name, address=h.address) for h in listed),
-        Network(),
-        listed.ssh_config,
-        listed.source,
-    )
-    seen = preflight(well.hosts, well, Needs())
-    talk = []
-    sky = RemoteSensing(listed, listed.hosts, seen, talk.append).weather()
+    path.write_text(sshd.host_list(2))
+    listed, talk = read_host_list(path), []
+    with HostConnections() as connections:
+        seen = preflight(listed.hosts, listed, Needs(), connections=connections)
+        connections.get("h1").close()
+        sky = RemoteSensing(listed, listed.hosts, seen, talk.append, connections).weather()
     assert set(sky.cpu) == {"h2"}
-    (line,) = talk
-    assert line.startswith("warning: not measured: h1: ")
+    assert talk == ["warning: not measured: h1: its connection ended"]
+
+
+@pytest.mark.ssh
+def test_one_login_is_looked_at_measured_and_then_waits_for_another_program(sshd, tmp_path):
+    path = tmp_path / "hosts.toml"
+    path.write_text(sshd.host_list(1))
+    listed = read_host_list(path)
+    with HostConnections() as connections:
+        seen = preflight(listed.hosts, listed, Needs(), connections=connections)
+        RemoteSensing(listed, listed.hosts, seen, print, connections).weather()
+        one = connections.take("h1")
+        assert connections.get("h1") is None
+    with contextlib.closing(one):
+        one.await_program()
+        one.write(b"0000000026print('hello', flush=True)")
+        assert _heard(one.output) == b"hello\n"
+
+
+def _heard(pipe):
+    """Return what comes through a pipe that does not block, to its end."""
+    heard = b""
+    while select.select([pipe], [], [], 10.0)[0] and (data := pipe.read(100)):
+        heard += data
+    return heard
 
 
 def test_a_command_that_is_no_sensor_process_is_an_error_with_its_last_words():
@@ -183,11 +205,28 @@ def test_a_command_that_is_no_sensor_process_is_an_error_with_its_last_words():
         (["/no/such/ssh"], "No such file"),
         ([sys.executable, "-c", "import sys; sys.exit('Permission denied')"], "Permission denied"),
         ([sys.executable, "-c", "print('x' * 100000)"], "no sensor process"),
+        ([sys.executable, "-c", "pass"], "its sensor process ended"),
     ):
         with pytest.raises(LaunchError, match=f"ada: .*{words}"):
             _greeted(argv)
 
 
 def _greeted(argv):
-    with contextlib.closing(SensorSession("ada", argv)) as session:
-        session.greet(10.0)
+    with contextlib.closing(HostConnection("ada", argv)) as connection:
+        connection.begin_sensing(10.0)
+
+
+@given(st.lists(st.floats(0.05, 3.0), min_size=1, max_size=12), st.floats(0.5, 4.0))
+def test_parts_of_one_machine_never_hold_more_of_it_than_it_has(wants, cpus):
+    turns, held, most = MachineTurns(cpus), [], []
+
+    def hold(wanted):
+        with turns.taken(wanted):
+            held.append(wanted)
+            most.append(sum(held))
+            held.remove(wanted)
+
+    with ThreadPoolExecutor(len(wants)) as pool:
+        list(pool.map(hold, wants))
+    assert len(most) == len(wants)
+    assert max(most) <= max(1.0, cpus, *wants) + 1e-9

@@ -1,0 +1,302 @@
+"""`LinkSensing`: the links between hosts that can be asked, measured as far as a decision needs them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from apples.agent.weather import history
+from apples.agent.weather.link_choice import (
+    UNKNOWN,
+    UNSEEN_SPREAD,
+    LinkBounds,
+    Propose,
+    holds_for,
+    measured_as_needed,
+    spread_of,
+)
+from nws import (
+    BANDWIDTH_TCP,
+    Forecast,
+    Measurement,
+    NetworkWeatherService,
+    ProbeTurns,
+    RingMemory,
+    SensorReply,
+    SeriesName,
+    Weather,
+    classic,
+    clique_pairs,
+)
+
+LISTEN_SECONDS = 5.0
+PROBE_SECONDS = 5.0
+"""Of one sensor; a probe is three."""
+MOST_BYTES = 1 << 24
+"""Of one probe: beyond 100 MB/s a transfer is shorter than 50 ms, which is exact enough for a row of a grid."""
+MOST_INTERPOLATED = 64
+"""Past it only what was measured is told: the table grows with the square."""
+
+Pair = tuple[str, str]
+Table = Mapping[Pair, Forecast]
+Series = dict[SeriesName, list[Measurement]]
+Ask = Callable[..., SensorReply | None]
+"""``ask(host, verb, seconds, **what)``: the reply of a host's sensor process; what it measured is in `found`."""
+
+
+class LinkSensing:
+    """Measures links and forecasts them, from what is measured now and what is remembered.
+
+    Parameters
+    ----------
+    site_of
+        Of each host that can be asked, its site.
+    ask
+        Asks one of them.
+    known, found
+        What is remembered of all links, and where what is measured now arrives.
+    machine_of, most
+        The machine of each host that is a part of one; how many probes a machine can bear at once.
+    address_of
+        Where each host is reached by the others.
+    fresh
+        Whether nothing that is remembered is taken for what is now.
+
+    Attributes
+    ----------
+    reused
+        By link that the decision could depend on: the age in seconds of the measurement that was used again.
+    left_out
+        Links of the plan that nothing recent is known of, and that it does not depend on.
+    probed
+        Links that were measured now.
+    """
+
+    def __init__(
+        self,
+        site_of: Mapping[str, str],
+        ask: Ask,
+        known: Series,
+        found: Series,
+        *,
+        machine_of: Mapping[str, str],
+        most: int,
+        address_of: Callable[[str], str],
+        fresh: bool = False,
+    ) -> None:
+        self._site_of, self._ask = site_of, ask
+        self._known, self._found = known, found
+        self._machine_of, self._most = machine_of, most
+        self._address_of = address_of
+        self._secret = secrets.token_hex()
+        self._places: dict[str, tuple[str, int]] = {}
+        self._begin = time.time()
+        self._service = self._forecasters()
+        self._old = {} if fresh else self._remembered()
+        self.reused: dict[Pair, float] = {}
+        self.left_out: set[Pair] = set()
+
+    @property
+    def probed(self) -> set[Pair]:
+        """Links that were measured now."""
+        return {
+            (name.host, name.peer)
+            for name in self._found
+            if name.peer and name.resource == BANDWIDTH_TCP
+        }
+
+    def tables(self) -> tuple[Table, Table]:
+        """Return the forecast latencies and bandwidths of all links that anything is known of."""
+        weather = self._service.weather()
+        return weather.latency, weather.bandwidth
+
+    # ---------------------------------------------------------------- what to measure
+    def measure_cliques(self) -> None:
+        """Measure the links of the cliques that are not known to hold: nobody knows what would be planned."""
+        wanted = set(clique_pairs(self._site_of))
+        self.measure({pair for pair in wanted if self._age_if_held(pair) is None})
+        self._note(wanted)
+
+    def measure_needed(self, weather: Callable[[], Weather], propose: Propose) -> None:
+        """Measure the links that the plan can depend on."""
+        measured_as_needed(weather, self.bounds, propose, self.measure)
+        plan = propose(weather())
+        self._note(
+            {pair for pair in (plan.links if plan else ()) if set(pair) <= set(self._site_of)}
+        )
+
+    def _note(self, used: Set[Pair]) -> None:
+        for pair in used - self.probed:
+            age = self._age_if_held(pair)
+            if age is None:
+                self.left_out.add(pair)
+            else:
+                self.reused[pair] = age
+
+    def _age_if_held(self, pair: Pair) -> float | None:
+        """Return the age of a link's last measurement while it is believed, else None."""
+        return self._old[pair][0] if pair in self._old and self._old[pair][1] is None else None
+
+    def bounds(self) -> dict[Pair, LinkBounds]:
+        """Return between what every link lies that was not measured now, or so lately that it is believed."""
+        latency, bandwidth = self.tables()
+        filled = interpolate_links(Weather(latency=latency, bandwidth=bandwidth), self._site_of)
+        probed = self.probed
+        told: dict[Pair, LinkBounds] = {}
+        for a in self._site_of:
+            for b in self._site_of:
+                pair = (a, b)
+                if a == b or pair in probed:
+                    continue
+                if pair not in self._old:
+                    if not self._is_between(pair, filled):
+                        told[pair] = _unseen(filled, pair)
+                elif (bounds := self._old[pair][1]) is not None:
+                    told[pair] = bounds
+        return told
+
+    def _is_between(self, pair: Pair, filled: Weather) -> bool:
+        """Whether what lies between their sites, not a host's own access, sets the rate of two hosts' link."""
+        if self._site_of[pair[0]] == self._site_of[pair[1]] or pair not in filled.bandwidth:
+            return False
+        access = access_of(self.tables()[1], self._site_of)
+        return all(filled.bandwidth[pair].value < access.get(host, 0.0) / 2 for host in pair)
+
+    def _remembered(self) -> dict[Pair, tuple[float, LinkBounds | None]]:
+        """Return, for each remembered link, its age, and its bounds where it is older than it is believed."""
+        latency, bandwidth = self.tables()
+        old: dict[Pair, tuple[float, LinkBounds | None]] = {}
+        for pair in bandwidth.keys() & latency.keys():
+            series = self._known[SeriesName(BANDWIDTH_TCP, *pair)]
+            age, held = self._begin - series[-1].time, holds_for(series)
+            spread = spread_of(bandwidth[pair], age, held)
+            bounds = LinkBounds(latency[pair].value, bandwidth[pair].value, spread)
+            old[pair] = age, None if age <= held else bounds
+        return old
+
+    # ---------------------------------------------------------------------- measuring
+    def measure(self, wanted: Set[Pair]) -> None:
+        """Measure these links, as many at once as share nothing, once more where one is not as remembered."""
+        self._listen(sorted({host for pair in wanted for host in pair} - set(self._places)))
+        turns = ProbeTurns(
+            self._site_of,
+            sorted(pair for pair in wanted if pair[1] in self._places),
+            self._machine_of,
+            self._most,
+        )
+        repeated: set[Pair] = set()
+        with ThreadPoolExecutor(max(1, len(self._site_of))) as pool:
+            running: dict[Future[None], Pair] = {}
+            while True:
+                running |= {pool.submit(self._probe, pair): pair for pair in turns.begin()}
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    pair = running.pop(future)
+                    future.result()
+                    turns.done(pair)
+                    if pair not in repeated and self._is_news(pair):
+                        repeated.add(pair)
+                        turns.again(pair)
+        self._service = self._forecasters()
+
+    def _listen(self, hosts: Sequence[str]) -> None:
+        """Let hosts be probed."""
+
+        def listen(host: str) -> tuple[str, int] | None:
+            address = self._address_of(host)
+            reply = self._ask(host, "listen", LISTEN_SECONDS, address=address, secret=self._secret)
+            return reply.listening if reply else None
+
+        with ThreadPoolExecutor(max(1, len(hosts))) as pool:
+            places = zip(hosts, pool.map(listen, hosts), strict=True)
+            self._places |= {host: place for host, place in places if place is not None}
+
+    def _probe(self, pair: Pair) -> None:
+        source, target = pair
+        self._ask(
+            source,
+            "probe",
+            3 * PROBE_SECONDS + 1,
+            host=source,
+            peer=target,
+            address=list(self._places[target]),
+            secret=self._secret,
+            seconds=PROBE_SECONDS,
+            wide=True,
+            most_bytes=MOST_BYTES,
+        )
+
+    def _is_news(self, pair: Pair) -> bool:
+        """Whether what was measured of a link is unlike what is remembered: measured once more then."""
+        name = SeriesName(BANDWIDTH_TCP, *pair)
+        old, new = self._known.get(name, []), self._found.get(name, [])
+        return bool(old and new) and len(history.joined(old, new)) == len(new)
+
+    def _forecasters(self) -> NetworkWeatherService:
+        """Return what forecasts the links, from what is remembered and what was measured by now."""
+        memory = RingMemory()
+        for name, measurements in history.all_of(self._known, self._found).items():
+            if name.peer:
+                for measurement in measurements:
+                    memory.store(measurement)
+        return NetworkWeatherService(memory, (), classic)
+
+
+def _unseen(filled: Weather, pair: Pair) -> LinkBounds:
+    """Return the bounds of a link that was never measured, by what is known between its sites."""
+    latency, bandwidth = filled.latency.get(pair), filled.bandwidth.get(pair)
+    if latency is None or bandwidth is None:
+        return UNKNOWN
+    return LinkBounds(latency.value, bandwidth.value, UNSEEN_SPREAD)
+
+
+def interpolate_links(weather: Weather, site_of: Mapping[str, str]) -> Weather:
+    """Return `weather` with a link between any two hosts that links were measured of.
+
+    A pair that no probe crossed takes the forecast of the pair that was, between the same sites (the middle one
+    where there are several), and no more bandwidth than either host was seen to have in its own site.
+    """
+    hosts = sorted(
+        {host for pair in (*weather.latency, *weather.bandwidth) for host in pair} & set(site_of)
+    )
+    if len(hosts) > MOST_INTERPOLATED:
+        return weather
+    return replace(
+        weather,
+        latency=_filled(weather.latency, hosts, site_of, {}),
+        bandwidth=_filled(
+            weather.bandwidth, hosts, site_of, access_of(weather.bandwidth, site_of)
+        ),
+    )
+
+
+def _filled(
+    table: Table, hosts: list[str], site_of: Mapping[str, str], most: Mapping[str, float]
+) -> dict[Pair, Forecast]:
+    by_sites: dict[Pair, list[Forecast]] = {}
+    for (a, b), forecast in table.items():
+        if a in site_of and b in site_of:
+            by_sites.setdefault((site_of[a], site_of[b]), []).append(forecast)
+    filled = dict(table)
+    for a in hosts:
+        for b in hosts:
+            known = by_sites.get((site_of[a], site_of[b]))
+            if a != b and (a, b) not in table and known:
+                middle = sorted(known, key=lambda f: f.value)[(len(known) - 1) // 2]
+                value = min(middle.value, most.get(a, middle.value), most.get(b, middle.value))
+                filled[a, b] = replace(middle, value=value)
+    return filled
+
+
+def access_of(table: Table, site_of: Mapping[str, str]) -> dict[str, float]:
+    """Return the best bandwidth each host was seen to have inside its site."""
+    best: dict[str, list[float]] = {}
+    for (a, b), forecast in table.items():
+        if site_of.get(a) == site_of.get(b):
+            for host in (a, b):
+                best.setdefault(host, []).append(forecast.value)
+    return {host: max(values) for host, values in best.items()}

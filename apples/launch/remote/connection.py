@@ -1,0 +1,323 @@
+"""One login on a host for a whole run: the host is looked at, measured and then supervised through it.
+
+What runs at the other end changes, the connection does not: first the look (`apples.launch.remote.look`), which
+then waits for one of three words. ``sense`` makes it a sensor process until it is told to leave, ``next`` makes
+it wait for the next program of `apples.launch.remote.shipping`, and the end of its input ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+from apples.errors import LaunchError
+from apples.launch.remote import shipping, ssh
+from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
+from apples.launch.remote.look import SCHEMA
+from apples.resources import Host, HostList
+from apples.supervision.job_processes import MARK
+from nws import SensorDialogue, SensorReply
+
+END_SECONDS = 2.0
+LARGEST_PIPE = 1 << 20
+"""The kernel's limit for everybody's pipes: a program for the host fits, so that writing it waits for nobody."""
+LEAVE_SECONDS = 5.0
+
+
+class HostConnection:
+    """One ssh to one host, from construction to `close`. One question at a time.
+
+    Parameters
+    ----------
+    host
+        What its messages call it.
+    argv
+        The command line that starts it; at its other end waits `shipping.START`.
+    job
+        The mark of the run that the connection is for.
+
+    Raises
+    ------
+    LaunchError
+        The command cannot be started.
+    """
+
+    def __init__(self, host: str, argv: Sequence[str], job: str = "") -> None:
+        self.host = host
+        self.senses = False
+        self._dialogue = SensorDialogue()
+        self._lock = Lock()
+        self._talk = b""
+        self.begun = time.time()
+        environment = {**os.environ, MARK: job} if job else None
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # with whatever helpers it starts, so that all end together
+                env=environment,
+            )
+        except OSError as error:
+            raise LaunchError(f"{host}: {argv[0]}: {error.strerror}") from None
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
+        assert self._process.stdout is not None  # noqa: S101
+        assert self._process.stderr is not None  # noqa: S101
+        self._input, self.output = self._process.stdin, self._process.stdout
+        self.errors = self._process.stderr
+        for pipe in (self.output, self.errors):
+            os.set_blocking(pipe.fileno(), False)
+        with contextlib.suppress(OSError):  # the user may have no more: then writing waits for ssh
+            fcntl.fcntl(self._input.fileno(), fcntl.F_SETPIPE_SZ, LARGEST_PIPE)
+        self._replies: dict[int, SensorReply] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return not self._input.closed and self._process.poll() is None
+
+    def write(self, data: bytes) -> None:
+        """Feed the program at the other end; one that is gone is noticed by who reads."""
+        left = memoryview(data)
+        with contextlib.suppress(OSError, ValueError):
+            while left:
+                left = left[os.write(self._input.fileno(), left) :]
+
+    def look(self, parcel: bytes, deadline: float, more: float) -> RemoteAnswer:
+        """Return the answer to a look, at the latest at `deadline` (`time.monotonic`).
+
+        A host that has begun to answer by then has `more` seconds to end.
+        """
+        self.write(parcel)
+        heard, ended, at = bytearray(), False, time.time()
+        found = False
+        while not (found or ended) and (left := deadline - time.monotonic()) > 0:
+            data = self._some(left)
+            if data is None:
+                continue
+            at, ended = time.time(), not data
+            if data and more:
+                deadline, more = deadline + more, 0.0
+            heard += data[: max(0, MOST_BYTES - len(heard))]
+            found = _answered(heard)
+        code = 0 if found else self._ended() if ended else None
+        return RemoteAnswer(bytes(heard), self._talk, code, at)
+
+    def begin_sensing(self, seconds: float) -> None:
+        """Have the host's interpreter become a sensor process, and wait for its first word.
+
+        Raises
+        ------
+        LaunchError
+            It did not come, or from something else.
+        """
+        with self._lock:
+            if not self.senses:
+                self.write(b"sense\n")
+                self._reply(0, time.monotonic() + seconds)
+                self.senses = True
+
+    def ask(self, do: str, within: float, /, **what: Any) -> tuple[SensorReply, float]:
+        """Return the sensor process's reply, and how far the host's clock was ahead of ours.
+
+        Raises
+        ------
+        LaunchError
+            None came `within` so many seconds, the connection is gone, or it was no reply.
+        """
+        with self._lock:
+            number, line = self._dialogue.ask(do, **what)
+            deadline = time.monotonic() + within
+            self.write(line)
+            reply = self._reply(number, deadline)
+            return reply, reply.now - time.time()
+
+    def await_program(self) -> None:
+        """Have the other end wait for its next program: nothing that was measured or looked at is left of it.
+
+        Raises
+        ------
+        LaunchError
+            It does not answer.
+        """
+        if self.senses:
+            self.ask(
+                "leave", LEAVE_SECONDS
+            )  # answered: nothing after it is read by the sensor process
+            self.senses = False
+        self.write(b"next\n")
+
+    def fileno_of_input(self) -> int:
+        """Return the pipe into the connection."""
+        return self._input.fileno()
+
+    def _reply(self, number: int, deadline: float) -> SensorReply:
+        while number not in self._replies:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise LaunchError(f"{self.host}: its sensor process does not answer")
+            data = self._some(left)
+            if data is None:
+                continue
+            if not data:
+                self._ended()
+                raise LaunchError(f"{self.host}: {self._last_words()}")
+            try:
+                self._replies |= {reply.id: reply for reply in self._dialogue.feed(data)}
+            except ValueError as error:
+                raise LaunchError(f"{self.host}: no sensor process: {error}") from None
+        return self._replies.pop(number)
+
+    def _some(self, seconds: float) -> bytes | None:
+        """Return what the host says, nothing at its end; None where only talk or nothing came in time."""
+        waiting = select.poll()  # many hosts are many descriptors: more than select() can name
+        waiting.register(self.output, select.POLLIN)
+        waiting.register(self.errors, select.POLLIN)
+        ready = {pipe for pipe, _ in waiting.poll(1000 * seconds)}
+        if self.output.fileno() in ready:
+            return os.read(self.output.fileno(), CHUNK)
+        if self.errors.fileno() in ready and not self._hear_talk():
+            waiting.unregister(self.errors)
+            return os.read(self.output.fileno(), CHUNK) if waiting.poll(1000 * seconds) else None
+        return None
+
+    def _hear_talk(self) -> bool:
+        """Keep what ssh and the host say besides; False at its end."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.errors.fileno(), CHUNK)
+            self._talk += data[: max(0, MOST_BYTES - len(self._talk))]
+            return bool(data)
+        return True
+
+    def _ended(self) -> int | None:
+        """Return the exit code of a connection whose output ended, with its last words heard."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        while select.select([self.errors], [], [], 0)[0] and self._hear_talk():
+            pass
+        return self._process.poll()
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._talk.decode(errors="replace").splitlines() if line.strip()]
+        return printable(lines[-1]) if lines else "its sensor process ended"
+
+    def hang_up(self) -> None:
+        """Close the way in: what is at the other end ends by itself."""
+        with contextlib.suppress(OSError):
+            self._input.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.hang_up()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self.output, self.errors):
+            pipe.close()
+
+
+class HostConnections:
+    """The connections of one command to the hosts of a list, opened all at once. A context manager.
+
+    Attributes
+    ----------
+    job
+        The mark that every connection bears, and the run that is started through them.
+    """
+
+    def __init__(self, job: str = "") -> None:
+        self.job = job
+        self._by_name: dict[str, HostConnection] = {}
+        self._failed: dict[str, str] = {}
+
+    def open(self, hosts: Sequence[Host], listed: HostList) -> None:
+        """Begin to log in on every host that has no connection; waits for none of them.
+
+        Raises
+        ------
+        UsageError
+            A host whose words must not reach ssh. Permanent.
+        """
+        reaches = {host.name: ssh.reach(host, listed) for host in hosts}
+        for name, reach in reaches.items():
+            if name in self._by_name and self._by_name[name].alive:
+                continue
+            argv = ssh.command(reach, shipping.words(site=True))
+            try:
+                self._by_name[name] = HostConnection(name, argv, self.job)
+            except LaunchError as error:
+                self._failed[name] = str(error)
+
+    def get(self, name: str) -> HostConnection | None:
+        """Return the connection to a host; None where there is none that lives."""
+        found = self._by_name.get(name)
+        return found if found is not None and found.alive else None
+
+    def look(
+        self, parcels: Mapping[str, bytes], seconds: float, more: float
+    ) -> dict[str, tuple[RemoteAnswer, float]]:
+        """Return each host's answer to its look and the seconds it took, at the latest after `seconds`."""
+        if not parcels:
+            return {}
+        deadline = time.monotonic() + seconds
+
+        def one(name: str) -> tuple[RemoteAnswer, float]:
+            connection = self._by_name.get(name)
+            if connection is None:
+                return RemoteAnswer(b"", self._failed[name].encode(), 127, time.time()), 0.0
+            answer = connection.look(parcels[name], deadline, more)
+            if answer.code != 0:
+                connection.close()
+            return answer, answer.at - connection.begun if answer.code == 0 else seconds
+
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(parcels))) as pool:
+            return dict(zip(parcels, pool.map(one, parcels), strict=True))
+
+    def take(self, name: str) -> HostConnection | None:
+        """Return the connection to a host for good: it is the taker's to close. None where there is none."""
+        found = self.get(name)
+        if found is not None:
+            del self._by_name[name]
+        return found
+
+    def close(self) -> None:
+        """End all connections that nobody took, at once."""
+        for one in self._by_name.values():
+            one.hang_up()
+        for one in self._by_name.values():
+            one.close()
+        self._by_name.clear()
+
+    def __enter__(self) -> HostConnections:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all connections."""
+        self.close()
+
+
+def _answered(heard: bytes | bytearray) -> bool:
+    """Whether a look's line has come whole; a login may say other things before it."""
+    whole = bytes(heard).rpartition(b"\n")[0]
+    return any(
+        line.startswith(b'{"schema"') and SCHEMA.encode() in line for line in whole.splitlines()
+    )
