@@ -97,10 +97,12 @@ def run(
         return _detach(jobs.JobSpec(spec), json)
     prepared = prepare(spec, look=not dry_run, talk=say, phases=of_this_process())
     if prepared.plan.refusal is not None:
+        prepared.close()
         raise prepared.plan.refusal
     if report is not None:
         make_folder(report)
     if dry_run:
+        prepared.close()
         document = dry_document(prepared.plan.document(), prepared.command())
         show_answer(document, dry_text(document["command"]), json)
         return 0

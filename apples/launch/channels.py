@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.launch.events import LINE_LIMIT
+from apples.launch.remote.connection import HostConnection
 from apples.launch.supervisor import HELLO
 from apples.wire.json_lines import Greeting, LineBuffer, LineError
 
@@ -39,6 +40,7 @@ class SupervisorChannel:
 
     host: str
     cleared: bool = False
+    ended: bool = False
     broken: str = ""
     _greeting: Greeting = field(default_factory=lambda: Greeting(HELLO, MOST_BEFORE_HELLO))
     _buffer: bytes = b""
@@ -99,15 +101,21 @@ class SupervisorChannels:
     ----------
     hosts
         Names, in the order of the launch file's numbers.
+    connections
+        One to each host, that the supervisors are started through; default: hydra starts an ssh for each.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], connections: Sequence[HostConnection] = ()) -> None:
         self.channels = [SupervisorChannel(host) for host in hosts]
+        self._connections = connections
         self._pipes: list[int] = []
 
     def open(self, folder: Path) -> Iterator[tuple[int, SupervisorChannel]]:
         """Make the pipes; yield each one to listen to with its channel."""
-        for number, channel in enumerate(self.channels):
+        for channel, connection in zip(self.channels, self._connections, strict=False):
+            self._pipes.append(os.dup(connection.fileno_of_input()))
+            yield os.dup(connection.output.fileno()), channel
+        for number, channel in enumerate(self.channels if not self._connections else ()):
             for name in (f"host-{number}", f"to-{number}"):
                 os.mkfifo(folder / name, 0o600)
             self._pipes.append(os.open(folder / f"to-{number}", os.O_RDWR | os.O_NONBLOCK))
@@ -118,6 +126,11 @@ class SupervisorChannels:
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 os.write(pipe, f"{word}\n".encode())
+
+    @property
+    def over(self) -> bool:
+        """Whether every supervisor said that nothing is left, or is gone."""
+        return all(one.cleared or one.ended for one in self.channels)
 
     def uncertain(self) -> list[str]:
         """Return, once, the hosts whose supervisor was heard and never said that nothing is left."""

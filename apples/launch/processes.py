@@ -22,12 +22,14 @@ from types import TracebackType
 from typing import IO, Literal, cast
 
 from apples.errors import LaunchError
-from apples.launch import supervisor
+from apples.launch import reach, supervisor
 from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
-from apples.launch.hydra import LAUNCH_FILE, LaunchCommand, environment
+from apples.launch.hydra import LAUNCH_FILE, TASK_FILE, LaunchCommand, environment
 from apples.launch.remote import shipping
 from apples.launch.remote.ask import RemoteQuestion, ask
+from apples.launch.remote.connection import HostConnection
+from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
 
@@ -64,6 +66,8 @@ class Processes:
         Called when the supervisor is ready and before the command starts: makes the cgroups.
     remote
         Other hosts that supervisors report from, in the order of the launch file.
+    connections
+        Open connections to them, in the same order, each waiting for a program: the run's from then on.
     grace
         Seconds the command is given to end by itself.
 
@@ -87,11 +91,14 @@ class Processes:
         prepare: Callable[[], None] = lambda: None,
         remote: Sequence[str] = (),
         grace: float = GRACE_SECONDS,
+        connections: Sequence[HostConnection] = (),
     ) -> None:
         self.job, self._grace = job, grace
         self.uncertain_hosts: list[str] = []
         self._command = command
-        self._channels = SupervisorChannels(remote)
+        self._connections = connections
+        self._channels = SupervisorChannels(remote, connections)
+        self._relay: Relay | None = None
         self._cgroups = [str(path) for path in cgroups]
         self._directory = tempfile.mkdtemp(prefix="apples-")
         self._cleared = False
@@ -104,6 +111,11 @@ class Processes:
             self._open_fifo("errors", "error")
             for pipe, channel in self._channels.open(Path(self._directory)):
                 self._register(os.fdopen(pipe, "rb"), channel)
+            for connection in connections:
+                self._listen(os.fdopen(os.dup(connection.errors.fileno()), "rb"), "error")
+            if connections:
+                self._relay = Relay(Path(self._directory), command, connections)
+                self._selector.register(self._relay.pipe, selectors.EVENT_READ, self._relay)
             self._supervisor = self._start_supervisor(command)
         except OSError as error:
             self._close()
@@ -196,7 +208,7 @@ class Processes:
     def supervised(self) -> bool:
         """Whether the supervisor is there and the run not over."""
         return any(
-            not isinstance(key.data, SupervisorChannel) and key.data[0] == "report"
+            isinstance(key.data, tuple) and key.data[0] == "report"
             for key in self._selector.get_map().values()
         )
 
@@ -205,6 +217,10 @@ class Processes:
         lines_read: list[tuple[Source, bytes]] = []
         for key, _ in self._selector.select(max(0.0, seconds)) if self.running else ():
             data = os.read(key.fd, CHUNK)
+            if isinstance(key.data, Relay):
+                if not key.data.feed(data):
+                    self._selector.unregister(key.fileobj)
+                continue
             if isinstance(key.data, SupervisorChannel):
                 lines_read += self._from_remote(key.data, data)
             else:
@@ -214,6 +230,8 @@ class Processes:
             if not data:
                 self._selector.unregister(key.fileobj)
         self._cleared |= ("report", b"clear") in lines_read
+        if self._relay is not None and self._channels.over:
+            self._relay.let_go()
         return lines_read
 
     def _from_remote(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
@@ -222,6 +240,7 @@ class Processes:
             (cast("Source", kind), line)
             for kind, line in (channel.feed(data) if data else channel.rest())
         ]
+        channel.ended |= not data
         if (channel.broken and data) or not (data or channel.cleared):
             why = channel.broken or "its connection ended"
             said.append(("report", f"lost {channel.host}: {why}".encode()))
@@ -248,6 +267,11 @@ class Processes:
         while self.supervised and (left := deadline - time.monotonic()) > 0:
             last += self.read(left)
         self._kill_remaining()
+        deadline = time.monotonic() + LINGER_SECONDS
+        while self._connections and not self._channels.over:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            last += self.read(left)
         while self.running and self._selector.select(0):
             last += self.read(0)
         self.uncertain_hosts += sweep_hosts(self._command, self._channels.uncertain(), self.job)
@@ -277,6 +301,12 @@ class Processes:
         for pipe in self._pipes:
             pipe.close()
         self._channels.close()
+        if self._relay is not None:
+            self._relay.close()
+        for connection in self._connections:
+            connection.hang_up()
+        for connection in self._connections:
+            connection.close()
 
     def __enter__(self) -> Processes:
         """Return itself."""
@@ -290,6 +320,56 @@ class Processes:
     ) -> None:
         """End the run."""
         self.stop()
+
+
+class Relay:
+    """Starts a proxy through each connection, as hydra asks for it.
+
+    What hydra starts in place of an ssh writes its words into one pipe, and waits at another until the run is
+    over: a launcher that ended before its proxy would be taken for one that failed.
+
+    Attributes
+    ----------
+    pipe
+        To be read; what comes is for `feed`.
+    """
+
+    def __init__(
+        self, folder: Path, command: LaunchCommand, connections: Sequence[HostConnection]
+    ) -> None:
+        self._connections = connections
+        self._launch = json.loads(command.files[LAUNCH_FILE])
+        self._task = command.files[TASK_FILE]
+        self._program = shipping.Program(reach.MODULES, f"{reach.SUPERVISOR}:serve")
+        self._lines, self._left = LineBuffer(LINE_LIMIT), len(connections)
+        for name in (RELAY_ASKS, RELAY_WAITS):
+            os.mkfifo(folder / name, 0o600)
+        self.pipe = os.open(folder / RELAY_ASKS, os.O_RDWR | os.O_NONBLOCK)
+        self._waits = os.open(folder / RELAY_WAITS, os.O_RDWR | os.O_NONBLOCK)
+
+    def feed(self, data: bytes) -> bool:
+        """Start what is asked for; False when all are started."""
+        for line in self._lines.feed(data):
+            words = line.decode(errors="replace").split(RELAY_BETWEEN)[:-1]
+            address, proxy = reach.parsed(words)
+            there = self._launch["remote"][address]
+            orders = reach.orders(there, proxy, self._task, self._launch["job"])
+            self._connections[there["number"]].write(self._program.parcel(orders))
+            self._left -= 1
+        return self._left > 0
+
+    def let_go(self) -> None:
+        """Let the launchers that wait end."""
+        if self._waits >= 0:
+            os.close(self._waits)
+            self._waits = -1
+
+    def close(self) -> None:
+        """Close both pipes."""
+        self.let_go()
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
 
 
 def _release(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:

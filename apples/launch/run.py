@@ -36,6 +36,7 @@ from apples.launch.events import (
 from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
+from apples.launch.remote.connection import HostConnection
 
 STARTUP_SECONDS = 120.0
 PATIENCE_SECONDS = 2.0
@@ -67,6 +68,8 @@ class Run:
     managed, others
         Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
         that may be reported beside those of `rank_groups`.
+    connections
+        As of `Processes`.
     limit_code
         The exit code by which the launcher, once it is asked to end, says that a time limit ended the run.
     """
@@ -87,6 +90,7 @@ class Run:
         managed: bool = False,
         others: Collection[str] = (),
         limit_code: int | None = None,
+        connections: Sequence[HostConnection] = (),
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self._managed, self._others, self._talk = managed, frozenset(others), talk
@@ -110,6 +114,7 @@ class Run:
             prepare=prepare,
             remote=remote,
             grace=grace,
+            connections=connections,
         )
 
     @property

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,13 @@ from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
 
 MACHINE_FILE = "machines"
+RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
+RELAY_LINES = f"""words=$(printf '%s\\037' "$@")
+printf '%s\\n' "$words" >{RELAY_ASKS}
+read -r _ <{RELAY_WAITS}
+exit 0
+"""
+"""One write for all words of a host: no two of them mix."""
 CARRIED = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED")
 CARRIED_BEGIN = ("OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "UCX_", "FI_", "MPIR_CVAR_")
 """Variables of the agent that ranks elsewhere get too; no other leaves this machine."""
@@ -109,6 +116,21 @@ def command(
             TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
             LAUNCH_FILE: _launch_file(targets, job, directory),
         },
+    )
+
+
+def relayed(command: LaunchCommand) -> LaunchCommand:
+    """Return the command whose proxies are started through connections that are open already.
+
+    hydra starts a line of shell for each host, which says what hydra wants started and waits for the end.
+    """
+    argv = list(command.argv)
+    argv[argv.index("-launcher-exec") + 1] = "/bin/sh"
+    return replace(
+        command,
+        argv=tuple(argv),
+        environment={**command.environment, "HYDRA_LAUNCHER_EXTRA_ARGS": RELAY},
+        files={**command.files, RELAY: RELAY_LINES},
     )
 
 

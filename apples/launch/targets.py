@@ -14,6 +14,7 @@ from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan
 from apples.launch.remote import preflight
 from apples.launch.remote.addresses import is_here, numbers
 from apples.launch.remote.ask import printable
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, own_version
 from apples.launch.remote.ssh import reach
 from apples.resources import Host
@@ -106,14 +107,18 @@ def _most_ranks(program: HostProgram, plan: LaunchPlan) -> int:
     return Allocation(program.host, plan.rows).ranks
 
 
-def hosts_looked_at(survey: HostSurvey, talk: Talk) -> dict[str, Fitness]:
+def hosts_looked_at(
+    survey: HostSurvey, talk: Talk, connections: HostConnections | None = None
+) -> dict[str, Fitness]:
     """Look at every other machine the user may use and nobody has looked at; return what was found.
 
     Where the survey is for a malleable job, a host without this version of apples is refused, however early
     it was looked at: the program finds its side of the job in apples there.
     """
     unseen = [host for host in survey.unseen if not is_here(host)]
-    found = preflight.preflight(unseen, survey.hosts, survey.needs) if unseen else {}
+    found: dict[str, Fitness] = {}
+    if unseen:
+        found = preflight.preflight(unseen, survey.hosts, survey.needs, connections=connections)
     refused = {name: one for name, one in found.items() if one.refusal}
     if survey.malleable:
         strangers = {

@@ -38,7 +38,10 @@ from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, 
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.actuators.recording import RecordingActuator
+from apples.launch.actuators.ssh import SshActuator
 from apples.launch.events import Talk, unheard
+from apples.launch.processes import job_name
+from apples.launch.remote.connection import HostConnections
 
 Follow = Callable[[Execution, Iterable[Progress]], None]
 """Is handed what runs and its progress, and must take the progress in to its end."""
@@ -64,6 +67,8 @@ class PreparedRun:
         As `RunSpec` says.
     phases
         Where its seconds go.
+    connections
+        To the hosts that were looked at; the run is started through them.
     """
 
     plan: PlanResult
@@ -71,11 +76,16 @@ class PreparedRun:
     verify: bool = True
     learn: bool = True
     phases: PhaseTimes = field(default_factory=PhaseTimes, compare=False)
+    connections: HostConnections = field(default_factory=HostConnections, compare=False)
 
     def command(self) -> LaunchCommand:
         """Return what `execute` would start."""
         coordinator, schedule = self.coordinator, self.plan.estimate.schedule
         return coordinator.actuator.command(launch_plan(schedule, coordinator.information))
+
+    def close(self) -> None:
+        """Hang up where nobody is going to start the run; `execute` does so by itself."""
+        self.connections.close()
 
     def execute(
         self,
@@ -103,7 +113,10 @@ class PreparedRun:
         chosen, record, coordinator = self.plan.estimate, self.plan.decisions, self.coordinator
         phases = self.phases
         phases("launch")
-        execution = coordinator.actuate(chosen, record.policy)
+        try:
+            execution = coordinator.actuate(chosen, record.policy)
+        finally:
+            self.close()
         if isinstance(execution, AdaptiveExecution):
             execution.on_decision = lambda decision: talk(decision.explanation)
         phases("end")
@@ -201,6 +214,7 @@ def prepare(
     name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
     kind = type(actuator) if actuator else actuator_class(name)
     weather = kind.weather(spec.weather)
+    connections = HostConnections(job_name())
     if information is None:
         information = load(
             spec,
@@ -208,12 +222,14 @@ def prepare(
             kind.sensed_hosts,
             talk,
             kind.name or kind.__qualname__,
-            measuring_for(spec, phase=phases),
+            measuring_for(spec, connections, phases),
         )
         information = information if weather == spec.weather else with_learned(information)
     phases("plan")
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)
+    if isinstance(rigid, SshActuator):
+        rigid.connections = connections
     starter = rigid
     if job is not None and information.template.malleable and not rigid.queues:
         starter = _malleable(
@@ -235,7 +251,7 @@ def prepare(
             break
         information = coordinator.information.with_findings(found)
     coordinator.actuator = starter
-    return PreparedRun(decided, coordinator, spec.verify, spec.learns, phases)
+    return PreparedRun(decided, coordinator, spec.verify, spec.learns, phases, connections)
 
 
 def _malleable(

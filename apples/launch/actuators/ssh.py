@@ -7,14 +7,17 @@ hosts that nobody looked at are looked at, at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from apples.errors import LaunchError
 from apples.launch import job_manager, ssh
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
+from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.targets import (
@@ -38,6 +41,11 @@ class SshActuator(Actuator):
         Directory the program may write its files to; the first rank's host writes there.
     save, talk, startup_seconds, silence_seconds
         As of `LocalActuator`.
+
+    Attributes
+    ----------
+    connections
+        Through which hosts were looked at and measured: the run is started through them. Default: new ones.
     """
 
     name = "ssh"
@@ -54,6 +62,7 @@ class SshActuator(Actuator):
     ) -> None:
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
+        self.connections: HostConnections | None = None
 
     @classmethod
     def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
@@ -62,7 +71,7 @@ class SshActuator(Actuator):
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look at every other machine the user may use and nobody has looked at."""
-        return hosts_looked_at(survey, self.talk)
+        return hosts_looked_at(survey, self.talk, self.connections)
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written."""
@@ -71,11 +80,15 @@ class SshActuator(Actuator):
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Start the application on the plan's hosts; returns once every rank is ready."""
-        job = job_name()
+        connections = self.connections or HostConnections(job_name())
+        job = connections.job
         placed, unbound = bound_targets(launch_targets(plan), plan.findings)
         if unbound:
             self.talk(f"note: {unbound}")
         order = self._command(placed, plan, job)
+        others = ssh.remote_hosts(placed)
+        if others:
+            order = ssh.relayed(order)
 
         def start() -> Run:
             return Run(
@@ -85,7 +98,8 @@ class SshActuator(Actuator):
                 silence_seconds=self.silence_seconds or plan.silence_seconds,
                 talk=self.talk,
                 job=job,
-                remote=ssh.remote_hosts(placed),
+                remote=others,
+                connections=_taken(connections, others, plan.hosts),
             )
 
         return RunExecution(started(start, self.talk))
@@ -106,3 +120,27 @@ class SshActuator(Actuator):
         task = run_task(plan, output=self.output, save=self.save)
         here = own_address([strip.host for strip in plan.strips], plan)
         return ssh.command(placed, task, job=job, here=here, directory=Path.cwd())
+
+
+def _taken(
+    connections: HostConnections, names: Sequence[str], listed: HostList
+) -> list[HostConnection]:
+    """Return a connection to each host that waits for a program; where none does a new one is opened."""
+
+    def taken(name: str) -> HostConnection:
+        one = connections.take(name)
+        if one is not None:
+            try:
+                one.await_program()
+            except LaunchError:
+                one.close()
+            else:
+                return one
+        connections.open([listed[name]], listed)
+        one = connections.take(name)
+        if one is None:
+            raise LaunchError(f"{name}: its connection ended")
+        return one
+
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        return list(pool.map(taken, names))

@@ -81,6 +81,7 @@ class HostConnection:
         with contextlib.suppress(OSError):  # the user may have no more: then writing waits for ssh
             fcntl.fcntl(self._input.fileno(), fcntl.F_SETPIPE_SZ, LARGEST_PIPE)
         self._replies: dict[int, SensorReply] = {}
+        self._waits = True  # for its first program
 
     @property
     def alive(self) -> bool:
@@ -99,6 +100,7 @@ class HostConnection:
 
         A host that has begun to answer by then has `more` seconds to end.
         """
+        self._waits = False
         self.write(parcel)
         heard, ended, at = bytearray(), False, time.time()
         found = False
@@ -124,6 +126,7 @@ class HostConnection:
         """
         with self._lock:
             if not self.senses:
+                self._waits = False
                 self.write(b"sense\n")
                 self._reply(0, time.monotonic() + seconds)
                 self.senses = True
@@ -151,12 +154,13 @@ class HostConnection:
         LaunchError
             It does not answer.
         """
-        if self.senses:
-            self.ask(
-                "leave", LEAVE_SECONDS
-            )  # answered: nothing after it is read by the sensor process
+        if self._waits:
+            return
+        if self.senses:  # what follows the answer is not read by the sensor process
+            self.ask("leave", LEAVE_SECONDS)
             self.senses = False
         self.write(b"next\n")
+        self._waits = True
 
     def fileno_of_input(self) -> int:
         """Return the pipe into the connection."""
