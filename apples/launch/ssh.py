@@ -33,12 +33,13 @@ from apples.launch.remote.ssh import Reach
 
 MACHINE_FILE = "machines"
 RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
-RELAY_LINES = f"""words=$(printf '%s\\037' "$@")
+RELAY_LINES = f"""{{ set +x; }} 2>/dev/null
+words=$(printf '%s\\037' "$@")
 printf '%s\\n' "$words" >{RELAY_ASKS}
 read -r _ <{RELAY_WAITS}
 exit 0
 """
-"""One write for all words of a host: no two of them mix."""
+"""hydra adds an -x, meant for ssh, which would make the shell talk. One write for all words: none mix."""
 CARRIED = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED")
 CARRIED_BEGIN = ("OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "UCX_", "FI_", "MPIR_CVAR_")
 """Variables of the agent that ranks elsewhere get too; no other leaves this machine."""

@@ -140,8 +140,8 @@ def measured_as_needed(
     propose: Propose,
     measure: Callable[[Set[Pair]], None],
     rounds: int = MOST_ROUNDS,
-) -> None:
-    """Measure links until the plan depends on none that is uncertain, or so often.
+) -> ProposedPlan | None:
+    """Measure links until the plan depends on none that is uncertain, or so often; return the plan then.
 
     Parameters
     ----------
@@ -157,16 +157,19 @@ def measured_as_needed(
     tried: set[Pair] = set()
     for _ in range(rounds):
         known, uncertain = weather(), bounds()
-        best, worst = (under(known, uncertain, optimistic=end) for end in (True, False))
         open_links = uncertain.keys() - tried
+        if not open_links:
+            break
+        best, worst = (under(known, uncertain, optimistic=end) for end in (True, False))
         links = needed(propose(best), best, worst, open_links)  # of the plan that could be best
-        links = links or needed(
-            propose(known), best, worst, open_links
-        )  # of that which would be made
         if not links:
-            return
+            plan = propose(known)
+            links = needed(plan, best, worst, open_links)  # of that which would be made
+            if not links:
+                return plan
         tried |= links
         measure(links)
+    return propose(weather())
 
 
 def needed(

@@ -122,8 +122,7 @@ class LinkSensing:
 
     def measure_needed(self, weather: Callable[[], Weather], propose: Propose) -> None:
         """Measure the links that the plan can depend on."""
-        measured_as_needed(weather, self.bounds, propose, self.measure)
-        plan = propose(weather())
+        plan = measured_as_needed(weather, self.bounds, propose, self.measure)
         self._note(
             {pair for pair in (plan.links if plan else ()) if set(pair) <= set(self._site_of)}
         )
