@@ -143,6 +143,7 @@ class LinkSensing:
         """Return between what every link lies that was not measured now, or so lately that it is believed."""
         latency, bandwidth = self.tables()
         filled = interpolate_links(Weather(latency=latency, bandwidth=bandwidth), self._site_of)
+        access = access_of(bandwidth, self._site_of)
         probed = self.probed
         told: dict[Pair, LinkBounds] = {}
         for a in self._site_of:
@@ -151,17 +152,16 @@ class LinkSensing:
                 if a == b or pair in probed:
                     continue
                 if pair not in self._old:
-                    if not self._is_between(pair, filled):
+                    if not self._is_between(pair, filled, access):
                         told[pair] = _unseen(filled, pair)
                 elif (bounds := self._old[pair][1]) is not None:
                     told[pair] = bounds
         return told
 
-    def _is_between(self, pair: Pair, filled: Weather) -> bool:
+    def _is_between(self, pair: Pair, filled: Weather, access: Mapping[str, float]) -> bool:
         """Whether what lies between their sites, not a host's own access, sets the rate of two hosts' link."""
         if self._site_of[pair[0]] == self._site_of[pair[1]] or pair not in filled.bandwidth:
             return False
-        access = access_of(self.tables()[1], self._site_of)
         return all(filled.bandwidth[pair].value < access.get(host, 0.0) / 2 for host in pair)
 
     def _remembered(self) -> dict[Pair, tuple[float, LinkBounds | None]]:
