@@ -1,11 +1,11 @@
 """How far real runs end from their predictions, and how many end inside the promised 80 % interval.
 
-Run: python benchmarks/coverage.py [--cpus 2,4] [--sessions one,own] [--repeat 12]. For each number of CPUs, and
+Run: python benchmarks/intervals.py [--cpus 2,4] [--sessions one,own] [--repeat 12]. For each number of CPUs, and
 with all competing processes in the agent's session or each in its own, the four methods of ``apples demo`` run
 in turn on unequal hosts made of those CPUs: 48 runs a layout with the default of 12 repetitions.
 
 Bars: median error <= 8 %, each method <= 15 %, 70 to 90 % inside. Also printed: what the same errors would have
-had inside with a history a method, and with the models' own intervals. Writes runs/figures/coverage.json.
+had inside with a history a method, and with the models' own intervals. Writes runs/figures/intervals.json.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from apples.agent.session.results import RunResult
 from apples.testing.demonstration import compare
 from apples.views.demo import METHODS
 
-WRITTEN = Path("runs/figures/coverage.json")
+WRITTEN = Path("runs/figures/intervals.json")
 
 
 def options():
