@@ -222,6 +222,8 @@ class SensorProcess:
         self.rounds += 1
         for sensor in self._sensors:
             self._take(str(sensor.series[0]), sensor.measure)
+            if isinstance(sensor, CpuSensor) and (sensor.remarks or "run queue" in self._said):
+                self._say("run queue", "; ".join(sensor.remarks) or "is seen whole")
         if self._reader is not None:
             self._take("Prometheus", self._reader.read)
         self._deliver()

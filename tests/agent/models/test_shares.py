@@ -1,0 +1,119 @@
+"""What several ranks of ours get of one machine: a group's weight, a quota and a played machine are shared."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import pool
+
+from apples import Host, Link
+from apples.agent.models.strip import StripModel
+from apples.agent.rescheduling import as_measured
+from nws import Forecast, Weather
+
+HOSTS = [Host(name, seconds_per_point=1e-9, cpus=(cpu,)) for cpu, name in enumerate("abcd")]
+NAMES = [host.name for host in HOSTS]
+
+
+def seen(value):
+    return Forecast(value, 0.0, "mean", 9, 0.0)
+
+
+def one_machine(hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0):
+    """Return the pool of hosts that are parts of one machine, all with the same weather."""
+    names = [host.name for host in hosts]
+    sky = Weather(
+        cpu=dict.fromkeys(names, seen(share)),
+        competitors=dict.fromkeys(names, seen(competitors)),
+        crowding=dict.fromkeys(names, seen(crowding)),
+        cpu_quota=dict.fromkeys(names, seen(quota)),
+    )
+    information = pool(hosts, default=Link(0.0, 1e12), weather=sky)
+    machines = dict.fromkeys(names, "here")
+    return replace(information, conditions=replace(information.conditions, machines=machines))
+
+
+def share_of_the_first(information, count):
+    model = information.model
+    assert isinstance(model, StripModel)
+    return model.share(information.hosts.hosts[0], frozenset(NAMES[:count]))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0.5), (2, 1 / 3), (4, 1 / 5)])
+def test_ranks_of_one_group_share_its_weight(count, expected):
+    assert share_of_the_first(one_machine(crowding=1.0), count) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ranks_in_sessions_of_their_own_do_not(count):
+    assert share_of_the_first(one_machine(), count) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 1.0), (2, 0.75), (4, 0.375)])
+def test_a_quota_is_for_all_of_ours_together(count, expected):
+    information = one_machine(quota=1.5, share=1.0, competitors=0.0)
+    assert share_of_the_first(information, count) == pytest.approx(expected)
+
+
+def test_hosts_on_other_machines_are_none_of_them():
+    information = one_machine(crowding=1.0)
+    apart = replace(information.conditions, machines={name: name for name in NAMES})
+    assert share_of_the_first(replace(information, conditions=apart), 4) == pytest.approx(0.5)
+
+
+def test_a_rank_that_waits_leaves_its_part_of_the_weight_to_the_longest():
+    information = one_machine(HOSTS[:2], crowding=1.0)
+    hosts, model = information.hosts.hosts, information.model
+    seconds = model.computation(hosts, np.array([800.0, 200.0]))
+    # The longest computes all the time; the other for the part d, a quarter with equal shares.
+    d = seconds[1] / seconds[0]
+    assert seconds[0] == pytest.approx(800e3 * 1e-9 * (2 + d), rel=0.02)
+    assert seconds[1] == pytest.approx(200e3 * 1e-9 * 3, rel=0.02)
+    assert d < 0.35
+
+
+def test_the_rows_that_fit_are_those_that_take_no_longer():
+    information = one_machine(HOSTS[:2], crowding=1.0)
+    hosts, model = information.hosts.hosts, information.model
+    rows = model.rows_within(hosts, 1000)(np.array([1e-3, 2e-3]))
+    assert rows.tolist() == [333, 666]
+
+
+def played(cpu, given, competitors, hosts=2):
+    """Return the pool of hosts that are played on a machine of two CPUs, as live weather has it."""
+    hosts = [Host(f"h{k}", seconds_per_point=1e-9, cpu=cpu) for k in range(hosts)]
+    information = pool(hosts, default=Link(0.0, 1e12), weather=Weather())
+    names = [host.name for host in hosts]
+    here = Weather(
+        cpu=dict.fromkeys(names, seen(given)),
+        competitors=dict.fromkeys(names, seen(competitors)),
+    )
+    conditions = replace(information.conditions, here=here, widths=dict.fromkeys(names, 2))
+    return replace(information, conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "given", "competitors", "expected"),
+    [
+        (0.4, 1.0, 0.0, 0.4),  # the quota that it is played with
+        (0.4, 2 / 11, 10.0, 2 / 12),  # what this machine gives to two of ours beside ten
+        (1.0, 0.5, 3.0, 0.4),
+    ],
+)
+def test_a_played_host_gets_its_quota_and_no_more_than_this_machine_gives(
+    cpu, given, competitors, expected
+):
+    information = played(cpu, given, competitors)
+    hosts = information.hosts.hosts
+    share = information.model.share(hosts[0], frozenset(host.name for host in hosts))
+    assert share == pytest.approx(expected)
+    assert not information.conditions.measured(hosts[0])
+    assert information.conditions.cpu(hosts[0]).value == pytest.approx(min(cpu, given))
+
+
+def test_a_running_job_takes_itself_out_of_the_weight_that_it_shares():
+    information = one_machine(HOSTS[:3], crowding=0.5, share=0.2, competitors=4.0)
+    done = as_measured(information, {"a": 500, "b": 500}, {"a": 1.0, "b": 0.5})
+    others = [done.conditions.competitors(host) for host in information.hosts]
+    # On its own CPUs each rank is one competitor while it computes, and all crowd on every CPU.
+    assert others == pytest.approx([4 - 1 - 0.75, 4 - 0.5 - 0.75, 4 - 0.75])
