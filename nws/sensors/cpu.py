@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from nws.measurement import (
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu_probe import probe_share
 from nws.sensors.cpu_share import competitors_for, current_share
-from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares
+from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares, loads_of
 from nws.sensors.linux import CpuTimes, allowed_cpus, online_cpus, parse_cpu_times
 from nws.sensors.run_queue import NEW_SESSION, RunQueueLook, RunQueueReader, averaged
 
@@ -147,8 +147,7 @@ class CpuSensor(Sensor):
         division = CpuDivision.of(threads, ours, self.cpus, online)
         limit = min(1.0, division.quota)
         queued = min(limit, left * division.share)
-        unmoved = [thread.where_it_was() for thread in threads]
-        at_once = fair_shares([*unmoved, replace(ours, allowed=self.cpus)], online)[-1]
+        at_once = _share_at_once(threads, replace(ours, allowed=self.cpus), online)
         self._correct(queued, min(limit, left * at_once))
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
         others = self._corrected(division.competitors, queued, available)
@@ -194,7 +193,7 @@ class CpuSensor(Sensor):
         """Probe if it is time, and let what the model does not explain into the bias.
 
         A probe is over before the kernel has moved others away from it: it gets something between
-        `at_once`, beside those that are there, and `queued`, when they have moved.
+        `at_once`, beside those that are there or may come, and `queued`, when they have moved.
         """
         now = self._clock()
         due = self._probed is None or not 0 <= now - self._probed < self._probe_every
@@ -284,6 +283,24 @@ class CpuDivision:
         beside = count / crowd - count - (count if elsewhere is here else 0)
         crowding = max(0.0, beside - competitors) / len(elsewhere)
         return cls(share, competitors, crowding, quota, period)
+
+
+def _share_at_once(threads: Sequence[Runnable], ours: Runnable, online: frozenset[int]) -> float:
+    """Return what a new process gets before the kernel has moved anybody away from it.
+
+    That is beside those that are there now, and the heaviest of those that may come: the kernel sees
+    that the new process is there only when that one has come.
+    """
+    unmoved = [thread.where_it_was() for thread in threads]
+    loads = loads_of(threads)
+    may_come = [
+        i for i, one in enumerate(threads) if len(one.allowed) > 1 and one.allowed & ours.allowed
+    ]
+    if may_come:
+        heaviest = max(may_come, key=lambda i: loads[i])
+        there = threads[heaviest].allowed & ours.allowed
+        unmoved[heaviest] = replace(threads[heaviest], allowed=there)
+    return fair_shares([*unmoved, ours], online)[-1]
 
 
 def _of_its_own(ours: Runnable, number: int) -> Runnable:

@@ -36,8 +36,8 @@ NICE_0_WEIGHT: Final = 1024.0
 """The weight of a thread of niceness 0, and of a group that nobody gave another."""
 LEAST_WEIGHT: Final = 3.0
 """Of SCHED_IDLE, and of a group with ``cpu.idle``."""
-NEARLY_IDLE: Final = 0.1
-"""A CPU with less than this part of a thread's load is idle for that thread."""
+TIE: Final = 0.01
+"""CPUs whose loads differ by less than this part of a thread's are all the same to it."""
 ROUNDS: Final = 12
 """Of the two iterations below: each is within a thousandth of its fixed point after them."""
 
@@ -229,10 +229,10 @@ def _place_heavy(
     levels: dict[int, float],
     homes: list[dict[int, float]],
 ) -> None:
-    """Give each thread that is above the level an idle CPU; the others stay in `movable`.
+    """Give each thread that is above the level the emptiest of its CPUs; the others stay in `movable`.
 
-    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles. Where none
-    idles, no CPU is the one to have it, and it is spread like the others.
+    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles. Where several
+    CPUs are the emptiest it is on each of them for a part of the time.
     """
     rest = sum(loads[i] for places in movable.values() for i in places)
     for allowed in sorted(movable, key=len):
@@ -241,10 +241,12 @@ def _place_heavy(
             load = loads[places[0]]
             cpu = min(allowed, key=lambda cpu: (levels[cpu], cpu))
             level = water_level([levels[one] for one in allowed], rest)
-            if load < level * (1 - 1e-9) or levels[cpu] > NEARLY_IDLE * load:
+            if load < level * (1 - 1e-9):
                 break
-            levels[cpu] += load
-            homes[places.pop(0)] = {cpu: 1.0}
+            emptiest = [one for one in allowed if levels[one] <= levels[cpu] + TIE * load]
+            for one in emptiest:
+                levels[one] += load / len(emptiest)
+            homes[places.pop(0)] = dict.fromkeys(emptiest, 1.0 / len(emptiest))
             rest -= load
         movable[allowed] = places
     for allowed in [allowed for allowed, places in movable.items() if not places]:

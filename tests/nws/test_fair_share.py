@@ -158,3 +158,11 @@ def test_the_quota_that_is_left_is_what_others_in_it_do_not_take():
     assert division([on(0, session(1))], ours).quota == pytest.approx(2.0)
     assert division([on(0, box)], ours).quota == pytest.approx(1.75)  # an eighth is its
     assert division([], Runnable(frozenset(), groups=(OURS,))).quota == 4.0
+
+
+def test_a_heavy_thread_that_may_move_is_on_the_emptiest_cpu_whole():
+    heavy = on(None, SchedulingGroup("/heavy", 4096.0))
+    others = [on(cpu, session(1)) for cpu in (0, 2, 3)]
+    others += [on(cpu, session(2), weight=NICE) for cpu in (0, 1, 1, 2)]
+    # 512 of one session are with the rank; the heavy one is elsewhere, though there is more load there.
+    assert share([heavy, *others], on(1, OURS)) == pytest.approx(1024 / 1536)
