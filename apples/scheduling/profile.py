@@ -6,15 +6,30 @@ jobs, `Profile` finds the earliest time for a job among them and enters its rese
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import inf
 
+import numpy as np
+
 from apples.scheduling.policy import ClusterState
+
+Interval = tuple[float, float, int]
+"""Begin, end and nodes of a reservation."""
 
 
 class Profile:
     """A step function of time: how many nodes are free from now on.
+
+    The steps are two sorted arrays, so that a search compares hundreds of them at once and a reservation
+    moves memory instead of objects: with 10,000 reservations a place is found in some tens of microseconds.
+
+    Parameters
+    ----------
+    releases
+        When nodes come free, and how many; a time that is past counts as now.
+    reserved
+        Reservations held already, entered all at once; one that is past begins now. There may be more of
+        them than nodes: see `least`.
 
     Examples
     --------
@@ -26,39 +41,99 @@ class Profile:
     20.0
     """
 
-    def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]]) -> None:
+    def __init__(
+        self,
+        now: float,
+        free: int,
+        releases: Sequence[tuple[float, int]],
+        reserved: Sequence[Interval] = (),
+    ) -> None:
         self.now = now
-        self._times = [now]
-        self._free = [free]
-        for time, nodes in sorted(releases):
-            if time > self._times[-1]:
-                self._times.append(time)
-                self._free.append(self._free[-1])
-            self._free[-1] += nodes
+        begins, ends, widths = zip(*reserved, strict=True) if reserved else ((), (), ())
+        times, nodes = zip(*releases, strict=True) if releases else ((), ())
+        at = np.maximum(np.array((now, *times, *begins, *ends), dtype=np.float64), now)
+        taken = np.array(widths, dtype=np.int64)
+        change = np.concatenate([np.array((free, *nodes), dtype=np.int64), -taken, taken])
+        order = np.argsort(at, kind="stable")
+        at, level = at[order], np.cumsum(change[order])
+        last = np.append(
+            at[1:] != at[:-1], True
+        )  # of each instant, the level after all its changes
+        self._count = int(last.sum())
+        self._times = np.empty(2 * self._count + 64)
+        self._free = np.empty(2 * self._count + 64, dtype=np.int64)
+        self._times[: self._count] = at[last]
+        self._free[: self._count] = level[last]
 
-    def earliest(self, nodes: int, seconds: float) -> float:
-        """Return the first time from which the nodes are free for so many seconds."""
-        begin: float | None = None
-        for time, free in zip(self._times, self._free, strict=True):
-            if begin is not None and time >= begin + seconds:
+    @property
+    def least(self) -> int:
+        """Fewest nodes that are free at any time; negative where more is reserved than there is."""
+        return int(self._free[: self._count].min())
+
+    def earliest(self, nodes: int, seconds: float, after: float | None = None) -> float:
+        """Return the first time from which the nodes are free for so many seconds, inf if there is none.
+
+        Parameters
+        ----------
+        after
+            Where the search begins, one of the times of the profile; by default now.
+        """
+        times, free = self._times[: self._count], self._free[: self._count]
+        step = 0 if after is None else int(times.searchsorted(after, side="right")) - 1
+        while True:
+            step = self._next_with(nodes, step)
+            if step < 0:
+                return inf
+            begin = float(times[step])
+            end = int(times.searchsorted(begin + seconds))
+            short = (free[step:end] < nodes).nonzero()[0]
+            if not len(short):
                 return begin
-            if free < nodes:
-                begin = None
-            elif begin is None:
-                begin = time
-        return inf if begin is None else begin
+            step += int(short[-1]) + 1  # no window that holds the last step too few can do
+
+    def has(self, nodes: int, begin: float, end: float) -> bool:
+        """Return whether so many nodes are free all the time from `begin`, now or later, to `end`."""
+        times = self._times[: self._count]
+        first = int(times.searchsorted(begin, side="right")) - 1
+        last = int(times.searchsorted(end))
+        return bool((self._free[first:last] >= nodes).all())
+
+    def first_with(self, nodes: int) -> float:
+        """Return the first time at which so many nodes are free for however short, inf if never."""
+        step = self._next_with(nodes, 0)
+        return inf if step < 0 else float(self._times[step])
 
     def reserve(self, begin: float, end: float, nodes: int) -> None:
-        """Take nodes away from [begin, end); a negative number gives them back."""
+        """Take nodes away from [begin, end); a negative number gives them back. What is past is left."""
         first, last = self._step_at(begin), self._step_at(end)
-        for k in range(first, last):
-            self._free[k] -= nodes
+        self._free[first:last] -= nodes
+
+    def _next_with(self, nodes: int, step: int) -> int:
+        """Return the first step from `step` on with so many nodes free, -1 if there is none."""
+        many = 64
+        while step < self._count:
+            enough = self._free[step : min(step + many, self._count)] >= nodes
+            k = int(enough.argmax())
+            if enough[k]:
+                return step + k
+            step += many
+            many *= 2
+        return -1
 
     def _step_at(self, time: float) -> int:
-        k = bisect_left(self._times, time)
-        if k == len(self._times) or self._times[k] != time:
-            self._times.insert(k, time)
-            self._free.insert(k, self._free[k - 1])
+        """Return the step that begins at a time, made if there is none; the first for what is past."""
+        count = self._count
+        k = int(self._times[:count].searchsorted(time))
+        if (k < count and self._times[k] == time) or time <= self.now:
+            return k
+        if count == len(self._times):
+            self._times = np.concatenate([self._times, np.empty(count)])
+            self._free = np.concatenate([self._free, np.empty(count, dtype=np.int64)])
+        self._times[k + 1 : count + 1] = self._times[k:count]
+        self._free[k + 1 : count + 1] = self._free[k:count]
+        self._times[k] = time
+        self._free[k] = self._free[k - 1]
+        self._count += 1
         return k
 
 

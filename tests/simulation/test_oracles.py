@@ -156,11 +156,14 @@ POLICIES = [
     Conservative(),
     Equipartition(),
     SlowdownDriven(),
+    SlowdownDriven(protect=False),
     SlowdownDriven(max_slowdown="dynamic"),
     SlowdownDriven(max_slowdown=float("inf"), guard=False),
-    SlowdownDriven(max_slowdown=50, mates=1),
+    SlowdownDriven(max_slowdown=50, mates=1, protect=False),
     SlowdownDriven(max_slowdown=float("inf"), guard=False, mates=3),
+    SlowdownDriven(max_slowdown="dynamic", mates=3, free_nodes=True, protect=False),
     SlowdownDriven(max_slowdown=float("inf"), guard=False, free_nodes=True),
+    SlowdownDriven(max_slowdown=float("inf"), free_nodes=True),
     SlowdownDriven(sharing_factor=0.3, depth=3),
 ]
 

@@ -15,8 +15,12 @@ from apples.scheduling.profile import Profile, releases
 class Conservative(SchedulingPolicy):
     """Promise every job the earliest time that the promises before it leave.
 
-    When a job leaves before its estimated end, every waiting job, in the order of the queue, is
-    moved to the earliest time that taking it out leaves open: never later than promised.
+    When nodes come free before their estimated time, every waiting job, in the order of the queue, is
+    moved to the earliest time that taking it out leaves open: never later than promised. Promises last
+    as long as the machine they were made for. Where they no longer fit (nodes were lost, a job overran
+    its estimate) or a job without one stands ahead of one that has one (its run was lost, or it is so
+    wide that it had to wait for a repair), all are made anew in the order of the queue. A job of more
+    nodes than are in service has no promise.
 
     Examples
     --------
@@ -34,29 +38,46 @@ class Conservative(SchedulingPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass."""
-        free = cluster.free
-        profile = Profile(cluster.time, cluster.free, releases(cluster))
-        promises = dict(cluster.reservations)
+        """Yield the starts of this pass, and the promises that are new."""
+        now, free = cluster.time, cluster.free
         need = {job.id: cluster.nodes_for(job.processors) for job in cluster.queue}
-        for job in cluster.queue:
-            if job.id in promises:
-                begin = promises[job.id]
-                profile.reserve(begin, begin + job.requested, need[job.id])
-        if cluster.early_release:
-            for job in cluster.queue:
-                begin = promises.get(job.id, cluster.time)
-                if begin > cluster.time:
-                    profile.reserve(begin, begin + job.requested, -need[job.id])
-                    begin = promises[job.id] = profile.earliest(need[job.id], job.requested)
-                    profile.reserve(begin, begin + job.requested, need[job.id])
-        for job in cluster.queue:
+        queue = [job for job in cluster.queue if need[job.id] <= cluster.nodes]
+        promises = {
+            job.id: max(cluster.reservations[job.id], now)
+            for job in queue
+            if job.id in cluster.reservations
+        }
+        ends = releases(cluster)
+        kept = [job for job in queue if job.id in promises]
+        profile = Profile(
+            now,
+            free,
+            ends,
+            [(promises[job.id], promises[job.id] + job.requested, need[job.id]) for job in kept],
+        )
+        if kept != queue[: len(kept)] or profile.least < 0:
+            promises = {}
+            profile = Profile(now, free, ends)
+        elif cluster.early_release or cluster.events.repaired:
+            for job in kept:
+                nodes, begin = need[job.id], promises[job.id]
+                if profile.first_with(nodes) < begin:
+                    profile.reserve(begin, begin + job.requested, -nodes)
+                    begin = promises[job.id] = profile.earliest(nodes, job.requested)
+                    profile.reserve(begin, begin + job.requested, nodes)
+        found: dict[
+            tuple[int, float], float
+        ] = {}  # from here on no step rises: jobs alike go behind
+        for job in queue:
+            nodes = need[job.id]
             if job.id not in promises:
-                begin = promises[job.id] = profile.earliest(need[job.id], job.requested)
-                profile.reserve(begin, begin + job.requested, need[job.id])
+                alike = nodes, job.requested
+                begin = profile.earliest(nodes, job.requested, found.get(alike))
+                found[alike] = promises[job.id] = begin
+                profile.reserve(begin, begin + job.requested, nodes)
             # With a pass an event, a promise may be due a pass before its nodes are left.
-            if promises[job.id] <= cluster.time and need[job.id] <= free:
-                free -= need[job.id]
-                yield Start(job.id, need[job.id])
+            if promises[job.id] <= now and nodes <= free:
+                free -= nodes
+                yield Start(job.id, nodes)
             elif promises[job.id] not in (inf, cluster.reservations.get(job.id)):
                 yield Reserve(job.id, promises[job.id])

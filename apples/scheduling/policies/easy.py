@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Decision, Job, Start
-from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
+from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 from apples.scheduling.profile import releases
 
 #: Orders of the queue; ties go by (submit, id).
@@ -23,18 +23,54 @@ ORDERS: Mapping[str, Callable[[Job], float]] = {
 }
 
 
-def shadow(need: int, free: int, ends: list[tuple[float, int]]) -> tuple[float, int]:
-    """Return the first estimated end at which so many nodes are free, and how many are spare then.
+class HeadReservation:
+    """The free nodes, and what of them the first waiting job leaves to others.
 
-    All releases of that instant are counted. Never, where so many nodes are not in service.
+    Attributes
+    ----------
+    free
+        Nodes free now.
+    shadow
+        First estimated end at which the first job's nodes are free; inf while there is no such job, and where
+        so many nodes are not in service.
+    spare
+        Nodes left over then, all releases of that instant counted.
     """
-    ends = sorted(ends)
-    for position, (time, nodes) in enumerate(ends):
-        free += nodes
-        last_of_instant = position + 1 == len(ends) or ends[position + 1][0] > time
-        if free >= need and last_of_instant:
-            return time, free - need
-    return inf, 0
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.shadow, self.spare = inf, 0
+
+    def hold(self, need: int, ends: Iterable[tuple[float, int]]) -> None:
+        """Hold so many nodes from the first estimated end on at which they are free."""
+        self.shadow, self.spare = inf, 0
+        left, time = self.free, inf
+        for end, nodes in sorted(ends):
+            if left >= need and end > time:
+                break
+            left, time = left + nodes, end
+        if left >= need:
+            self.shadow, self.spare = time, left - need
+
+    def take(self, nodes: int, end: float) -> bool:
+        """Take free nodes until an estimated end, unless they are too few or it would delay the first job."""
+        if nodes > self.free or (end > self.shadow and nodes > self.spare):
+            return False
+        self.free -= nodes
+        if end > self.shadow:
+            self.spare -= nodes
+        return True
+
+
+def requests(cluster: ClusterState) -> list[tuple[RunningJob, int]]:
+    """Return the evolving jobs that ask for other nodes, and how many more each."""
+    return [
+        (running, running.wanted - running.nodes)
+        for running in cluster.running.values()
+        if running.job.kind is JobKind.EVOLVING
+        and running.wanted is not None
+        and running.wanted != running.nodes
+    ]
 
 
 @dataclass(frozen=True)
@@ -73,36 +109,34 @@ class Easy(SchedulingPolicy):
             raise UsageError(f"order {self.order!r}: not one of {', '.join(ORDERS)}")
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass."""
-        free = cluster.free
+        """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""
+        room = HeadReservation(cluster.free)
         ends = releases(cluster)
-        for decision in grant_requests(cluster):
-            running = cluster.running[decision.job]
-            more = decision.nodes - running.nodes
-            free -= more
+        growing = []
+        for running, more in requests(cluster):
+            if more > 0:
+                growing.append((running, more))
+                continue
+            room.free -= more
             ends.append((running.limit, more))
-            yield decision
+            yield Resize(running.job.id, running.nodes + more)
         key = ORDERS[self.order]
         queue = sorted(cluster.queue, key=lambda job: (key(job), job.submit, job.id))
         blocked = len(queue)
         for position, job in enumerate(queue):
-            nodes = cluster.nodes_for(job.processors)
-            if nodes > free:
+            nodes, end = cluster.nodes_for(job.processors), cluster.time + job.requested
+            if not room.take(nodes, end):
                 blocked = position
                 break
-            free -= nodes
-            ends.append((cluster.time + job.requested, nodes))
+            ends.append((end, nodes))
             yield Start(job.id, nodes)
-        if blocked + 1 >= len(queue):
-            return
-        head = cluster.nodes_for(queue[blocked].processors)
-        reserved, spare = shadow(head, free, ends)
         behind = queue[blocked + 1 :] if self.depth < 0 else queue[blocked + 1 :][: self.depth]
+        if blocked < len(queue) and (growing or behind):
+            room.hold(cluster.nodes_for(queue[blocked].processors), ends)
+        for running, more in growing:
+            if room.take(more, running.limit):
+                yield Resize(running.job.id, running.nodes + more)
         for job in behind:
             nodes = cluster.nodes_for(job.processors)
-            in_time = cluster.time + job.requested <= reserved
-            if nodes <= free and (in_time or nodes <= spare):
-                free -= nodes
-                if not in_time:
-                    spare -= nodes
+            if room.take(nodes, cluster.time + job.requested):
                 yield Start(job.id, nodes)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from apples.errors import UsageError
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.mates import contiguous_mates, find_mates, parse_node_ids, pick_free
-from apples.scheduling.policies.easy import shadow
-from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, grant_requests
+from apples.scheduling.policies.easy import HeadReservation, requests
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 from apples.scheduling.profile import Profile, releases
 from apples.topology.distribute import distribute
 
@@ -35,7 +38,10 @@ class SlowdownDriven(SchedulingPolicy):
     free_nodes
         Whether free nodes may make up what the mates' nodes leave missing.
     depth
-        Waiting jobs, from the first, that may look for mates.
+        Waiting jobs, from the first, that may look for mates (1000, as the authors' script has it).
+    protect
+        Whether the first waiting job keeps its reservation: no mate whose nodes it needs then is made to
+        last longer. Off: as in the paper, where a stream of malleable jobs can hold it up for ever.
     contiguous
         Whether a job's nodes must have numbers that follow one another.
     nodes
@@ -62,7 +68,8 @@ class SlowdownDriven(SchedulingPolicy):
     mates: int = 2
     guard: bool = True
     free_nodes: bool = False
-    depth: int = 100
+    depth: int = 1000
+    protect: bool = True
     contiguous: bool = False
     nodes: str = ""
     uses_malleable: ClassVar[bool] = True
@@ -99,13 +106,21 @@ class SlowdownDriven(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, those inside mates' nodes included."""
-        granted = list(grant_requests(cluster))
-        yield from granted
-        one_pass = _Pass(self, cluster, granted)
+        growing = []
+        one_pass = _Pass(self, cluster)
+        for running, more in requests(cluster):
+            if more > 0:
+                growing.append((running, more))
+            else:
+                one_pass.room.free -= more
+                yield one_pass.resize(running, more)
         for job in cluster.queue:
             start = one_pass.consider(job)
             if start is not None:
                 yield start
+        for running, more in growing:
+            if one_pass.room.take(more, running.limit):
+                yield one_pass.resize(running, more)
 
 
 def average_slowdown(running: Collection[RunningJob]) -> float:
@@ -119,45 +134,44 @@ def average_slowdown(running: Collection[RunningJob]) -> float:
 class _Pass:
     """The state as it will be once the decisions taken so far are carried out."""
 
-    def __init__(
-        self, policy: SlowdownDriven, cluster: ClusterState, granted: Sequence[Resize]
-    ) -> None:
+    def __init__(self, policy: SlowdownDriven, cluster: ClusterState) -> None:
         self.policy = policy
         self.cluster = cluster
         self.share = policy.share(cluster.cores_per_node)
-        self.free = cluster.free
+        self.room = HeadReservation(cluster.free)
         self.running = dict(cluster.running)
-        for resize in granted:
-            one = self.running[resize.job]
-            self.free -= resize.nodes - one.nodes
-            self.running[resize.job] = one._replace(nodes=resize.nodes)
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
-        self.pool = [one for one in self.running.values() if one.can_be_mate]
         self.waiting: list[Job] = []
-        self.shadow, self.spare = 0.0, 0
         self.cut = (
             average_slowdown(self.running.values())
             if policy.max_slowdown == "dynamic"
             else policy.max_slowdown
         )
+        # The mates found for jobs alike, as long as pool, shadow and spare nodes stay as they are.
+        self.groups: dict[tuple[int, float], list[RunningJob]] = {}
+        self.pool = _Pool(one for one in self.running.values() if one.can_be_mate)
+        # The map of reservations: of how many waiting jobs it has them, and where each shape of job came
+        # to lie. None: it is to be drawn.
+        self.map: Profile | None = None
+        self.mapped = 0
+        self.places: dict[tuple[int, float], float] = {}
 
-    def releases(self) -> list[tuple[float, int]]:
-        return releases(self.cluster._replace(running=self.running))
+    def resize(self, running: RunningJob, more: int) -> Resize:
+        """Give an evolving job more nodes, or fewer."""
+        number = running.job.id
+        self.running[number] = running._replace(nodes=running.nodes + more)
+        return Resize(number, running.nodes + more)
 
     def consider(self, job: Job) -> Start | None:
         """Decide about one job (Listing 1)."""
         now, nodes = self.cluster.time, self.cluster.nodes_for(job.processors)
-        in_time = now + job.requested <= self.shadow
         node_ids: frozenset[int] | None = frozenset()
         if self.policy.needs_node_ids:
             node_ids = pick_free(self.free_node_ids, nodes, self.policy.contiguous)
-        allowed = not self.waiting or in_time or nodes <= self.spare
-        if nodes <= self.free and allowed and node_ids is not None:
-            if self.waiting and not in_time:
-                self.spare -= nodes
+        if node_ids is not None and self.room.take(nodes, now + job.requested):
             self.free_node_ids -= node_ids
-            self._run(RunningJob(job, now, nodes, now + job.requested, node_ids=node_ids), nodes)
+            self._run(RunningJob(job, now, nodes, now + job.requested, node_ids=node_ids))
             return Start(job.id, nodes, node_ids=node_ids)
         if job.malleable and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
@@ -168,77 +182,152 @@ class _Pass:
             self._reserve()
         return None
 
-    def _run(self, running: RunningJob, taken: int) -> None:
+    def _run(self, running: RunningJob) -> None:
         self.running[running.job.id] = running
-        self.free -= taken
+        self.map = None
+        self.groups.clear()
         if running.can_be_mate:
-            self.pool.append(running)
+            self.pool.add(running)
 
     def _reserve(self) -> None:
         need = self.cluster.nodes_for(self.waiting[0].processors)
-        self.shadow, self.spare = shadow(need, self.free, self.releases())
+        self.room.hold(need, self._releases())
+        self.groups.clear()
+
+    def _releases(self) -> list[tuple[float, int]]:
+        return releases(self.cluster._replace(running=self.running))
 
     def _select_nodes(self, job: Job, nodes: int) -> list[RunningJob]:
         """Return the mates of least impact that make up the job's nodes (Listing 2)."""
-        mates = self._mates(job, nodes)
-        if not mates and self.policy.free_nodes:
-            room = min(self.free, nodes - 1)
-            if self.waiting and self.cluster.time + job.requested / self.share > self.shadow:
-                room = min(room, self.spare)
-            while not mates and room > 0:
-                mates = self._mates(job, nodes - room)
-                room -= 1
-        return mates
+        alike = nodes, job.requested
+        if alike not in self.groups:
+            mates = self._mates(job, nodes, 0)
+            if not mates and self.policy.free_nodes:
+                own = min(self.room.free, nodes - 1)
+                if self.cluster.time + job.requested / self.share > self.room.shadow:
+                    own = min(own, self.room.spare)
+                while not mates and own > 0:
+                    mates = self._mates(job, nodes - own, own)
+                    own -= 1
+            self.groups[alike] = mates
+        return self.groups[alike]
 
-    def _mates(self, job: Job, wanted: int) -> list[RunningJob]:
-        ends = self.cluster.time + job.requested / self.share
-        eligible, penalties = [], []
-        for one in self.pool:
-            mate = one.job
-            wait = one.start - mate.submit
-            penalty = (wait + (one.delay + job.requested) + mate.requested) / mate.requested
-            if self.shareable and not one.node_ids <= self.shareable:
-                continue
-            if one.limit + job.requested >= ends and penalty < self.cut:
-                eligible.append(one)
-                penalties.append(penalty)
+    def _mates(self, job: Job, wanted: int, own: int) -> list[RunningJob]:
+        """Return mates whose nodes add up to those wanted, beside own free ones; none: no such mates."""
+        request = job.requested
+        ends = self.cluster.time + request / self.share
+        shadow = self.room.shadow if self.policy.protect else inf
+        eligible, penalties = self.pool.eligible(request, ends, self.cut, shadow, self.room.spare)
+        if self.shareable:
+            kept = [k for k, one in enumerate(eligible) if one.node_ids <= self.shareable]
+            eligible, penalties = [eligible[k] for k in kept], [penalties[k] for k in kept]
         if self.policy.contiguous:
             node_ids = [one.node_ids for one in eligible]
             group = contiguous_mates(node_ids, penalties, wanted, self.policy.mates)
-            return [eligible[k] for k in group]
-        sizes = [one.nodes for one in eligible]
-        return [eligible[k] for k in find_mates(sizes, penalties, wanted, self.policy.mates)]
+        else:
+            sizes = [one.nodes for one in eligible]
+            group = find_mates(sizes, penalties, wanted, self.policy.mates)
+        mates = [eligible[k] for k in group]
+        late = sum(m.nodes for m in mates if m.limit <= shadow < m.limit + request)
+        if late and late + (own if ends > shadow else 0) > self.room.spare:
+            return []
+        return mates
 
     def _ends_sooner(self, job: Job, nodes: int) -> bool:
+        """Return whether a job is estimated to end sooner with mates than by waiting for its turn."""
         if not self.policy.guard:
             return True
         now = self.cluster.time
-        profile = Profile(now, self.free, self.releases())
-        for ahead in self.waiting:
+        if self.map is None:
+            self.map = Profile(now, self.room.free, self._releases())
+            self.mapped = 0
+            self.places.clear()
+        for ahead in self.waiting[self.mapped :]:
             need = self.cluster.nodes_for(ahead.processors)
-            begin = profile.earliest(need, ahead.requested)
-            profile.reserve(begin, begin + ahead.requested, need)
-        static_end = profile.earliest(nodes, job.requested) + job.requested
+            begin = self._place(self.map, need, ahead.requested)
+            self.map.reserve(begin, begin + ahead.requested, need)
+        self.mapped = len(self.waiting)
+        static_end = self._place(self.map, nodes, job.requested) + job.requested
         return static_end > now + job.requested / self.share
 
+    def _place(self, profile: Profile, nodes: int, seconds: float) -> float:
+        """Return the earliest time on the map: as no step of it rises, not before that of a job alike."""
+        alike = nodes, seconds
+        begin = self.places[alike] = profile.earliest(nodes, seconds, self.places.get(alike))
+        return begin
+
     def _share(self, job: Job, nodes: int, mates: list[RunningJob]) -> Start:
+        """Start a job in the nodes of its mates, who last longer by its request."""
         now = self.cluster.time
         shared = sum(mate.nodes for mate in mates)
         for mate in mates:
+            self.pool.remove(mate)
             self.running[mate.job.id] = mate._replace(
                 limit=mate.limit + job.requested,
                 delay=mate.delay + job.requested,
                 guest=job.id,
             )
-            self.pool.remove(mate)
         numbers = tuple(mate.job.id for mate in mates)
+        self.room.free -= nodes - shared
         guest = RunningJob(
             job, now, nodes, now + job.requested / self.share,
             delay=job.requested / self.share - job.requested,
             mates=numbers, shared=shared, share=self.share,
             node_ids=frozenset().union(*(mate.node_ids for mate in mates)),
         )  # fmt: skip
-        self._run(guest, nodes - shared)
+        self._run(guest)
         if self.waiting:
             self._reserve()
         return Start(job.id, nodes, numbers, self.share)
+
+
+class _Pool:
+    """The running jobs that may be mates, in the order of their starts, and what decides it as columns."""
+
+    def __init__(self, jobs: Iterable[RunningJob]) -> None:
+        self._jobs = list(jobs)
+        self._columns: NDArray[np.float64] | None = None
+
+    def add(self, job: RunningJob) -> None:
+        """Add a job that has started."""
+        self._jobs.append(job)
+        self._columns = None
+
+    def remove(self, job: RunningJob) -> None:
+        """Take a job out that is a mate from now on."""
+        self._jobs.remove(job)
+        self._columns = None
+
+    def eligible(
+        self, request: float, ends: float, cut: float, shadow: float, spare: int
+    ) -> tuple[list[RunningJob], list[float]]:
+        """Return the jobs that may be mates of a newcomer, and their penalties (equation 4).
+
+        A mate lasts until the newcomer's end, is hurt less than the cut-off and does not hold back more
+        nodes beyond the shadow than are spare then.
+        """
+        if self._columns is None:
+            self._columns = (
+                np.array(
+                    [
+                        (
+                            one.limit,
+                            one.start - one.job.submit,
+                            one.delay,
+                            one.job.requested,
+                            one.nodes,
+                        )
+                        for one in self._jobs
+                    ]
+                )
+                .reshape(-1, 5)
+                .T
+            )
+        limit, wait, delay, requested, nodes = self._columns
+        # The order of the operations is the kernel's: the same bits.
+        penalty = (wait + (delay + request) + requested) / requested
+        longer = limit + request
+        chosen = (longer >= ends) & (penalty < cut)
+        chosen &= (limit > shadow) | (longer <= shadow) | (nodes <= spare)
+        places = chosen.nonzero()[0]
+        return [self._jobs[k] for k in places], penalty[places].tolist()

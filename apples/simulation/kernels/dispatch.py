@@ -183,7 +183,8 @@ def _slowdown_driven(
         submit, need, requested, numbers(workload.malleable), config.nodes, policy.mates, record
     )
     depth = min(policy.depth, jobs)
-    widest = int(config.need(workload.processors).max()) + 1
+    nodes = config.need(workload.processors)
+    widest = int(nodes.max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
     room = cells * min(jobs, config.nodes) if policy.mates > 2 else 1
     if room > MOST_ROOM or policy.mates > MOST_ROOM:
@@ -192,7 +193,11 @@ def _slowdown_driven(
             f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}"
         )
     steps = 2 * jobs + 2 * depth + 8
+    _, shape = np.unique(np.stack([nodes, workload.requested]), axis=1, return_inverse=True)
+    shape = shape.reshape(-1)
+    shapes = int(shape.max()) + 1
     work: list[Any] = [
+        numbers(shape), integers(2 * shapes), integers(2 * shapes), zeros(shapes), integers(shapes),
         integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
         integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest),
         integers(widest), zeros(cells), integers(room), integers(most),
@@ -202,7 +207,7 @@ def _slowdown_driven(
     held, log = slowdown_driven(
         state, run, TIES.index(config.ties), policy.share(config.cores_per_node),
         cut, policy.mates, policy.guard, policy.free_nodes,
-        config.runtime_model == "worst", depth, *work,
+        config.runtime_model == "worst", depth, policy.protect, *work,
     )  # fmt: skip
     seconds = perf_counter() - began
     return SimulationResult(

@@ -44,8 +44,6 @@ class SharingState(NamedTuple):
         Place in the order of starts, and its inverse.
     lent
         How often it was a mate.
-    refused
-        Joins of the pool when no mates were found for it last.
     work, since, rate, end
         Seconds of work left at `since`, rate since then, end if nothing changes.
     """
@@ -74,7 +72,6 @@ class SharingState(NamedTuple):
     end: Numbers
     resizes: Numbers
     lent: Numbers
-    refused: Numbers
 
 
 def sharing_state(
@@ -92,8 +89,8 @@ def sharing_state(
         limit=zeros(jobs), delay=zeros(jobs), guest=integers(jobs, -1), mates=integers(jobs),
         mate=integers(jobs * most, -1), shared=integers(jobs), own=integers(jobs),
         work=zeros(jobs), since=zeros(jobs), rate=zeros(jobs), start=zeros(jobs),
-        turn=integers(jobs), started=integers(jobs),         end=zeros(jobs),
-        resizes=integers(jobs), lent=integers(jobs), refused=integers(jobs, -1),
+        turn=integers(jobs), started=integers(jobs), end=zeros(jobs),
+        resizes=integers(jobs), lent=integers(jobs),
     )  # fmt: skip
 
 

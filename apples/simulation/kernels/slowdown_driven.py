@@ -7,6 +7,17 @@ One pass goes through the queue in order. A job starts on free nodes if EASY all
 it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The
 wait it would have otherwise is read from a map of reservations: the estimated ends of the running
 jobs and, in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
+
+What makes it fast, with the result unchanged:
+
+* jobs of the same nodes and request are of one *shape*. A search for mates that failed for a shape fails
+  again until something it depends on has changed, and one that found mates finds them again in its instant;
+* no step of the map rises while reservations are entered, so a job's place is looked for from that of the
+  last job of its shape on; jobs of one shape that follow one another are entered together, as many as fit
+  side by side at that place;
+* if no job ended and none started since the last pass, the jobs that waited still cannot start: ends come no
+  nearer, the penalties stay, and the map is the same. Only jobs submitted since are looked at, and the map
+  goes on from where it was.
 """
 
 from __future__ import annotations
@@ -14,9 +25,8 @@ from __future__ import annotations
 import heapq
 
 from apples.scheduling.mates import best_group, best_pair
-from apples.simulation.kernels.backfill import FOREVER, INSTANT
+from apples.simulation.kernels.backfill import FOREVER, INSTANT, position_of
 from apples.simulation.kernels.compiled import Numbers, compiled, inner, open_gap
-from apples.simulation.kernels.conservative import earliest
 from apples.simulation.kernels.sharing import (
     FREE,
     JOINED,
@@ -33,15 +43,11 @@ from apples.simulation.kernels.sharing import (
 @inner
 def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> int:
     """Write the free nodes over time that the estimated ends give; return the number of steps."""
-    k = 0
-    while times[k] < FOREVER:
-        times[k] = FOREVER
-        k += 1
     times[0] = now
     levels[0] = m.tally[FREE]
     count = 1
     for k in range(m.tally[RELEASES]):
-        if m.release[k] == times[count - 1]:
+        if m.release[k] <= times[count - 1]:
             levels[count - 1] += m.width[k]
         else:
             times[count] = m.release[k]
@@ -51,20 +57,49 @@ def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> in
 
 
 @inner
-def reserve(times: Numbers, levels: Numbers, count: int, seconds: float, units: int) -> int:
-    """Reserve the earliest time on the map for a job; return the new number of steps."""
-    first = -1
-    k = 0
-    while k < count:
-        if levels[k] < units:
-            first = -1
-        elif first < 0:
-            first = k
-        if first >= 0 and (k + 1 == count or times[k + 1] >= times[first] + seconds):
-            break
-        k += 1
+def advance_map(times: Numbers, levels: Numbers, count: int, now: float) -> int:
+    """Let the map begin now; return the number of steps."""
+    past = 0
+    while past + 1 < count and times[past + 1] <= now:
+        past += 1
+    if past > 0:
+        for k in range(past, count):
+            times[k - past] = times[k]
+            levels[k - past] = levels[k]
+    times[0] = now
+    return count - past
+
+
+@inner
+def earliest_step(
+    times: Numbers, levels: Numbers, count: int, after: float, seconds: float, units: int
+) -> tuple[int, int]:
+    """Return the first step, from a time on at which one begins, where the units are free for so long.
+
+    And the fewest that are free then: more jobs alike may fit there.
+    """
+    k = position_of(times, count, after)
+    while True:
+        while levels[k] < units:  # the last step has the whole machine
+            k += 1
+        end = times[k] + seconds
+        least = levels[k]
+        i = k + 1
+        while i < count and times[i] < end and levels[i] >= units:
+            least = min(least, levels[i])
+            i += 1
+        if i == count or times[i] >= end:
+            return k, least
+        k = i + 1
+
+
+@inner
+def reserve(
+    times: Numbers, levels: Numbers, count: int, first: int, seconds: float, units: int
+) -> int:
+    """Reserve units for so long from a step on; return the new number of steps."""
     end = times[first] + seconds
-    k += 1
+    k = first + position_of(times[first:], count - first, end)
     if k == count or times[k] > end:
         open_gap(times, k, count)
         open_gap(levels, k, count)
@@ -119,6 +154,8 @@ def look_for_mates(
     cut: float,
     most: int,
     wanted: int,
+    shadow: float,
+    spare: int,
     nodes: Numbers,
     penalties: Numbers,
     mates: Numbers,
@@ -129,7 +166,10 @@ def look_for_mates(
     last: Numbers,
     chosen: Numbers,
 ) -> int:
-    """Choose the mates for a job out of the pool (Listing 2); return how many, 0 for none."""
+    """Choose the mates for a job out of the pool (Listing 2); return how many, 0 for none.
+
+    No more nodes than are spare are held back beyond the shadow, so that the first job is not delayed.
+    """
     request = m.request[j]
     ends = now + request / share
     count = 0
@@ -139,6 +179,8 @@ def look_for_mates(
         if m.need[i] > wanted or m.limit[i] + request < ends:
             continue
         if most == 1 and m.need[i] != wanted:
+            continue
+        if m.limit[i] <= shadow < m.limit[i] + request and m.need[i] > spare:
             continue
         # Equation 4: the mate's estimated slowdown, the newcomer's extension included.
         wait = m.start[i] - m.submit[i]
@@ -155,8 +197,58 @@ def look_for_mates(
         found = pair(nodes, penalties, count, wanted, first, second, stamp, stamp[0], chosen)
     else:
         found = group(nodes, penalties, count, wanted, most, cost, last, chosen)
+    late = 0
     for k in range(found):
-        chosen[k] = mates[chosen[k]]
+        i = mates[chosen[k]]
+        chosen[k] = i
+        if m.limit[i] <= shadow < m.limit[i] + request:
+            late += m.need[i]
+    if late > 0:
+        if ends > shadow:
+            late += m.need[j] - wanted
+        if late > spare:
+            return 0
+    return found
+
+
+@inner
+def choose_mates(
+    m: SharingState,
+    j: int,
+    now: float,
+    share: float,
+    cut: float,
+    most: int,
+    mix: bool,
+    shadow: float,
+    kept: float,
+    spare: int,
+    nodes: Numbers,
+    penalties: Numbers,
+    mates: Numbers,
+    first: Numbers,
+    second: Numbers,
+    stamp: Numbers,
+    cost: Numbers,
+    last: Numbers,
+    chosen: Numbers,
+) -> int:
+    """Choose mates, for all nodes of a job or beside free ones; `kept` is the shadow to be kept, if any."""
+    found = look_for_mates(
+        m, j, now, share, cut, most, m.need[j], kept, spare,
+        nodes, penalties, mates, first, second, stamp, cost, last, chosen,
+    )  # fmt: skip
+    if found == 0 and mix:
+        # As many free nodes as the head's reservation leaves, and fewer if need be.
+        room = min(m.tally[FREE], m.need[j] - 1)
+        if now + m.request[j] / share > shadow:
+            room = min(room, spare)
+        while found == 0 and room > 0:
+            found = look_for_mates(
+                m, j, now, share, cut, most, m.need[j] - room, kept, spare,
+                nodes, penalties, mates, first, second, stamp, cost, last, chosen,
+            )  # fmt: skip
+            room -= 1
     return found
 
 
@@ -172,6 +264,12 @@ def slowdown_driven(
     mix: bool,
     worst: bool,
     depth: int,
+    protect: bool,
+    shape: Numbers,
+    refused: Numbers,
+    able: Numbers,
+    place: Numbers,
+    placed: Numbers,
     waiting: Numbers,
     active: Numbers,
     times: Numbers,
@@ -204,6 +302,13 @@ def slowdown_driven(
         Run times by equation 6 instead of equation 5.
     depth
         Waiting jobs, from the head, that may look for mates.
+    protect
+        Whether the head keeps its reservation.
+    shape
+        Per job: number of its nodes and request together.
+    refused, able, place, placed
+        Work space, two entries a shape: what `version` its last failed search had (without and with a
+        reservation of the head), in which `moment` one succeeded, where a job of it came to lie on which map.
     """
     jobs = len(run)
     events = [(0.0, 0)]
@@ -216,6 +321,28 @@ def slowdown_driven(
     held = 0.0
     before = m.submit[0]
     nodes_in_all = m.tally[FREE]
+    settled = False  # nothing ended or started since the last pass, nor in it
+    blocked = False  # the head, the first waiting job, has its reservation
+    shadow = FOREVER
+    spare = 0
+    steps = 0  # of the map; 0: to be drawn
+    mapped = 0
+    drawn = 0
+    # Jobs of one shape at one step of the map that are still to be entered, and how many fit there.
+    alike = -1
+    first_step = 0
+    many = 0
+    room = 0
+    # A moment ends with every start. A version is what a failed search depends on: by `blocked`, when
+    # the pool was last joined, the head's reservation, the cut-off and, if they are used, the free nodes.
+    moment = 0
+    versions = 0
+    version = [0, 0]
+    joined = [-1, -1]
+    shadows = [0.0, 0.0]
+    spares = [0, 0]
+    cuts = [0.0, 0.0]
+    frees = [0, 0]
     while arrived < jobs or m.tally[RUNNING] > 0:
         while len(events) > 0 and is_stale(m, events[0][0], m.started[events[0][1]]):
             heapq.heappop(events)
@@ -244,6 +371,7 @@ def slowdown_driven(
                 finish(m, events, log, j, at, most, share, worst)
                 m.end[j] = at
                 m.work[j] = -1.0
+                settled = False
                 if ties != INSTANT:
                     break
         if queued == 0:
@@ -257,14 +385,27 @@ def slowdown_driven(
                     left += 1
             alive = left
             cut = average_slowdown(m, active, alive)
-        # Stage 3, one pass over the queue (Listing 1). `blocked`: the head has its reservation.
-        blocked = False
-        shadow = FOREVER
-        spare = 0
-        steps = 0  # of the map; 0: to be drawn
-        mapped = 0
+        # Stage 3, one pass over the queue (Listing 1), or over its new jobs.
         left = 0
-        for q in range(queued):
+        if settled:
+            left = queued - (arrived - first_new)
+            if steps > 0:
+                if many > 0:
+                    i = waiting[mapped - 1]
+                    steps = reserve(
+                        times, levels, steps, first_step, m.request[i], m.need[i] * many
+                    )
+                alike = -1
+                many = 0
+                steps = advance_map(times, levels, steps, now)
+        else:
+            blocked = False
+            shadow = FOREVER
+            spare = 0
+            steps = 0
+        settled = True
+        moment += 1
+        for q in range(left, queued):
             j = waiting[q]
             fits = m.need[j] <= m.tally[FREE]
             if fits and (not blocked or m.need[j] <= spare or now + m.request[j] <= shadow):
@@ -274,48 +415,93 @@ def slowdown_driven(
                 active[alive] = j
                 alive += 1
                 steps = 0
+                moment += 1
+                settled = False
                 continue
             found = 0
-            # Without a new candidate a search that failed would fail again: ends come nearer, the
-            # penalties stay.
-            again = mix or max_slowdown < 0 or m.refused[j] != m.tally[JOINED]
-            if m.malleable[j] and left < depth and again:
-                found = look_for_mates(
-                    m, j, now, share, cut, most, m.need[j],
-                    nodes, penalties, mates, first, second, stamp, cost, last, chosen,
-                )  # fmt: skip
-                if found == 0 and mix:
-                    # As many free nodes as the head's reservation leaves, and fewer if need be.
-                    room = min(m.tally[FREE], m.need[j] - 1)
-                    if blocked and now + m.request[j] / share > shadow:
-                        room = min(room, spare)
-                    while found == 0 and room > 0:
-                        found = look_for_mates(
-                            m, j, now, share, cut, most, m.need[j] - room,
+            if m.malleable[j] and left < depth:
+                b = 1 if blocked else 0
+                kept = shadow if protect else FOREVER
+                free = m.tally[FREE] if mix else 0
+                if (
+                    joined[b] != m.tally[JOINED]
+                    or shadows[b] != shadow
+                    or spares[b] != spare
+                    or cuts[b] != cut
+                    or frees[b] != free
+                ):
+                    joined[b] = m.tally[JOINED]
+                    shadows[b] = shadow
+                    spares[b] = spare
+                    cuts[b] = cut
+                    frees[b] = free
+                    versions += 1
+                    version[b] = versions
+                at = 2 * shape[j] + b
+                # Listing 1, line of the comparison: share nodes only if the job is estimated to end sooner
+                # than by waiting. If mates are known to be found, the map is asked before they are.
+                known = guard and able[at] == moment
+                if refused[at] != version[b] and not known:
+                    found = choose_mates(
+                        m, j, now, share, cut, most, mix, shadow, kept, spare,
+                        nodes, penalties, mates, first, second, stamp, cost, last, chosen,
+                    )  # fmt: skip
+                    if found == 0:
+                        refused[at] = version[b]
+                    else:
+                        able[at] = moment
+                if guard and (found > 0 or known):
+                    # The map is drawn when the first job asks, and again after a start has changed it.
+                    if steps == 0:
+                        steps = draw_map(m, now, times, levels)
+                        mapped = 0
+                        drawn += 1
+                        alike = -1
+                        many = 0
+                    while mapped <= left:
+                        i = waiting[mapped] if mapped < left else j
+                        s = shape[i]
+                        if s != alike or many == room:
+                            if many > 0:
+                                i = waiting[mapped - 1]
+                                steps = reserve(
+                                    times,
+                                    levels,
+                                    steps,
+                                    first_step,
+                                    m.request[i],
+                                    m.need[i] * many,
+                                )
+                                i = waiting[mapped] if mapped < left else j
+                            after = now
+                            if placed[s] == drawn and place[s] > now:
+                                after = place[s]
+                            first_step, room = earliest_step(
+                                times, levels, steps, after, m.request[i], m.need[i]
+                            )
+                            room //= m.need[i]
+                            place[s] = times[first_step]
+                            placed[s] = drawn
+                            alike = s
+                            many = 0
+                        if mapped == left:
+                            break
+                        many += 1
+                        mapped += 1
+                    if place[shape[j]] + m.request[j] <= now + m.request[j] / share:
+                        found = 0
+                    elif known:
+                        found = choose_mates(
+                            m, j, now, share, cut, most, mix, shadow, kept, spare,
                             nodes, penalties, mates, first, second, stamp, cost, last, chosen,
                         )  # fmt: skip
-                        room -= 1
-                if found == 0:
-                    m.refused[j] = m.tally[JOINED]
-            # Listing 1, line of the comparison: share nodes only if the job is estimated to end sooner
-            # than by waiting. The map is drawn once a pass and again after a start has changed it; the
-            # reservations of the jobs ahead are entered when the first job behind them asks.
-            if found > 0 and guard:
-                if steps == 0:
-                    steps = draw_map(m, now, times, levels)
-                    mapped = 0
-                while mapped < left:
-                    i = waiting[mapped]
-                    steps = reserve(times, levels, steps, m.request[i], m.need[i])
-                    mapped += 1
-                at = earliest(times, levels, steps, now, m.request[j], m.need[j])
-                if at + m.request[j] <= now + m.request[j] / share:
-                    found = 0
             if found > 0:
                 start_shared(m, events, log, j, now, run[j], chosen, found, most, share, worst)
                 active[alive] = j
                 alive += 1
                 steps = 0
+                moment += 1
+                settled = False
                 if blocked:
                     shadow, spare = shadow_of(m, m.need[waiting[0]])
                 continue

@@ -1,0 +1,306 @@
+"""Random logs under all built-in policies: failures, repairs, overruns, cancellations, resizes.
+
+    python tests/soak_policies.py --n 100000 --processes 2
+
+Three claims are checked on every log. No policy raises, decides what cannot be done or leaves a job waiting for
+ever. Under EASY (in order of submission), conservative backfilling and SD-Policy with the head protected no
+waiting job at the head of the queue (under conservative: no job) starts later than it was first promised, unless
+a host was lost or a job overran its estimate in between. Where a policy has a kernel for the log, kernel and
+driver give the same starts and ends bit for bit. Prints the counts; exit code 1 where a claim fails, with the
+seed: `--first SEED --n 1` runs that log alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from apples.scheduling.jobs import Decision, Reserve, Resize, Start
+from apples.scheduling.policies import (
+    Conservative,
+    Easy,
+    Equipartition,
+    FirstComeFirstServed,
+    FirstFit,
+    ShortestJobFirst,
+    SlowdownDriven,
+)
+from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
+from apples.scheduling.policy import ClusterState, SchedulingPolicy
+from apples.simulation.config import NodeFailure, ReconfigurationCost, SimulationConfig
+from apples.simulation.engine import EventEngine
+from apples.simulation.run import has_kernel, simulate
+from apples.simulation.workload import Workload, mark_malleable, rigid
+from apples.topology import synthetic
+
+NEVER = float("inf")
+POLICIES: tuple[SchedulingPolicy, ...] = (
+    FirstComeFirstServed(),
+    FirstFit(),
+    ShortestJobFirst(),
+    Easy(),
+    Easy(depth=2),
+    Easy(order="shortest"),
+    Conservative(),
+    Equipartition(),
+    SlowdownDriven(),
+    SlowdownDriven(max_slowdown=NEVER, guard=False),
+    SlowdownDriven(max_slowdown=NEVER, guard=False, free_nodes=True),
+    SlowdownDriven(max_slowdown="dynamic", mates=3),
+    SlowdownDriven(max_slowdown=NEVER, contiguous=True),
+    SlowdownDriven(max_slowdown=NEVER, nodes="0-2"),
+    SlowdownDriven(max_slowdown=NEVER, guard=False, protect=False),
+)
+INSTANT = 1e-3
+"""Seconds within which two moments are one."""
+
+
+def promises(policy: SchedulingPolicy) -> bool:
+    """Return whether a policy promises the head of the queue a start, in order of submission."""
+    if isinstance(policy, SlowdownDriven):  # side by side or on certain nodes the head may not fit
+        return policy.protect and not policy.needs_node_ids
+    return isinstance(policy, Easy) and policy.order == "fcfs"
+
+
+@dataclass
+class Watched(SchedulingPolicy):
+    """Another policy, and what it promised whom.
+
+    Attributes
+    ----------
+    promised
+        Waiting job -> start, as it was first promised and nothing has excused it since.
+    late
+        What was broken.
+    """
+
+    inner: SchedulingPolicy
+    promised: dict[int, float] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
+    limits: dict[int, float] = field(default_factory=dict)
+    excuses: int = 0
+
+    @property
+    def needs_node_ids(self) -> bool:
+        """Whether nodes are told apart."""
+        return bool(getattr(self.inner, "needs_node_ids", False))
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Pass the inner policy's decisions on."""
+        decisions = list(self.inner.decide(cluster))
+        overran = any(limit < cluster.time - INSTANT for limit in self.limits.values())
+        if overran or cluster.events.lost or cluster.events.overran:
+            self.excuses += 1
+            self.promised.clear()
+        elif cluster.events.repaired and cluster.queue:  # new promises; the head's is kept
+            head = cluster.queue[0].id
+            self.promised = {n: at for n, at in self.promised.items() if n == head}
+        for decision in decisions:
+            if isinstance(decision, Start):
+                promise = self.promised.pop(decision.job, inf)
+                if cluster.time > promise + INSTANT:
+                    self.late.append(f"job {decision.job}: {promise} promised, {cluster.time}")
+            elif isinstance(decision, Reserve):
+                self.promised.setdefault(decision.job, decision.time)
+        ends = after(cluster, decisions)
+        self.limits = {number: limit for number, (limit, _) in ends.items()}
+        gone = {one.job for one in decisions if not isinstance(one, Reserve)}
+        waiting = [job for job in cluster.queue if job.id not in gone]
+        if promises(self.inner) and waiting:
+            head = waiting[0]
+            start = first_fit_time(cluster, ends, cluster.nodes_for(head.processors))
+            kept = self.promised.get(head.id, start)
+            self.promised = {head.id: kept}
+        return iter(decisions)
+
+
+def after(cluster: ClusterState, decisions: list[Decision]) -> dict[int, tuple[float, int]]:
+    """Return, of every job that runs after the decisions, its estimated end and the nodes it frees then."""
+    ends = {number: (one.limit, one.nodes - one.shared) for number, one in cluster.running.items()}
+    jobs = {job.id: job for job in cluster.queue}
+    for decision in decisions:
+        if isinstance(decision, Resize):
+            ends[decision.job] = (ends[decision.job][0], decision.nodes)
+        elif isinstance(decision, Start):
+            job, shared = jobs[decision.job], 0
+            for mate in decision.mates:
+                limit, nodes = ends[mate]
+                ends[mate] = (limit + job.requested, nodes)
+                shared += nodes
+            share = decision.share if decision.mates else 1.0
+            ends[job.id] = (cluster.time + job.requested / share, decision.nodes - shared)
+    return ends
+
+
+def first_fit_time(cluster: ClusterState, ends: dict[int, tuple[float, int]], need: int) -> float:
+    """Return the first estimated end at which so many nodes are free; the plainest way to say it."""
+    return min(
+        (
+            time
+            for time, _ in ends.values()
+            if cluster.nodes - sum(n for limit, n in ends.values() if limit > time) >= need
+        ),
+        default=inf,
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One random log, its machine and a policy."""
+
+    workload: Workload
+    config: SimulationConfig
+    policy: SchedulingPolicy
+    overruns: bool
+
+
+def drawn_case(seed: int) -> Case:
+    """Return the log of a seed: full of ties, and two thirds of the time with some trouble."""
+    rng = np.random.default_rng((20261122, seed))
+    policy = POLICIES[seed % len(POLICIES)]
+    nodes, cores = int(rng.integers(2, 9)), int(rng.choice([4, 5]))
+    topology = seed % 17 == 0
+    if topology:
+        machine = synthetic("package:2 core:2 pu:2")
+        nodes, cores = 8, 1
+        policy = TopologyAwarePolicy(machine, (FirstFit(), Easy(), Conservative())[seed % 3])
+    count = int(rng.integers(1, 40))
+    submit = rng.integers(0, 60, count).astype(float)
+    run = rng.integers(1, 20, count).astype(float)
+    if rng.random() < 1 / 3:
+        submit += rng.random(count)
+        run *= 0.01 + rng.random(count)
+    width = rng.integers(1, nodes * cores + 1, count)
+    width[rng.random(count) < 0.15] = nodes * cores
+    workload = rigid(submit, run, width, run + rng.choice([0.0, 0.0, 1.0, 7.0, 25.0], count))
+    overruns = bool(rng.random() < 0.3)
+    if overruns:
+        short = rng.random(count) < 0.3
+        limit = np.maximum(0.5, workload.run * rng.uniform(0.1, 1.0, count))
+        workload = replace(workload, requested=np.where(short, limit, workload.requested))
+    if not topology:
+        part = float(rng.choice([0.0, 0.5, 0.9, 1.0]))
+        workload = mark_malleable(
+            workload, part, seed, minimum=0.3, maximum=2.0, most=nodes * cores
+        )
+    config = SimulationConfig(
+        nodes,
+        cores,
+        ties=("instant", "event")[int(rng.random() < 0.3)],
+        runtime_model=("ideal", "worst")[int(rng.random() < 0.3)],
+    )
+    if rng.random() < 0.2:
+        config = replace(config, cost=ReconfigurationCost(0.5, 0.25, 10.0, 20.0))
+    if rng.random() < 0.5:
+        config = replace(config, failures=drawn_failures(rng, nodes))
+    if rng.random() < 0.3:
+        cancelled = workload.job[rng.random(count) < 0.2].tolist()
+        times = rng.uniform(0, 100, len(cancelled)).round().tolist()
+        config = replace(config, cancellations=dict(zip(cancelled, times, strict=True)))
+    if rng.random() < 0.2 and not topology:
+        config = replace(config, demands=drawn_demands(rng, workload, config))
+    return Case(workload, config, policy, overruns)
+
+
+def drawn_failures(rng: np.random.Generator, nodes: int) -> tuple[NodeFailure, ...]:
+    """Return failures of nodes, several at once among them, each repaired before it fails again."""
+    found, free_from = [], [0.0] * nodes
+    for at in np.sort(rng.integers(0, 120, int(rng.integers(1, 8)))).tolist():
+        node = int(rng.integers(nodes))
+        if at >= free_from[node]:
+            repaired = at + float(rng.integers(1, 60))
+            free_from[node] = repaired + 1
+            found.append(NodeFailure(float(at), node, repaired))
+    return tuple(found)
+
+
+def drawn_demands(
+    rng: np.random.Generator, workload: Workload, config: SimulationConfig
+) -> dict[int, tuple[tuple[float, int], ...]]:
+    """Return what some jobs ask for while they run."""
+    return {
+        number: ((0.5, int(rng.integers(1, config.processors + 1))),)
+        for number in workload.job.tolist()
+        if rng.random() < 0.3
+    }
+
+
+def check(seed: int) -> Counter[str]:
+    """Run one log and check the claims.
+
+    Raises
+    ------
+    AssertionError
+        One does not hold; anything else that a policy or the engine raises.
+    """
+    case = drawn_case(seed)
+    watched = Watched(case.policy)
+    driven = EventEngine(case.workload, watched, case.config).run()
+    assert not watched.late, watched.late
+    cancelled = np.isin(case.workload.job, list(case.config.cancellations))
+    rejected = np.isin(case.workload.job, list(driven.rejected))
+    assert (driven.completed | cancelled | rejected).all(), "a job never ended"
+    assert (driven.start >= case.workload.submit)[driven.completed].all(), "a job started early"
+    counts = Counter(
+        logs=1,
+        failures=len(case.config.failures),
+        restarts=driven.restarts,
+        overrunning=int(case.overruns),
+        excuses=watched.excuses,
+        resizes=int(driven.resizes.sum()),
+        guests=int(driven.guest.sum()),
+        evolving=len(case.config.demands),
+    )
+    if has_kernel(case.policy, case.config, case.workload):
+        fast = simulate(case.workload, case.policy, case.config)
+        for name in ("start", "end", "resizes", "guest", "mate"):
+            assert getattr(fast, name).tolist() == getattr(driven, name).tolist(), name
+        counts["kernels"] += 1
+    return counts
+
+
+def run(seeds: range) -> tuple[Counter[str], list[str]]:
+    """Check the logs of some seeds; return the counts and what failed."""
+    counts: Counter[str] = Counter()
+    failed = []
+    for seed in seeds:
+        try:
+            counts += check(seed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+            policy = drawn_case(seed).policy
+            failed.append(f"seed {seed}: {policy}: {type(error).__name__}: {error}")
+    return counts, failed
+
+
+def main() -> int:
+    """Run the logs on several processes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    words = parser.parse_args()
+    bounds = [*range(words.first, words.first + words.n, 500), words.first + words.n]
+    counts: Counter[str] = Counter()
+    failed: list[str] = []
+    with ProcessPoolExecutor(words.processes) as pool:
+        parts = [range(a, b) for a, b in pairwise(bounds)]
+        for found, wrong in pool.map(run, parts):
+            counts += found
+            failed += wrong
+            for line in wrong[:20]:
+                print(line, flush=True)
+    print(", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    print(f"{len(failed)} of {words.n:,} logs failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
