@@ -76,6 +76,8 @@ class Watched(SchedulingPolicy):
 
     Attributes
     ----------
+    judged_as
+        The policy whose promises are looked for, if they are another's.
     promised
         Waiting job -> start, as it was first promised and nothing has excused it since.
     late
@@ -83,6 +85,7 @@ class Watched(SchedulingPolicy):
     """
 
     inner: SchedulingPolicy
+    judged_as: SchedulingPolicy | None = None
     promised: dict[int, float] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     limits: dict[int, float] = field(default_factory=dict)
@@ -114,7 +117,7 @@ class Watched(SchedulingPolicy):
         self.limits = {number: limit for number, (limit, _) in ends.items()}
         gone = {one.job for one in decisions if not isinstance(one, Reserve)}
         waiting = [job for job in cluster.queue if job.id not in gone]
-        if promises(self.inner) and waiting:
+        if promises(self.judged_as or self.inner) and waiting:
             head = waiting[0]
             start = first_fit_time(cluster, ends, cluster.nodes_for(head.processors))
             kept = self.promised.get(head.id, start)
@@ -124,7 +127,12 @@ class Watched(SchedulingPolicy):
 
 def after(cluster: ClusterState, decisions: list[Decision]) -> dict[int, tuple[float, int]]:
     """Return, of every job that runs after the decisions, its estimated end and the nodes it frees then."""
-    ends = {number: (one.limit, one.nodes - one.shared) for number, one in cluster.running.items()}
+    ends = {}
+    for number, one in cluster.running.items():
+        end = one.limit
+        if one.guest is not None:  # that ends later where it overran its estimate
+            end = max(one.limit, cluster.running[one.guest].limit)
+        ends[number] = (end, one.nodes - one.shared)
     jobs = {job.id: job for job in cluster.queue}
     for decision in decisions:
         if isinstance(decision, Resize):

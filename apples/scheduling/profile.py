@@ -140,10 +140,16 @@ class Profile:
 def releases(cluster: ClusterState) -> list[tuple[float, int]]:
     """Return when nodes come free by the estimated ends, and how many, unsorted.
 
-    Nodes that a guest shares come free with their owner; the guest ends before it.
+    Nodes that a guest shares come free with their owner, before whom the guest ends; or with the guest,
+    where that overran its estimate.
     """
     return [
-        (running.limit, running.nodes - running.shared)
+        (
+            running.limit
+            if running.guest is None
+            else max(running.limit, cluster.running[running.guest].limit),
+            running.nodes - running.shared,
+        )
         for running in cluster.running.values()
         if running.nodes > running.shared
     ]

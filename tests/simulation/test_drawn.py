@@ -233,6 +233,39 @@ def test_a_job_of_the_whole_machine_waits_for_a_failed_node_and_the_others_go_on
     assert result.start.tolist() == [9.0, 14.0, 3.0]
 
 
+def test_after_a_repair_conservative_promises_anew_in_the_order_of_the_queue():
+    """B, as wide as the machine, cannot be promised anything from 2 to 4; C came behind it."""
+    queue = jobs((0, 2, 9), (1, 4, 2), (3, 2, 12))
+    config = SimulationConfig(4, failures=(NodeFailure(2.0, 3, 4.0),))
+    result = simulate(queue, Conservative(), config)
+    assert result.start.tolist() == [0.0, 9.0, 11.0]
+
+
+def overrunning(workload, request):
+    return Workload(**{**workload.__dict__, "requested": np.array(request, dtype=float)})
+
+
+@pytest.mark.parametrize("policy", [Easy(), Conservative(), SlowdownDriven()], ids=repr)
+def test_a_job_that_overran_holds_the_others_up_and_nothing_else_happens_to_them(policy):
+    """A says 4 s and takes 10: B and C are promised 4 and 6 and start at 10 and 12."""
+    queue = overrunning(jobs((0, 8, 10), (1, 8, 2), (2, 8, 2), (5, 2, 3)), [4, 2, 2, 3])
+    result = simulate(queue, policy, SimulationConfig(4, 2))
+    assert result.start.tolist() == [0.0, 10.0, 12.0, 14.0]
+
+
+def test_sd_policy_protects_the_head_of_the_queue_and_the_papers_does_not():
+    """B needs the whole machine and A's end. 50 short jobs, each a guest of A, put that off by 10 s each."""
+    rows = [(0, 8, 1000), (1, 8, 50), *((2 + 20 * k, 8, 10) for k in range(50))]
+    queue = malleable(jobs(*rows), [4, 8, *[4] * 50])
+    config = SimulationConfig(2, 4)
+    starts = {
+        protect: simulate(queue, SlowdownDriven(protect=protect), config).start[1]
+        for protect in (True, False)
+    }
+    assert starts == {True: 1000.0, False: 1500.0}
+    assert simulate(queue, Easy(), config).start[1] == 1000.0
+
+
 class Moving(SchedulingPolicy):
     """Starts a job at once, and moves it to the upper nodes when another one comes."""
 
