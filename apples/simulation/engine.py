@@ -100,6 +100,7 @@ class EventEngine(SchedulerBackend):
         self.passes = 0
         self.guard = guard_of(policy)
         self.idle_passes = 0
+        self.promised = False
         self.node_seconds = 0.0
         for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
@@ -159,14 +160,16 @@ class EventEngine(SchedulerBackend):
     def _only_promises(self, arrived: int) -> bool:
         """Return whether the policy goes on promising starts and starts nothing.
 
-        Nothing runs and nothing is to come but wake-ups, and there were more such passes in a row than
-        an honest policy needs to keep its promises one by one.
+        Nothing runs and nothing is to come but wake-ups, and there were more passes in a row with a new
+        promise than an honest policy needs to keep its promises one by one. (Wake-ups for promises that
+        were replaced are passes, too, but there is an end of them.)
         """
         ledger = self.ledger
         if arrived < len(self.jobs) or ledger.running or any(e[1] != WAKE for e in self.events):
-            self.idle_passes = 0
+            self.idle_passes, self.promised = 0, False
             return False
-        self.idle_passes += 1
+        self.idle_passes += self.promised
+        self.promised = False
         return self.idle_passes > 2 * len(ledger.queue) + 16
 
     def _started_instead(self) -> bool:
@@ -305,6 +308,7 @@ class EventEngine(SchedulerBackend):
         """Put a pass into the heap, unless the time is now."""
         if time > self.now:
             heapq.heappush(self.events, (time, WAKE, 0, 0))
+            self.promised = True
 
     def reject_job(self, job: int, reason: str) -> None:
         """Leave the job without a start; the result says why."""

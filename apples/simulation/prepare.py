@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib import import_module
 from math import isfinite
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from apples.simulation.config import (
     SimulationResult,
 )
 from apples.simulation.explained_waits import Explanation, explain, waits_of_log
-from apples.simulation.placement import DistanceSlowdown, with_placement
 from apples.simulation.run import EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
@@ -108,6 +108,8 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "requirement": "CPUSET[...] of every job",
     "sensitivity": "how much longer a job takes at the mean distance of all CPUs, part of its time",
 }
+PLACES = frozenset({"topology", "placement", "requirement", "sensitivity"})
+"""Those of them that say where jobs run."""
 MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "resize_wait", "data_bytes", "bandwidth",
@@ -452,11 +454,13 @@ def prepare(
     end = float(workload.submit[-1] + workload.run.sum() / max(1, source.processors // 64))
     config = config_of(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
     config = replace(config, strict=strict)
-    chosen, config = with_placement(
-        options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
-    )
-    if isinstance(config.slowdown, DistanceSlowdown):  # no job outlives its estimate
-        workload = replace(workload, requested=workload.requested * config.slowdown.most)
+    if not PLACES.isdisjoint(options.simulation):
+        placement = import_module("apples.simulation.placement")  # with the room of topology
+        chosen, config = placement.with_placement(
+            options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
+        )
+        if config.slowdown is not None:  # no job outlives its estimate
+            workload = replace(workload, requested=workload.requested * config.slowdown.most)
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
 
 

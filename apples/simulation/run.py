@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Literal
 
 from apples.errors import UsageError
@@ -16,6 +19,7 @@ from apples.scheduling.policies import (
     SlowdownDriven,
 )
 from apples.scheduling.policy import SchedulingPolicy
+from apples.simulation import kernels
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.engine import EventEngine
 from apples.simulation.speedup import linear
@@ -25,16 +29,49 @@ EngineName = Literal["auto", "events"]
 
 #: Policies that exist in two forms on purpose: as a value (`apples.scheduling.policies`), which the event
 #: engine, a live scheduler and a reader use, and as a compiled kernel of the name given here, 50 to 90 times
-#: faster. `tests/simulation/test_oracles.py` holds all of them equal, bit for bit.
-KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str]] = {
-    FirstComeFirstServed: ("EASY", "backfill"),
-    FirstFit: ("EASY", "backfill"),
-    ShortestJobFirst: ("EASY", "backfill"),
-    Easy: ("EASY", "backfill"),
-    Conservative: ("conservative", "conservative"),
-    Equipartition: ("equipartition", "equipartition"),
-    SlowdownDriven: ("SD-Policy", "slowdown_driven"),
+#: faster. `tests/simulation/test_oracles.py` holds all of them equal, bit for bit. The number says how many
+#: jobs plain Python simulates in about the time that loading numba and the kernel takes, or less.
+KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str, int]] = {
+    FirstComeFirstServed: ("EASY", "backfill", 6000),
+    FirstFit: ("EASY", "backfill", 6000),
+    ShortestJobFirst: ("EASY", "backfill", 6000),
+    Easy: ("EASY", "backfill", 6000),
+    Conservative: ("conservative", "conservative", 2000),
+    Equipartition: ("equipartition", "equipartition", 6000),
+    SlowdownDriven: ("SD-Policy", "slowdown_driven", 1000),
 }
+KERNEL_MODULES = "apples.simulation.kernels."
+
+
+class _Loops:
+    """Decides whether the kernels' loops run as they are or compiled, once a process and then once more.
+
+    As they are as long as all simulations of the process together are so small that loading numba would
+    take longer; from then on compiled.
+    """
+
+    def __init__(self) -> None:
+        self._used = 0.0
+
+    def are_plain(self, policy: SchedulingPolicy, jobs: int) -> bool:
+        """Return whether the next simulation runs them as they are."""
+        _, _, most = KERNELS[type(policy)]
+        loaded = KERNEL_MODULES + "compiled" in sys.modules
+        return (kernels.PLAIN or not loaded) and self._used + jobs / most <= 1.0
+
+    def load(self, policy: SchedulingPolicy, jobs: int) -> ModuleType:
+        """Return the module that calls the kernels, for a simulation of so many jobs."""
+        if self.are_plain(policy, jobs):
+            self._used += jobs / KERNELS[type(policy)][2]
+            kernels.PLAIN = True
+        elif kernels.PLAIN:  # the same modules once more, compiled
+            kernels.PLAIN = False
+            for name in [name for name in sys.modules if name.startswith(KERNEL_MODULES)]:
+                del sys.modules[name]
+        return import_module(KERNEL_MODULES + "dispatch")
+
+
+_loops = _Loops()
 
 
 def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
@@ -59,9 +96,11 @@ def first_compilation(
     """Return the name of the kernel that this run has to compile, empty if it need not."""
     if engine != "auto" or not has_kernel(policy, config, workload):
         return ""
-    from apples.simulation.kernels import compiled  # noqa: PLC0415 - with numba, half a second
-
-    name, function = KERNELS[type(policy)]
+    if _loops.are_plain(policy, len(workload)):
+        return ""
+    _loops.load(policy, len(workload))
+    compiled = import_module(KERNEL_MODULES + "compiled")
+    name, function, _ = KERNELS[type(policy)]
     return name if compiled.COMPILED and not compiled.was_compiled(function) else ""
 
 
@@ -104,8 +143,8 @@ def simulate(
         raise UsageError(f"job {job} is larger than the machine of {config.processors}")
     if engine == "events" or not has_kernel(policy, config, workload):
         return EventEngine(workload, policy, config, record).run()
-    from apples.simulation.kernels import compiled, dispatch  # noqa: PLC0415 - with numba, half a second
-
-    if compiled.COMPILED:  # compile, or load what was compiled, outside the time that is reported
+    dispatch = _loops.load(policy, len(workload))
+    if dispatch.COMPILED:  # compile, or load what was compiled, outside the time that is reported
         dispatch.run_kernel(workload.take(slice(0, 1)), policy, config)
-    return dispatch.run_kernel(workload, policy, config, record)
+    result: SimulationResult = dispatch.run_kernel(workload, policy, config, record)
+    return result

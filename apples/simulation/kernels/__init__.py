@@ -6,5 +6,9 @@ first-fit, EASY), `conservative`, `equipartition`, `sharing` and `slowdown_drive
 the policy's pass inside. A policy exists in two forms on purpose (`apples.simulation.run.KERNELS`):
 `tests/simulation/test_oracles.py` runs both on random logs and compares them bit for bit.
 
-Importing `compiled` imports numba: only `apples.simulation.run` does it, when a run needs a kernel.
+Importing `compiled` imports numba, unless `PLAIN` is set: only `apples.simulation.run` does it, when a run needs
+a kernel, and it lets small logs have the loops as they are.
 """
+
+#: Whether the modules of this package leave numba alone; read once, when `compiled` is imported.
+PLAIN = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, MutableSequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,13 +22,13 @@ from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
 from apples.scheduling import mates
+from apples.simulation import kernels
 from apples.topology import distribute
 
-numba: ModuleType | None
-try:
-    numba = import_module("numba")
-except ImportError:
-    numba = None
+numba: ModuleType | None = None
+if not kernels.PLAIN:
+    with suppress(ImportError):
+        numba = import_module("numba")
 
 F = TypeVar("F", bound=Callable[..., Any])
 Numbers = MutableSequence[Any]  # a numpy array when compiled, else a list

@@ -24,7 +24,7 @@ from apples.scheduling.policies.easy import ORDERS
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import TIES, SimulationConfig, SimulationResult
 from apples.simulation.kernels.backfill import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, MANY, backfill
-from apples.simulation.kernels.compiled import ENGINE, Numbers, integers, numbers, zeros
+from apples.simulation.kernels.compiled import COMPILED, ENGINE, Numbers, integers, numbers, zeros
 from apples.simulation.kernels.conservative import conservative
 from apples.simulation.kernels.equipartition import equipartition
 from apples.simulation.kernels.sharing import sharing_state
@@ -33,6 +33,7 @@ from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload
 
 Times = NDArray[np.float64]
+__all__ = ["COMPILED", "run_kernel"]
 MOST_ROOM = 50_000_000  # numbers in one table of a kernel
 
 
