@@ -179,7 +179,7 @@ class SimulationConfig:
 
     def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the whole nodes for so many processors."""
-        return -(-processors // self.cores_per_node)
+        return processors if self.cores_per_node == 1 else -(-processors // self.cores_per_node)
 
 
 @dataclass(frozen=True)

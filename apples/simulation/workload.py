@@ -79,8 +79,8 @@ def rigid(
         run=run[order],
         processors=width,
         requested=np.maximum(requested[order], run[order]),
-        minimum=width.copy(),
-        maximum=width.copy(),
+        minimum=width,
+        maximum=width,
         malleable=np.zeros(len(submit), dtype=bool),
     )
 

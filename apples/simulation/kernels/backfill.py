@@ -25,12 +25,11 @@ from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, ope
 HEAD_ONLY, FIRST_FIT, EASY = 0, 1, 2
 INSTANT, EVENT, PREDICTSIM = 0, 1, 2
 FOREVER = 1e300
-MANY = 1 << 60
 
 
 @compiled
 def plant(fewest: Numbers, shortest: Numbers, leaf: int, processors: int, seconds: float) -> None:
-    """Write a waiting job into its leaf and the minima of its ancestors; MANY processors remove the job."""
+    """Write a waiting job into its leaf and the minima of its ancestors; `fewest[0]` processors remove it."""
     fewest[leaf] = processors
     shortest[leaf] = seconds
     node = leaf >> 1
@@ -124,10 +123,13 @@ def backfill(
     ties
         INSTANT: all events of an instant, then one pass. EVENT: one pass an event, submissions
         first. PREDICTSIM: as EVENT, and a job whose estimated end has come counts as gone.
-    fewest, shortest, size, ends, widths, began
-        Work space: the tree (2 * size entries, empty), and one entry a job.
+    fewest, shortest, size
+        Work space: the tree (2 * size entries, empty: `fewest` is full of a number above any capacity).
+    ends, widths, began
+        Work space: one entry a job that may run at once (two), one a job.
     """
     jobs = len(submit)
+    many = int(fewest[0])
     fcfs = True
     for j in range(jobs):
         if rank[j] != j:
@@ -141,7 +143,7 @@ def backfill(
     started = 0  # jobs started so far; `began` has them in that order, which breaks ties of ends
     head = -1  # rank of the first job that did not fit in the last pass, -1: none
     shadow = FOREVER
-    spare = MANY
+    spare = many
     while arrived < jobs or len(running) > 0:
         # Stage 1, the time: of the next end or the next submission; a submission comes first.
         now = FOREVER
@@ -190,11 +192,11 @@ def backfill(
             head = -1
         while True:
             if mode == FIRST_FIT:
-                r = next_start(fewest, shortest, size + r, size, usable, now, FOREVER, MANY)
+                r = next_start(fewest, shortest, size + r, size, usable, now, FOREVER, many)
                 head = 0
             elif head < 0:
                 # EASY, step 1: start jobs in order until one, the head, does not fit.
-                r = next_start(fewest, shortest, size, size, MANY - 1, now, FOREVER, MANY - 1)
+                r = next_start(fewest, shortest, size, size, many - 1, now, FOREVER, many - 1)
                 if r >= 0 and need[job_at[r]] > usable:
                     head = r
                     if mode == HEAD_ONLY:
@@ -220,7 +222,7 @@ def backfill(
                 found = -1
                 while examined < depth and r < jobs:
                     r = next_start(
-                        fewest, shortest, size + r, size, MANY - 1, now, FOREVER, MANY - 1
+                        fewest, shortest, size + r, size, many - 1, now, FOREVER, many - 1
                     )
                     if r < 0:
                         break
@@ -235,7 +237,7 @@ def backfill(
                 break
             # Start the job of rank r: out of the tree, into the ends.
             j = job_at[r]
-            plant(fewest, shortest, size + r, MANY, FOREVER)
+            plant(fewest, shortest, size + r, many, FOREVER)
             start[j] = now
             began[started] = j
             heapq.heappush(running, (now + run[j], started))

@@ -104,7 +104,7 @@ def zeros(count: int) -> Numbers:
 
 def integers(count: int, value: int = 0) -> Numbers:
     """Return `count` times an int64."""
-    return numbers(np.full(count, value, dtype=np.int64))
+    return numbers(np.full(count, value) if value else np.zeros(count, dtype=np.int64))
 
 
 def open_gap(values: Numbers, position: int, count: int) -> None:

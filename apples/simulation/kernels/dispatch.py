@@ -23,7 +23,7 @@ from apples.scheduling.policies import (
 from apples.scheduling.policies.easy import ORDERS
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import TIES, SimulationConfig, SimulationResult
-from apples.simulation.kernels.backfill import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, MANY, backfill
+from apples.simulation.kernels.backfill import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, backfill
 from apples.simulation.kernels.compiled import COMPILED, ENGINE, Numbers, integers, numbers, zeros
 from apples.simulation.kernels.conservative import conservative
 from apples.simulation.kernels.equipartition import equipartition
@@ -33,6 +33,7 @@ from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload
 
 Times = NDArray[np.float64]
+POSITION = np.int32  # of a job in a workload
 __all__ = ["COMPILED", "run_kernel"]
 MOST_ROOM = 50_000_000  # numbers in one table of a kernel
 
@@ -90,7 +91,7 @@ def _columns(
     )
 
 
-def _order(workload: Workload, policy: SchedulingPolicy) -> NDArray[np.int64]:
+def _order(workload: Workload, policy: SchedulingPolicy) -> NDArray[np.int32]:
     """Return the positions of the jobs in the order of the queue."""
     name = "fcfs"
     if isinstance(policy, ShortestJobFirst):
@@ -98,9 +99,9 @@ def _order(workload: Workload, policy: SchedulingPolicy) -> NDArray[np.int64]:
     elif isinstance(policy, Easy):
         name = policy.order
     if name == "fcfs":
-        return np.arange(len(workload))
+        return np.arange(len(workload), dtype=POSITION)
     keys = np.array([ORDERS[name](job) for job in workload.jobs()])
-    return np.argsort(keys, kind="stable")
+    return np.argsort(keys, kind="stable").astype(POSITION)
 
 
 def _backfill(
@@ -109,8 +110,11 @@ def _backfill(
     jobs = len(workload)
     size = 1 << jobs.bit_length()
     order = _order(workload, policy)
-    rank = np.empty(jobs, dtype=np.int64)
-    rank[order] = np.arange(jobs)
+    rank = np.empty(jobs, dtype=POSITION)
+    rank[order] = np.arange(jobs, dtype=POSITION)
+    # Ten million jobs are simulated in a gigabyte: narrow integers, and no more ends than jobs that fit.
+    many, width = ((1 << 31) - 1, np.int32) if config.nodes < 1 << 30 else (1 << 60, np.int64)
+    at_once = min(jobs, 2 * config.nodes) + 1  # with ties=predictsim a job may count as gone
     mode = EASY if isinstance(policy, Easy) else HEAD_ONLY
     if isinstance(policy, FirstFit):
         mode = FIRST_FIT
@@ -120,8 +124,10 @@ def _backfill(
     began = perf_counter()
     backfill(
         *columns, numbers(rank), numbers(order), config.nodes, mode, depth,
-        TIES.index(config.ties), integers(2 * size, MANY), numbers(np.full(2 * size, FOREVER)),
-        size, zeros(jobs + 1), integers(jobs + 1), integers(jobs), start,
+        TIES.index(config.ties),
+        numbers(np.full(2 * size, many, dtype=width)),
+        numbers(np.full(2 * size, FOREVER)), size, zeros(at_once), integers(at_once),
+        numbers(np.zeros(jobs, dtype=POSITION)), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
 
