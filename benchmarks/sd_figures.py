@@ -122,6 +122,22 @@ def max_slowdown(name: str, several: Cases) -> None:
             )
 
 
+def depths(name: str, several: Cases) -> None:
+    """Change of the mean slowdown over `depth`, with the head protected and without."""
+    print(f"\nDepth, {name}, {len(several)} slices, MAXSD 10; paper: {PAPER[name]}")
+    static = [figures(w, simulate(w, Easy(), s))[2] for w, s in several]
+    for depth in (1, 10, 100, 1000, 10_000):
+        words = []
+        for protect in (True, False):
+            policy = SlowdownDriven(depth=depth, protect=protect)
+            ratios = [
+                figures(workload, simulate(workload, policy, config))[2] / base - 1
+                for (workload, config), base in zip(several, static, strict=True)
+            ]
+            words.append(f"{'protected' if protect else 'as in the paper'} {change(ratios):32}")
+        print(f"  depth {depth:6}: slowdown {'  '.join(words)}")
+
+
 def runtime_models(name: str, several: Cases) -> None:
     """Figure 8: the worst-case model against the ideal one under DynAVGSD."""
     policy = SlowdownDriven(max_slowdown="dynamic")
@@ -171,6 +187,8 @@ def main() -> None:
     for name, several in found.items():
         max_slowdown(name, several)
         runtime_models(name, several)
+    if "RICC, September 2010" in found:
+        depths("RICC, September 2010", found["RICC, September 2010"])
     print("paper, Figure 8: response up to +11 % (workload 1), under +1.5 % (3 and 4); slowdown "
           "+16 % (1), +3.5 % (3), +1 % (4)")  # fmt: skip
     if "CEA-Curie excerpt" in found:

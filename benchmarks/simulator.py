@@ -20,7 +20,19 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.scheduling import Easy, Equipartition, FirstFit, SlowdownDriven
+from apples.scheduling import (
+    ClusterState,
+    Easy,
+    Equipartition,
+    FirstFit,
+    Job,
+    JobKind,
+    SchedulingPolicy,
+    SlowdownDriven,
+    Start,
+)
+from apples.scheduling.ledger import ClusterLedger
+from apples.scheduling.policies import Conservative
 from apples.simulation import (
     ENGINE,
     Log,
@@ -181,8 +193,45 @@ def slowdown_driven(folder: Path) -> None:
             row(f"SD, MAX_SLOWDOWN {cut}, {name}", len(jobs), wall, cpu, bar)
 
 
+def passes() -> None:
+    """Measure one pass with nothing to start: some 500 jobs run, so many wait, no two of them alike."""
+    for waiting in (1000, 10_000):
+        for name, policy in (
+            ("EASY", Easy()),
+            ("equipartition", Equipartition()),
+            ("conservative", Conservative()),
+            ("SD, depth 1000", SlowdownDriven()),
+            ("SD, depth 1000, without the guard", SlowdownDriven(guard=False)),
+        ):
+            state = settled(policy, waiting)
+            best = min(timed(lambda p=policy, s=state: list(p.decide(s)))[2] for _ in range(5))
+            print(f"one pass, {waiting:6} waiting: {name:34} {1000 * best:8.1f} ms CPU")
+
+
+def settled(policy: SchedulingPolicy, waiting: int) -> ClusterState:
+    """Return a cluster of 1024 nodes that has gone through passes until nothing was left to decide."""
+    random = np.random.default_rng(0)
+    ledger = ClusterLedger(1024, 8)
+    for number in range(500 + waiting):
+        width = int(random.integers(1, 4 if number < 500 else 73))
+        seconds = float(random.integers(3600, 260_000))
+        ledger.submit(
+            Job(number, float(number), 8 * width, seconds, 8, 8 * width, JobKind.MALLEABLE)
+        )
+        if number < 500:
+            ledger.apply(Start(number, width))
+    time, decisions = 12_000.0, [None]
+    while decisions:
+        decisions = list(policy.decide(ledger.snapshot(time)))
+        for decision in decisions:
+            ledger.apply(decision)
+        ledger.settle()
+    return ledger.snapshot(time)
+
+
 def main() -> None:
     """Measure everything."""
+    passes()
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/swf")
     generated = lublin_workload(10_000, 256, 1)
     simulate(generated.take(slice(0, 50)), Easy(), SimulationConfig(256))
