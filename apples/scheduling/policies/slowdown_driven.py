@@ -217,7 +217,10 @@ class _Pass:
         request = job.requested
         ends = self.cluster.time + request / self.share
         shadow = self.room.shadow if self.policy.protect else inf
-        eligible, penalties = self.pool.eligible(request, ends, self.cut, shadow, self.room.spare)
+        all_sizes = self.policy.mates > 2 or self.policy.needs_node_ids
+        eligible, penalties = self.pool.eligible(
+            request, ends, self.cut, shadow, self.room.spare, 0 if all_sizes else wanted
+        )
         if self.shareable:
             kept = [k for k, one in enumerate(eligible) if one.node_ids <= self.shareable]
             eligible, penalties = [eligible[k] for k in kept], [penalties[k] for k in kept]
@@ -299,12 +302,13 @@ class _Pool:
         self._columns = None
 
     def eligible(
-        self, request: float, ends: float, cut: float, shadow: float, spare: int
+        self, request: float, ends: float, cut: float, shadow: float, spare: int, wanted: int
     ) -> tuple[list[RunningJob], list[float]]:
         """Return the jobs that may be mates of a newcomer, and their penalties (equation 4).
 
         A mate lasts until the newcomer's end, is hurt less than the cut-off and does not hold back more
-        nodes beyond the shadow than are spare then.
+        nodes beyond the shadow than are spare then. For a pair that has the nodes wanted (0: for a larger
+        group) the two least hurt of each number of nodes are enough.
         """
         if self._columns is None:
             self._columns = (
@@ -330,4 +334,11 @@ class _Pool:
         chosen = (longer >= ends) & (penalty < cut)
         chosen &= (limit > shadow) | (longer <= shadow) | (nodes <= spare)
         places = chosen.nonzero()[0]
+        if wanted and len(places) > 8:
+            places = places[nodes[places] <= wanted]
+            sorted_places = places[np.lexsort((penalty[places], nodes[places]))]
+            sizes = nodes[sorted_places]
+            third = np.zeros(len(sizes), dtype=bool)
+            third[2:] = sizes[2:] == sizes[:-2]
+            places = np.sort(sorted_places[~third])
         return [self._jobs[k] for k in places], penalty[places].tolist()
