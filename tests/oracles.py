@@ -1,6 +1,7 @@
 """Slow and obvious answers to compare the planner and the selector with: every ordered subset, HiGHS."""
 
-from itertools import permutations
+import heapq
+from itertools import pairwise, permutations
 
 import highspy
 import numpy as np
@@ -94,36 +95,96 @@ def highs_seconds(p, border, cap, total):
     return float((p * found + border).max()), model.getInfo().mip_dual_bound * unit
 
 
-def cost_bound(p, border, cap, rates, total, longest=np.inf, ratio=1.002):
-    """A number of cost units (rate times seconds) an iteration that no set of hosts can undercut.
+def cost_bound(p, inner, outer, site, cap, rates, total, longest=np.inf, ratio=1.001):
+    """A cost of an iteration (the sum of rates times seconds) that no set of hosts can undercut.
 
-    `border[i]` is the cheapest border host i can have with any other. One host alone is worked out. A set S of
-    more that takes T seconds costs T sum_S c_i; host i of it computes at most g_i(T) = min(cap_i, (T - b_i) / p_i)
-    rows: no less than the fractional knapsack of g_i(T) at prices T c_i, the whole of which must be `total`. On an
-    interval a <= T <= b its price is at least that with prices at a and rows at b; the intervals cover every T.
+    `inner[i]` and `outer[i]` are the least borders that host i can have with one of its own site and of another.
+    One host alone is worked out. Several that take T cost T sum c_i and hold `total` rows, host i at most
+    g_i = min(cap_i, (T - C_i) / p_i). For any price x of a row that is at least T (x total - sum (x g_i - c_i)),
+    and the sum is at most what the best set of hosts makes of it, site by site: in a site that the chain passes
+    two borders lead outside, in its first and last one; the others are inside. On times from a to b, T is at
+    least a and every g_i at most that at b; intervals are halved where the bound is least until they are narrow.
     """
+    able = cap >= 1
+    p, inner, outer, site, cap, rates = (x[able] for x in (p, inner, outer, site, cap, rates))
+    order = np.argsort(site, kind="stable")
+    p, inner, outer, site, cap, rates = (x[order] for x in (p, inner, outer, site, cap, rates))
     alone = (cap >= total) & (p * total <= longest)
     best = float((rates * p * total)[alone].min()) if alone.any() else np.inf
-    least = (total + (border / p).sum()) / (1 / p).sum() if len(p) > 1 else np.inf
-    least = max(least * 0, total / (1 / p).sum())
-    most = min(longest, float((border + p * np.minimum(cap, total)).max()))
-    edges = [least]
-    while edges[-1] < most:
-        edges.append(min(edges[-1] * ratio, most))
-    bounds = []
-    for a, b in zip(edges, [*edges[1:], edges[-1]], strict=True):
-        rows = np.minimum(cap, np.maximum((b - border) / p, 0))
-        use = rows > 0
-        price = a * rates[use] / rows[use]
-        order = np.argsort(price)
-        taken = np.cumsum(rows[use][order])
-        if taken[-1] < total * (1 - 1e-12):
-            continue
-        k = int(np.searchsorted(taken, total * (1 - 1e-12)))
-        part = np.minimum(rows[use][order][: k + 1], total - np.concatenate([[0], taken[:k]]))
-        bounds.append(float((price[order][: k + 1] * part).sum()))
-    # Beyond `most` every host computes its cap, and the price only rises.
-    return min([best, *bounds])
+    first = np.flatnonzero(np.concatenate([[True], site[1:] != site[:-1]]))
+    size = np.diff(np.append(first, len(site)))
+    chains = _Chains(p, inner, outer, cap, rates, total, first, size)
+    edges = np.geomspace(
+        total / (1 / p).sum(), min(longest, float((2 * outer + p * cap).max()) * 1.01), 33
+    )
+    heap = [(chains.bound(a, b), a, b) for a, b in pairwise(edges.tolist())]
+    heapq.heapify(heap)
+    while heap[0][0] < best and heap[0][2] > heap[0][1] * ratio:
+        _, a, b = heapq.heappop(heap)
+        middle = (a * b) ** 0.5
+        for one in ((a, middle), (middle, b)):
+            heapq.heappush(heap, (chains.bound(*one), *one))
+    return min(best, heap[0][0])
+
+
+class _Chains:
+    """What several hosts in a chain cost at least, between two times; hosts are sorted by their sites."""
+
+    def __init__(self, p, inner, outer, cap, rates, total, first, size):
+        self.p, self.inner, self.outer, self.cap, self.rates = p, inner, outer, cap, rates
+        self.total, self.first, self.size = total, first, size
+
+    def bound(self, a, b):
+        def most(border):
+            return np.minimum(self.cap, np.maximum((b - border) / self.p, 0))
+
+        i, o = self.inner, self.outer
+        rows = {name: most(c) for name, c in {
+            "inside": 2 * i, "tip": i, "way out": i + o, "passed": 2 * o, "end": o,
+        }.items()}  # fmt: skip
+        if rows["end"].sum() < self.total and rows["tip"].sum() < self.total:
+            return np.inf
+        per_row = self.rates / np.maximum(rows["tip"], 1e-300)
+        prices = np.unique(np.quantile(per_row[rows["tip"] > 0], np.linspace(0, 1, 25)))
+        values = np.array([self._value(x, rows) for x in prices])
+        one, several = values[:, 1:].max(axis=0).min(), values[:, 0].max()
+        k = int(values[:, 0].argmax())
+        if several > 0 and len(prices) > 1:  # the dual is concave: look closer about its maximum
+            low, high = prices[max(0, k - 1)], prices[min(len(prices) - 1, k + 1)]
+            finer = np.array([self._value(x, rows) for x in np.linspace(low, high, 25)])
+            several = max(several, finer[:, 0].max())
+            one = np.maximum(values[:, 1:].max(axis=0), finer[:, 1:].max(axis=0)).min()
+        return a * max(0.0, min(one, several))
+
+    def _value(self, price, rows):
+        """The dual at a price of a row: of sets of several sites, then of each site alone."""
+        worth = {name: price * r - self.rates for name, r in rows.items()}
+        free = np.maximum(worth["inside"], 0)
+        base = np.add.reduceat(free, self.first)
+        tip = self._top(np.maximum(worth["tip"], 0) - free)
+        way, passed, end = (self._top(worth[name] - free) for name in ("way out", "passed", "end"))
+        through = base + np.maximum(way.sum(axis=0), passed[0])
+        at_end = base + np.maximum(way[0] + np.maximum(tip[0], 0), end[0])
+        through, at_end = np.maximum(through, 0), np.maximum(at_end, 0)
+        gain = np.sort(np.maximum(at_end - through, 0))[-2:].sum()
+        several = price * self.total - through.sum() - gain
+        if len(self.first) < 2:
+            several = np.inf
+        alone = price * self.total - (base + np.maximum(tip, 0).sum(axis=0))
+        return np.append(several, alone)
+
+    def _top(self, values):
+        """The largest two of each site, -inf where there is but one."""
+        largest = np.maximum.reduceat(values, self.first)
+        rest = values.copy()
+        place = np.array(
+            [
+                f + int(values[f : f + s].argmax())
+                for f, s in zip(self.first, self.size, strict=True)
+            ]
+        )
+        rest[place] = -np.inf
+        return np.array([largest, np.maximum.reduceat(rest, self.first)])
 
 
 def seconds_under_quotas(quotas, compute, wait, period, begin, iterations=400):

@@ -200,8 +200,11 @@ def with_queue_wait(
     ranked
         Best first, without waiting.
     """
-    if not actuator.queues:
-        return list(ranked), []
+    if (
+        not actuator.queues
+    ):  # what it can start at all it starts at once; whoever only plans goes by the list
+        return list(ranked) if actuator.only_plans else _at_once(ranked, information), []
+    ranked = _at_once(ranked, information)
     waited: list[Estimate] = []
     refused: list[Rejection] = []
     for place, estimate in enumerate(ranked[:MOST_ASKED]):
@@ -216,6 +219,11 @@ def with_queue_wait(
         if len(waited) == ENOUGH_WAITING:
             break
     return by_value(waited), refused
+
+
+def _at_once(estimates: Sequence[Estimate], information: InformationPool) -> list[Estimate]:
+    """Return estimates as they are where nothing is waited for, best first."""
+    return by_value(_waiting(e, 0.0, information) if e.wait_seconds else e for e in estimates)
 
 
 def _waiting(estimate: Estimate, seconds: float, information: InformationPool) -> Estimate:

@@ -162,6 +162,11 @@ class Actuator(ABC):
         """Whether what it starts may wait in a queue before it runs."""
         return False
 
+    @property
+    def only_plans(self) -> bool:
+        """Whether it never starts anything, so that a plan may span what no one launcher starts."""
+        return False
+
     @abstractmethod
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return what `actuate` would run, complete; starts and writes nothing.

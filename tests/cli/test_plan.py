@@ -363,3 +363,71 @@ def test_every_method_of_the_paper_plans(tmp_path):
         document = planned(tmp_path, "--json", "--blueprint", blueprint, **given).document
         assert document["blueprint"] == blueprint
         assert sum(document["chosen"]["rows"]) == document["application"]["rows"]
+
+
+# ------------------------------------------------------------------ the user's own objective
+OBJECTIVE = '[objective]\nmeasure = "{file}:metric"\nbetter = "higher"\n'
+
+
+def own_metric(tmp_path, body):
+    file = tmp_path / "metrics.py"
+    file.write_text(f"def metric(estimate):\n    {body}\n")
+    return OBJECTIVE.format(file=file)
+
+
+def test_a_plan_says_by_which_metric_of_the_users_it_was_chosen(tmp_path):
+    user = own_metric(tmp_path, "return 1 / estimate.turnaround_seconds")
+    given = [*files(tmp_path, user=user), "--weather", "static"]
+    document = command("apples", "plan", *given, "--json", "--explain").document
+    chosen = document["chosen"]
+    assert chosen["objective"]["better"] == "higher"
+    assert chosen["objective"]["value"] == pytest.approx(1 / chosen["turnaround_seconds"])
+    values = [one["objective"] for one in document["sets"]]
+    assert values == sorted(values, reverse=True)
+    text = command("apples", "plan", *given).out
+    assert f"By {tmp_path}/metrics.py:metric, the higher the better: " in text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return estimate.price",
+            "metrics.py:2: AttributeError: 'Estimate' object has no attribute",
+        ),
+        ("return float('inf')", "metrics.py:1: gave inf for ada"),
+    ],
+)
+def test_a_metric_that_fails_ends_with_2_its_file_and_its_line(tmp_path, body, said):
+    done = command(
+        "apples", "plan", *files(tmp_path, user=own_metric(tmp_path, body)), "--weather", "static"
+    )
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
+
+
+def test_hat_check_reads_the_file_of_a_metric_and_does_not_run_it(tmp_path):
+    user = tmp_path / "user.toml"
+    user.write_text(own_metric(tmp_path, "raise SystemExit(7)"))
+    assert command("hat", "check", user).code == 0
+    user.write_text(user.read_text().replace(":metric", ":metrik"))
+    done = command("hat", "check", user)
+    assert (done.code, "defines no 'metrik'" in done.out + done.err) == (2, True)
+    (tmp_path / "metrics.py").write_text("def metric(:\n")
+    done = command("hat", "check", user)
+    assert (done.code, "metrics.py:1 is no Python" in done.out + done.err) == (2, True)
+    user.write_text('[objective]\nmeasure = "mine:metric"\n')
+    done = command("hat", "check", user)
+    assert (done.code, "must be 'lower' or 'higher'" in done.out + done.err) == (2, True)
+
+
+def test_static_plans_have_no_start_unless_the_list_says_one(tmp_path):
+    given = files(tmp_path)
+    plain = command("apples", "plan", *given, "--weather", "static", "--json").document["chosen"]
+    assert (plain["start_seconds"], plain["wait_seconds"]) == (0.0, 0.0)
+    assert plain["turnaround_seconds"] == plain["execution_seconds"]
+    late = HOSTS.replace('name = "ada"\n', 'name = "ada"\nstart_seconds = 1e6\n')
+    given = files(tmp_path, hosts=late)
+    other = command("apples", "plan", *given, "--weather", "static", "--json").document["chosen"]
+    assert "ada" in plain["hosts"]
+    assert "ada" not in other["hosts"]

@@ -25,6 +25,8 @@ Indices = npt.NDArray[np.int64]
 
 TIMES = 96
 """Iteration times tried between the least possible and that of the slowest host alone."""
+DEARER = (1.0, 1.25, 1.6, 2.2)
+"""What a row may be worth, of what it costs where sites are disregarded."""
 MOST_EVALUATED = 40
 """Sets that are worked out exactly, and the hosts in all of them together: about half a second."""
 MOST_HOSTS_EVALUATED = 60_000
@@ -82,24 +84,99 @@ def cheapest_orders(
     information = search.information
     chains = site_chains([hosts[i] for i in members], speed[members], information)
     order, after = next(chains)
-    place, border = np.zeros((2, len(hosts)))
+    place, border, outward = np.zeros((3, len(hosts)))
     place[members[order]] = np.arange(len(order))
     before = np.concatenate([[after[0]], after[:-1]])
     # A host inside its site's part of the chain has two borders of that site's network.
     near = np.minimum(before, np.append(after[:-1], before[-1]))
     border[members[order]] = information.model.at_borders(near, near)
     caps = np.array(search.cap, dtype=float)
+    site_of, away = _sites(members[order], after, hosts)
+    # At the end of that part one of the two leads to another site.
+    outward[members[order]] = information.model.at_borders(near, np.full(len(near), away))
     found: dict[bytes, tuple[float, Indices]] = {}
+
+    def add(one: Indices, seconds: float) -> None:
+        one = one[np.argsort(place[one])]
+        key = one.tobytes()
+        if one.size and (key not in found or seconds < found[key][0]):
+            found[key] = seconds, one
+
     for pool in _pools(members, hosts, speed, caps, search):
         p, c, cap, rates = speed[pool], border[pool], caps[pool], search.rates[pool]
-        for seconds in _times(p, c, cap, search.total):
-            one = pool[cheapest_within(float(seconds), p, c, cap, rates, search.total)]
-            if one.size:
-                one = one[np.argsort(place[one])]
-                key = one.tobytes()
-                if key not in found or seconds < found[key][0]:
-                    found[key] = float(seconds), one
-    return worked_out(_promising(list(found.values()), search), speed, caps, search)
+        for seconds in _times(p, c, cap, search.total).tolist():
+            one = pool[cheapest_within(seconds, p, c, cap, rates, search.total)]
+            add(one, seconds)
+            if one.size and pool is members and site_of.max() > 0:
+                for some in _sites_worth_it(
+                    one, seconds, members, site_of, outward, border, speed, caps, search
+                ):
+                    add(some, seconds)
+    promising = _promising(list(found.values()), search)
+    turned = (_slack_outside(one, site_of, outward, border, speed, caps) for one in promising)
+    both = [each for pair in zip(promising, turned, strict=True) for each in pair]
+    return worked_out(both, speed, caps, search)
+
+
+def _sites(order: Indices, after: Floats, hosts: Sequence[Host]) -> tuple[Indices, float]:
+    """Return the number of each host's site, and how long a border between sites of a chain takes in the mean."""
+    numbers: dict[str, int] = {}
+    site_of = np.zeros(len(hosts), dtype=np.int64)
+    for i in order.tolist():
+        site_of[i] = numbers.setdefault(hosts[i].site, len(numbers))
+    crosses = site_of[order[1:]] != site_of[order[:-1]]
+    return site_of, float(after[:-1][crosses].mean()) if crosses.any() else 0.0
+
+
+def _sites_worth_it(
+    one: Indices,
+    seconds: float,
+    members: Indices,
+    site_of: Indices,
+    outward: Floats,
+    border: Floats,
+    speed: Floats,
+    caps: Floats,
+    search: SubsetSearch,
+) -> Iterator[Indices]:
+    """Yield cheap sets of fewer sites: of those whose hosts are worth more than the two ways out of the site cost.
+
+    What a row is worth is the price of the dearest host of `one`, the set that disregards sites, and more.
+    """
+    rows = np.floor(np.minimum(caps, np.maximum((seconds - border) / speed, 0.0)))
+    outside = np.floor(np.minimum(caps, np.maximum((seconds - outward) / speed, 0.0)))
+    price = float((search.rates[one] / np.maximum(rows[one], 1.0)).max())
+    count = int(site_of.max()) + 1
+    lost = np.full(count, np.inf)
+    able = members[rows[members] >= 1]
+    np.minimum.at(lost, site_of[able], (rows - outside)[able])
+    for dearer in DEARER:
+        worth = np.maximum(dearer * price * rows[able] - search.rates[able], 0.0)
+        gain = np.bincount(site_of[able], worth, count) - 2.0 * dearer * price * np.where(
+            np.isinf(lost), 0.0, lost
+        )
+        sites = gain > 0
+        pool = able[sites[site_of[able]]]
+        total = search.total + 2.0 * max(0, int(sites.sum()) - 1) * float(
+            lost[sites].mean() if sites.any() else 0.0
+        )
+        p, c, cap, rates = speed[pool], border[pool], caps[pool], search.rates[pool]
+        yield pool[cheapest_within(seconds, p, c, cap, rates, total)]
+
+
+def _slack_outside(
+    one: Indices, site_of: Indices, outward: Floats, border: Floats, speed: Floats, caps: Floats
+) -> Indices:
+    """Return a set with those hosts of each site at its ends that lose the fewest rows to a border outside."""
+    lost = np.minimum((outward[one] - border[one]) / speed[one], caps[one])
+    parts = np.split(np.arange(len(one)), np.flatnonzero(np.diff(site_of[one])) + 1)
+    turned = []
+    for part in parts:
+        by_loss = part[np.argsort(lost[part], kind="stable")]
+        ends = by_loss[:2].tolist()
+        inside = [k for k in part.tolist() if k not in ends]
+        turned += [ends[0], *inside, *ends[1:]]
+    return one[turned]
 
 
 def _promising(found: Sequence[tuple[float, Indices]], search: SubsetSearch) -> list[Indices]:

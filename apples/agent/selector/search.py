@@ -29,7 +29,7 @@ OVER_LIMIT = 1e150
 """Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
 
 LONGEST_BEST = 16
-"""Of longer sets the first move that helps is taken, not the best: they have thousands."""
+"""Of longer sets a brisk search takes the first move that helps, not the best: they have thousands."""
 TIE = 1e-9
 """Part of its highest cost that a second is worth beside it: among sets that cost the same, the quickest."""
 
@@ -87,6 +87,8 @@ def _between_breakpoints(
 class SubsetSearch:
     """Values of ordered subsets of `hosts` under the user's objective, and the way downhill.
 
+    Where `brisk`, long sets are improved by the first move that helps and keep the order of their chain.
+
     The value is the balanced time (or time times cost) with whole rows not yet enforced: the planner
     does that for the few sets that are worth it.
     """
@@ -97,6 +99,7 @@ class SubsetSearch:
         self.alone_seconds = alone_seconds(information, hosts) if metric else None
         self.information = information
         self.budget = budget
+        self.brisk = False
         self.total = information.application.rows
         self.cap = [int(c) for c in information.model.caps(hosts, self.total)]
         self.rates = np.array([host.cost_per_second for host in hosts])
@@ -110,7 +113,7 @@ class SubsetSearch:
         """Return the objective of a set; far above any real one when the user's limits forbid it."""
         known = self._values.get(order)
         if known is None:
-            self.budget -= 1 + len(order) // 4
+            self.budget -= 1 + len(order) // 8 if self.brisk else 1
             known = self._evaluate(order)
             self._values[order] = known
         return known
@@ -212,7 +215,7 @@ class SubsetSearch:
         best, value = start, self.value(start)
         while self.budget > 0:
             moves, least = self._moves(best, pool), value - 1e-12 * abs(value)
-            if len(best) > LONGEST_BEST:
+            if self.brisk and len(best) > LONGEST_BEST:
                 helps = (c for c in moves if self.budget <= 0 or self.value(c) < least)
                 candidate = next(helps, best)
             else:
@@ -222,12 +225,24 @@ class SubsetSearch:
             best, value = candidate, self.value(candidate)
         return best
 
+    def _beside_its_site(self, order: Order, i: int) -> Order:
+        """Return the set with one more host, behind the last one of its site, else at the end."""
+        site = self.hosts[i].site
+        same = [k for k, j in enumerate(order) if self.hosts[j].site == site]
+        place = (same[-1] if same else len(order) - 1) + 1
+        return (*order[:place], i, *order[place:])
+
     def _moves(self, order: Order, pool: Sequence[int]) -> Iterator[Order]:
         limits = self.information.specifications.constraints
         most = limits.maximum_hosts or len(self.hosts)
         outside = [i for i in pool if i not in order]
         if len(order) > (limits.minimum_hosts or 1):
             yield from _dropped(order)
+        if self.brisk and len(order) > LONGEST_BEST:  # of thousands of moves few can help
+            if len(order) < most:
+                yield from (self._beside_its_site(order, i) for i in outside)
+            yield from _replaced(order, outside)
+            return
         if len(order) < most:
             yield from _inserted(order, outside)
         yield from _replaced(order, outside)

@@ -45,7 +45,7 @@ MOST_PAIRED = 1000
 STARTS_BY_COST, CHAINS_OF_METRIC, NEAR = 3, 4, 16
 MOMENTS = 6
 """So many groups of hosts that are ready together are looked at."""
-LONGEST_SEARCHED = 48
+LONGEST_SEARCHED, LONGEST_BY_COST = 48, 96
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
 
@@ -194,7 +194,9 @@ class ResourceSelector:
             best = _some_prefixes(islice(chains, CHAINS_OF_METRIC), speed, caps, search)
         values = {order: value for value, order in reversed([*best, *by_cost])}
         ranked = sorted(values, key=lambda order: (values[order], len(order)))[:SETS_OF_MANY]
-        short = [order for order in ranked if len(order) <= LONGEST_SEARCHED]
+        search.brisk = bool(by_cost)
+        longest = LONGEST_BY_COST if by_cost else LONGEST_SEARCHED
+        short = [order for order in ranked if len(order) <= longest]
         for start in short[: STARTS_BY_COST if by_cost else 1]:
             if start in ranked[:1] or by_cost:
                 better = search.descend(start, _near(start, hosts, speed, search))
@@ -327,6 +329,9 @@ def _near(order: Order, hosts: Sequence[Host], speed: Floats, search: SubsetSear
     near = sorted((i for i in others if hosts[i].site in sites), key=lambda i: (speed[i], i))
     cheap: list[int] = []
     if search.rates.any():
-        per_row = search.rates * speed
-        cheap = sorted(others, key=lambda i: (per_row[i], i))
-    return list(dict.fromkeys([*order, *near[:NEAR], *cheap[:NEAR]]))
+        chosen = list(order)
+        rows = np.minimum(search.cap, search.total * (1 / speed) / (1 / speed[chosen]).sum())
+        price = search.rates / np.maximum(rows, 1e-9)
+        cheap = sorted(others, key=lambda i: (price[i], i))
+    beside = [i for i in cheap if hosts[i].site in sites]
+    return list(dict.fromkeys([*order, *near[:NEAR], *cheap[:NEAR], *beside[:NEAR]]))

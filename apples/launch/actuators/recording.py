@@ -65,6 +65,11 @@ class RecordingActuator(Actuator):
         """Whether the actuator does that this one stands for."""
         return self.stands_for is not None and self.stands_for.queues
 
+    @property
+    def only_plans(self) -> bool:
+        """Whether it stands for nothing that would start the plan."""
+        return self.stands_for is None
+
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look as the actuator does that this one stands for."""
         return self.stands_for.look(survey) if self.stands_for else {}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import UsageError
 from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
@@ -22,7 +22,7 @@ from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.run import Run, RunExecution
-from apples.launch.slurm import client, nodes, script
+from apples.launch.slurm import client, script
 from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.targets import eligible, eligible_groups
@@ -219,7 +219,7 @@ def nodes_looked_at(
     if not unseen:
         return {}
     known = {node.name: node for node in client.nodes(partition)}
-    allocated = _allocated() if allocation else None
+    allocated = client.allocated() if allocation else None
     found = {}
     for name in unseen:
         if allocated is not None:
@@ -239,12 +239,3 @@ def _refusal(node: SlurmNode | None, partition: str) -> str:
         where = f" in partition '{partition}'" if partition else ""
         return f"Slurm knows no node of that name{where}"
     return node.refusal
-
-
-def _allocated() -> frozenset[str]:
-    """Return the nodes of the allocation this process is in."""
-    text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
-    try:
-        return frozenset(nodes.expand(text))
-    except ValueError as error:
-        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None

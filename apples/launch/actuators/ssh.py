@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from apples.errors import LaunchError
@@ -18,8 +19,9 @@ from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnection, HostConnections
-from apples.launch.remote.fitness import Fitness
+from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
+from apples.launch.slurm.client import allocated
 from apples.launch.targets import (
     bound_targets,
     eligible_groups,
@@ -30,6 +32,26 @@ from apples.launch.targets import (
 )
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
+
+BEHIND_A_QUEUE = (
+    "it is behind a batch queue (queue_seconds) and in no allocation that is held: --actuator slurm "
+    "starts a set of its nodes alone; inside salloc or sbatch ssh takes the nodes of the allocation too"
+)
+
+
+def hosts_behind_a_queue(survey: HostSurvey) -> dict[str, Fitness]:
+    """Return why ssh may not start anything on hosts that only a batch queue gives away, unless it was said."""
+    held = allocated()
+    behind = [
+        host.name
+        for host in survey.allowed
+        if host.queue_seconds is not None and host.name not in held
+    ]
+    return {
+        name: Fitness(name, (Finding("queue", "fail", BEHIND_A_QUEUE),))
+        for name in behind
+        if name not in survey.findings or not survey.findings[name].refusal
+    }
 
 
 class SshActuator(Actuator):
@@ -70,8 +92,18 @@ class SshActuator(Actuator):
         return tuple(host for host in hosts if not is_here(host))
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Look at every other machine the user may use and nobody has looked at."""
-        return hosts_looked_at(survey, self.talk, self.connections)
+        """Look at every other machine the user may use and nobody has looked at.
+
+        A host behind a batch queue is refused, but for the nodes of the allocation that this process is in.
+        """
+        queued = hosts_behind_a_queue(survey)
+        for one in queued.values():
+            self.talk(f"warning: {one.host} cannot be used: {one.refusal}")
+        allowed = tuple(host for host in survey.allowed if host.name not in queued)
+        return {
+            **hosts_looked_at(replace(survey, allowed=allowed), self.talk, self.connections),
+            **queued,
+        }
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written."""

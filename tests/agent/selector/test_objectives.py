@@ -1,15 +1,21 @@
 """The set chosen under each objective, against every ordered subset; starts, queues and the user's own metric."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import best_of_all_ordered_subsets, paper_border
+from oracles import best_of_all_ordered_subsets, cost_bound, paper_border
 from worlds import ROOMY, pool, random_world, symmetric
 
-from apples import Coordinator, Host, Link, NoFeasiblePlanError, UsageError
+from apples import Coordinator, Host, Link, NoFeasiblePlanError, RecordingActuator, UsageError
+from apples.agent.launching import host_survey
+from apples.launch.actuators.ssh import hosts_behind_a_queue
+from apples.resources import HostList
 from blueprints import minimum_execution_time
 
+BY_COST = '[objective]\nmeasure = "cost"\n'
 OWN = '[objective]\nmeasure = "{file}:metric"\nbetter = "{better}"\n'
 
 
@@ -214,3 +220,58 @@ def test_a_limit_holds_under_the_users_metric(tmp_path):
         "[constraints]\nmaximum_cost = 1.5\n"
     )
     assert chosen(near_and_far(100, user)).names == ("near",)
+
+
+def test_a_launcher_that_does_not_queue_waits_for_nothing_and_a_plan_goes_by_the_list():
+    class Starts(RecordingActuator):
+        only_plans = False
+
+    information = queued(60.0, 10)
+    assert chosen(information, actuator=RecordingActuator()).names[0][0] == "t"
+    at_once = chosen(information, actuator=Starts())
+    assert ({n[0] for n in at_once.names}, at_once.wait_seconds) == ({"t", "q"}, 0.0)
+
+
+def test_ssh_starts_nothing_behind_a_queue_but_on_the_nodes_of_its_own_allocation(monkeypatch):
+    for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    information = queued(0.0, 10)
+
+    def refused():
+        return hosts_behind_a_queue(host_survey(information))
+
+    assert set(refused()) == {"q0", "q1"}
+    assert "in no allocation that is held: --actuator slurm" in refused()["q0"].refusal
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "q[1-3]")
+    assert set(refused()) == {"q0"}
+    information = information.with_findings(refused())
+    assert refused() == {}  # said once
+    assert "q0" not in chosen(information).names
+
+
+def test_no_set_of_many_hosts_costs_much_more_than_the_bound():
+    """The bound is below every set (held against all of them on few hosts); the search is near it.
+
+    It counts parts of hosts, which here, where a few hold the grid, is up to a seventh below any whole ones.
+    """
+    for seed, count, sites in ((0, 5, 2), (1, 5, 1), (2, 4, 4), (3, 120, 1), (4, 120, 8)):
+        w = random_world(
+            np.random.default_rng(seed), count, grid=2000, sites=sites, user=BY_COST, priced=True
+        )
+        hosts = [replace(h, start_seconds=0.0, queue_seconds=None) for h in w.hosts]
+        information = w.information.with_hosts(HostList(tuple(hosts), w.information.hosts.network))
+        rates, _, _ = of_hosts(information)
+        numbers = np.array([int(h.site[1:]) for h in hosts])
+        same = numbers[:, None] == numbers[None, :]
+        pair = w.pair + np.diag(np.full(count, 1e9))
+        inner = np.minimum(np.where(same, pair, 1e9).min(axis=1), 1e9)
+        outer = np.where(same, 1e9, pair).min(axis=1)
+        bound = cost_bound(w.p, inner, outer, numbers, w.cap.astype(float), rates, w.total)
+        bound *= information.application.iterations
+        if count <= 5:
+            best = best_of_all_ordered_subsets(
+                w.p, paper_border(w.pair), w.cap, w.total, cost(information)
+            )
+            assert bound <= best * (1 + 1e-9)
+        else:
+            assert bound * (1 - 1e-9) <= chosen(information).cost <= 1.15 * bound

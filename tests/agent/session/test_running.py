@@ -1,5 +1,6 @@
 """`prepare` and `run`: one coordinator from the decision to the lesson; real MPI at the end."""
 
+import json
 import os
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
     assert learned() == []
     PreparedRun(*prepared(compile_time)).execute(reference=reference)
     assert len(learned()) == 1
+
+
+def test_a_run_teaches_how_long_its_hosts_took_to_start():
+    PreparedRun(*prepared(minimum_execution_time), verify=False).execute()
+    (document,) = learned()
+    starts = json.loads(document.read_text())["starts"]
+    assert set(starts["local"].values()) == {0.1}
 
 
 def test_a_compile_time_plan_is_started_under_this_moments_weather():
