@@ -164,6 +164,7 @@ def child(body, group=None, session=False):
     pid = os.fork()
     if pid == 0:
         code = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             if os.getppid() == parent:
@@ -334,6 +335,7 @@ def main():
     parser.add_argument("--pinned", action="store_true", help="no competitor moves")
     parser.add_argument("--no-probe", action="store_true", help="the model alone")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is put back
     control = ControlGroups()
     if options.group == "one" and not control.version:
         sys.exit(
