@@ -28,7 +28,7 @@ from apples.launch.events import LINE_LIMIT
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE, LaunchCommand, environment
 from apples.launch.remote import shipping
 from apples.launch.remote.ask import RemoteQuestion, ask
-from apples.launch.remote.connection import HostConnection
+from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
@@ -303,10 +303,7 @@ class Processes:
         self._channels.close()
         if self._relay is not None:
             self._relay.close()
-        for connection in self._connections:
-            connection.hang_up()
-        for connection in self._connections:
-            connection.close()
+        close_all(self._connections)
 
     def __enter__(self) -> Processes:
         """Return itself."""

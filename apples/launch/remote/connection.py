@@ -221,11 +221,11 @@ class HostConnection:
         with contextlib.suppress(OSError):
             self._input.close()
 
-    def close(self) -> None:
-        """End the connection."""
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """End the connection, which has so long to end by itself."""
         self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+            self._process.wait(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -284,7 +284,7 @@ class HostConnections:
                 return RemoteAnswer(b"", self._failed[name].encode(), 127, time.time()), 0.0
             answer = connection.look(parcels[name], deadline, more)
             if answer.code != 0:
-                connection.close()
+                connection.close(0.0)  # it had its time
             return answer, answer.at - connection.begun if answer.code == 0 else seconds
 
         with ThreadPoolExecutor(min(MOST_AT_ONCE, len(parcels))) as pool:
@@ -299,10 +299,7 @@ class HostConnections:
 
     def close(self) -> None:
         """End all connections that nobody took, at once."""
-        for one in self._by_name.values():
-            one.hang_up()
-        for one in self._by_name.values():
-            one.close()
+        close_all(list(self._by_name.values()))
         self._by_name.clear()
 
     def __enter__(self) -> HostConnections:
@@ -317,6 +314,15 @@ class HostConnections:
     ) -> None:
         """End all connections."""
         self.close()
+
+
+def close_all(connections: Sequence[HostConnection]) -> None:
+    """End connections, which together have so long to end by themselves as one has."""
+    for one in connections:
+        one.hang_up()
+    deadline = time.monotonic() + END_SECONDS
+    for one in connections:
+        one.close(max(0.0, deadline - time.monotonic()))
 
 
 def _answered(heard: bytes | bytearray) -> bool:
