@@ -110,10 +110,10 @@ class PreparedRun:
         LaunchError, ApplicationError, DeadlineError
             As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
         """
-        chosen, record, coordinator = self.plan.estimate, self.plan.decisions, self.coordinator
-        phases = self.phases
+        record, coordinator, phases = self.plan.decisions, self.coordinator, self.phases
         phases("launch")
         try:
+            chosen = self.plan.estimate
             execution = coordinator.actuate(chosen, record.policy)
         finally:
             self.close()
@@ -211,10 +211,28 @@ def prepare(
     """
     phases = phases or PhaseTimes(first="read")
     phases("read")
+    connections = HostConnections(job_name())
+    try:
+        return _prepared(spec, information, actuator, job, look, talk, phases, connections)
+    except BaseException:
+        connections.close()
+        raise
+
+
+def _prepared(
+    spec: RunSpec,
+    information: InformationPool | None,
+    actuator: Actuator | None,
+    job: JobFiles | None,
+    look: bool,
+    talk: Talk,
+    phases: PhaseTimes,
+    connections: HostConnections,
+) -> PreparedRun:
+    """Decide, as `prepare` says, looking at hosts through these connections."""
     name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
     kind = type(actuator) if actuator else actuator_class(name)
     weather = kind.weather(spec.weather)
-    connections = HostConnections(job_name())
     if information is None:
         information = load(
             spec,
