@@ -31,6 +31,7 @@ from apples.scheduling import (
     SlowdownDriven,
     Start,
 )
+from apples.scheduling.guard import GuardedPolicy
 from apples.scheduling.ledger import ClusterLedger
 from apples.scheduling.policies import Conservative
 from apples.simulation import (
@@ -239,6 +240,17 @@ def main() -> None:
     events = simulate(generated, Easy(), SimulationConfig(256), engine="events")
     print(
         f"a Python policy (EASY): {2 * len(generated) / events.seconds:,.0f} events/s, bar 10,000"
+    )
+    few = generated.take(slice(0, 3000))
+    here = simulate(few, Easy(), SimulationConfig(256), engine="events")
+    guard = GuardedPolicy(type("Mine", (Easy,), {}), "Mine")
+    there = simulate(few, guard, SimulationConfig(256))
+    guard.close()
+    same = here.start.tolist() == there.start.tolist()
+    print(
+        f"a user's policy under guard (EASY): {2 * len(few) / there.seconds:,.0f} events/s, bar 10,000; "
+        f"{here.seconds / there.seconds:.2f} of the same in this process; "
+        f"schedules {'equal' if same else 'DIFFER'}"
     )
     kale_sweep()
     tiny = Path(tempfile.mkdtemp()) / "tiny.swf"

@@ -554,7 +554,8 @@ class ClusterLedger:
         if decision.nodes != int(decision.nodes):
             raise _Refusal("nodes are whole")
         before, after = running.nodes, int(decision.nodes)
-        self._check_room(after - before, frozenset())
+        if after - before > self.free:
+            self._check_room(after - before, NO_NODES)
         return self._enter_resize(running, after)
 
     def _check_settled(self, running: RunningJob) -> None:
@@ -566,11 +567,13 @@ class ClusterLedger:
     def _enter_resize(self, running: RunningJob, after: int) -> Accepted:
         job, before = running.job, running.nodes
         node_ids = running.node_ids
-        proposal = self._propose_resize(running, after - before)
+        proposal = None
+        if self._acknowledged:
+            proposal = self._propose_resize(running, after - before)
         if after > before:
             node_ids |= self._take(after - before, frozenset(), proposal)
         elif after < before:
-            gone = frozenset(sorted(node_ids)[after:])
+            gone = frozenset(sorted(node_ids)[after:]) if node_ids else NO_NODES
             node_ids -= gone
             if proposal is None:
                 self._free_nodes(before - after, gone)

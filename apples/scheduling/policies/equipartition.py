@@ -37,8 +37,8 @@ class Equipartition(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass."""
-        running = list(cluster.running.values())
-        bounds = [_bounds_of_running(cluster, one) for one in running]
+        running = list(cluster.running.items())
+        bounds = [_bounds_of_running(cluster, one) for _, one in running]
         promised = sum(least for least, _ in bounds)
         admitted = []
         for job in cluster.queue:
@@ -51,13 +51,13 @@ class Equipartition(SchedulingPolicy):
             cluster.nodes, [least for least, _ in bounds], [most for _, most in bounds]
         )
         resizes = [
-            Resize(one.job.id, share)
-            for one, share in zip(running, shares, strict=False)
+            (share - one.nodes, Resize(number, share))
+            for (number, one), share in zip(running, shares, strict=False)
             if share != one.nodes
         ]
         # Shrink before any job grows or starts, so that every step fits.
-        yield from (r for r in resizes if r.nodes < cluster.running[r.job].nodes)
-        yield from (r for r in resizes if r.nodes > cluster.running[r.job].nodes)
+        yield from (resize for more, resize in resizes if more < 0)
+        yield from (resize for more, resize in resizes if more > 0)
         for job, share in zip(admitted, shares[len(running) :], strict=True):
             yield Start(job.id, share)
 
@@ -68,7 +68,10 @@ def _bounds(cluster: ClusterState, job: Job) -> tuple[int, int]:
 
 
 def _bounds_of_running(cluster: ClusterState, running: RunningJob) -> tuple[int, int]:
-    if running.job.malleable:
-        return _bounds(cluster, running.job)
-    wanted = running.nodes if running.wanted is None else running.wanted
-    return min(running.nodes, wanted), wanted
+    job = running.job
+    if job.malleable:
+        return _bounds(cluster, job)
+    nodes, wanted = running.nodes, running.wanted
+    if wanted is None:
+        return nodes, nodes
+    return min(nodes, wanted), wanted
