@@ -145,7 +145,7 @@ def own(kind):
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["fcfs", "first_fit", "sjf", "easy", "equipartition"]),
+    st.sampled_from(["fcfs", "first_fit", "sjf", "easy", "conservative", "equipartition"]),
     st.sampled_from(["instant", "event"]),
 )
 def test_a_policy_decides_the_same_under_guard_as_in_this_process(seed, name, ties):
