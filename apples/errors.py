@@ -39,6 +39,10 @@ class LaunchError(ApplesError):
     exit_code = 4
 
 
+class ManagerUnreachableError(LaunchError):
+    """A resource manager cannot be asked: nothing is known of what it would say of a schedule."""
+
+
 class ApplicationError(ApplesError):
     """The program started and then failed, or said something outside the protocol."""
 

@@ -21,7 +21,7 @@ from apples.agent.information import InformationPool, queue_seconds, start_secon
 from apples.agent.launching import launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import Seconds
-from apples.errors import LaunchError
+from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
 from apples.schedule import Estimate, HostEstimate, IntervalBasis, Rejection, Schedule
@@ -210,6 +210,8 @@ def with_queue_wait(
     for place, estimate in enumerate(ranked[:MOST_ASKED]):
         try:
             seconds = actuator.wait_seconds(launch_plan(estimate.schedule, information))
+        except ManagerUnreachableError:
+            raise
         except LaunchError as error:
             refused.append(Rejection(estimate.names, str(error), (0.0, 0.0), "queue"))
             continue

@@ -46,6 +46,7 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         iterations=application.iterations,
         iteration_seconds=information.model.iteration_seconds(schedule),
         silence_seconds=silence_seconds(schedule, information),
+        result_seconds=result_seconds(schedule, information),
         cpu_quotas=_cpu_quotas(schedule, information),
         findings=information.findings,
         malleable=_malleable_limits(information),
@@ -91,13 +92,19 @@ def host_program(host: Host, implementation: str, information: InformationPool) 
 
 def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
     """Return for how long the program may say nothing: generous, for a prediction can be wrong."""
-    application = information.application
-    size = application.rows * application.columns * application.element_bytes
     return max(
         SILENCE_SECONDS,
         SILENT_ITERATIONS * information.model.iteration_seconds(schedule),
-        size / min(SLOWEST_BYTES_PER_SECOND, SHARE_OF_LINK * _slowest_link(schedule, information)),
+        result_seconds(schedule, information),
     )
+
+
+def result_seconds(schedule: Schedule, information: InformationPool) -> float:
+    """Return for how long the result may be on its way to the first rank."""
+    application = information.application
+    size = application.rows * application.columns * application.element_bytes
+    link = SHARE_OF_LINK * _slowest_link(schedule, information)
+    return size / min(SLOWEST_BYTES_PER_SECOND, link)
 
 
 def _slowest_link(schedule: Schedule, information: InformationPool) -> float:

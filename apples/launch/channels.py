@@ -18,9 +18,11 @@ LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64
 MOST_BEFORE_HELLO = 1 << 16
 """Bytes a login may say before the supervisor does."""
-KINDS = ("output", "error", "report", "beat")
+KIND = re.compile(r"output|report|beat|error(-[0-9]{1,9})?")
+MOST_KINDS = 1024
+"""No supervisor sends of more ranks apart."""
 
-RANK = re.compile(rb"rank [0-9]{1,9}")
+RANK = re.compile(rb"rank [0-9]{1,9}( (waits|goes on|in MPI|works|ended [ -~]{1,200}))?")
 
 SourcedLine = tuple[str, bytes]
 
@@ -74,7 +76,13 @@ class SupervisorChannel:
                     self.broken = "what it says is no frame of a supervisor"
                 return
             kind, _, size = head.decode("ascii", "replace").partition(" ")
-            if kind not in KINDS or not size.isdecimal() or int(size) > LONGEST_FRAME:
+            known = kind in self._lines or len(self._lines) < MOST_KINDS
+            if (
+                not known
+                or not KIND.fullmatch(kind)
+                or not size.isdecimal()
+                or int(size) > LONGEST_FRAME
+            ):
                 self.broken = "what it says is no frame of a supervisor"
                 return
             if len(rest) < int(size):

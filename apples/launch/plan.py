@@ -111,6 +111,8 @@ class LaunchPlan:
         How many iterations the run takes, and the predicted seconds of one.
     silence_seconds
         The longest time without a sign of life from the program: well above the prediction.
+    result_seconds
+        How long the result may be on its way to the first rank.
     cpu_quotas
         By host: how many CPUs a host gets that the host list describes, unmeasured, as slower than this machine.
     findings
@@ -127,6 +129,7 @@ class LaunchPlan:
     iterations: int = 1
     iteration_seconds: float = 0.0
     silence_seconds: float = SILENCE_SECONDS
+    result_seconds: float = 0.0
     cpu_quotas: Mapping[str, float] = field(default_factory=dict)
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     malleable: MalleableLimits | None = None

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, cast
+from typing import IO
 
 from apples.errors import LaunchError
 from apples.launch import reach, supervisor
@@ -30,10 +30,12 @@ from apples.launch.remote import shipping
 from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
+from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
 
-Source = Literal["output", "error", "report"]
+Source = str
+"""Where a line comes from: ``output``, ``error``, ``report``; ``error-N`` where it is known to be rank N's."""
 GRACE_SECONDS = 1.0
 """From the polite signal to the impolite one."""
 LINGER_SECONDS = 1.0
@@ -70,6 +72,8 @@ class Processes:
         Open connections to them, in the same order, each waiting for a program: the run's from then on.
     grace
         Seconds the command is given to end by itself.
+    ranks
+        How many ranks there are whose standard error is to be told apart.
 
     Attributes
     ----------
@@ -92,6 +96,7 @@ class Processes:
         remote: Sequence[str] = (),
         grace: float = GRACE_SECONDS,
         connections: Sequence[HostConnection] = (),
+        ranks: int = 0,
     ) -> None:
         self.job, self._grace = job, grace
         self.uncertain_hosts: list[str] = []
@@ -109,6 +114,8 @@ class Processes:
                 (Path(self._directory) / name).write_text(text, encoding="utf-8")
             self._open_fifo("output", "output")
             self._open_fifo("errors", "error")
+            for rank in range(min(ranks, MOST_OWN_ERRORS)):
+                self._open_fifo(f"{OWN_ERRORS}{rank}", f"error-{rank}")
             for pipe, channel in self._channels.open(Path(self._directory)):
                 self._register(os.fdopen(pipe, "rb"), channel)
             for connection in connections:
@@ -199,6 +206,12 @@ class Processes:
             self._channels.send("ready")
             self._send("ready")
 
+    def look(self) -> None:
+        """Ask the supervisors which ranks wait inside the MPI library: a report of each follows."""
+        if self.running:
+            self._channels.send("look")
+            self._send("look")
+
     @property
     def running(self) -> bool:
         """Whether anything may still come."""
@@ -236,10 +249,7 @@ class Processes:
 
     def _from_remote(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
         """Return what a remote supervisor says; that it is gone is a report of ours."""
-        said: list[tuple[Source, bytes]] = [
-            (cast("Source", kind), line)
-            for kind, line in (channel.feed(data) if data else channel.rest())
-        ]
+        said: list[tuple[Source, bytes]] = [*(channel.feed(data) if data else channel.rest())]
         channel.ended |= not data
         if (channel.broken and data) or not (data or channel.cleared):
             why = channel.broken or "its connection ended"

@@ -21,6 +21,7 @@ SUPERVISOR = "apples.launch.supervisor"
 MODULES = (
     "apples.wire.json_lines",
     "apples.supervision.job_processes",
+    "apples.supervision.program_counter",
     "apples.supervision.this_host",
     SUPERVISOR,
 )

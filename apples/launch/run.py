@@ -7,6 +7,7 @@ what an actuator hands back of it, `started` the start with a second try; the wo
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from typing import NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
+from apples.launch.bind import signal_name
 from apples.launch.events import (
     LAUNCHER_FAULT,
     LAUNCHER_TALK,
@@ -34,16 +36,22 @@ from apples.launch.events import (
     word_of,
 )
 from apples.launch.hydra import LaunchCommand, RankGroup
+from apples.launch.last_words import LastWords
 from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
 from apples.launch.remote.connection import HostConnection
 
 STARTUP_SECONDS = 120.0
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.5
 """From the first rank's end, before ``done``, to the end of all: time for its last words."""
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
-KEPT_LINES, SHOWN_LINES = 20, 3
+LEFT = "left"
+SHOWN_RANKS = 3
+LOOK_SECONDS = 1.0
+"""Between two looks at the ranks that are left."""
+LEFT_SECONDS = 0.5
+"""From the word that a rank waits in MPI_Finalize, before ``done``, to the look at what that means."""
 TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
 """A launcher's line about the time limit that ended its run."""
 
@@ -63,6 +71,8 @@ class Run:
         The ranks' hosts, in rank order; events about another host are refused.
     startup_seconds, silence_seconds
         From the start to ``ready``; the longest time without a line after it.
+    result_seconds
+        How long ranks may do nothing but send and receive after another one has left.
     talk
         Receives each line that is no event.
     managed, others
@@ -81,6 +91,7 @@ class Run:
         *,
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
+        result_seconds: float = 0.0,
         talk: Talk = to_stderr,
         job: str = "",
         cgroups: Sequence[Path] = (),
@@ -93,14 +104,21 @@ class Run:
         connections: Sequence[HostConnection] = (),
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
+        self.result_seconds = result_seconds
         self._managed, self._others, self._talk = managed, frozenset(others), talk
         self._limit_code = limit_code
         self._hosts = tuple(
             rank_group.host for rank_group in rank_groups for _ in range(rank_group.ranks)
         )
         self._program = short_name(rank_groups[0].program)
-        self._last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._ended_ranks: list[int] = []
+        self._said = LastWords(len(self._hosts))
+        self._ended_ranks: dict[int, str] = {}
+        self._left_ranks: dict[int, float] = {}
+        self._named_ranks: set[int] = set()
+        self._gone_rank: int | None = None
+        self._in_mpi: set[int] = set()
+        self._in_mpi_since = self._next_look = 0.0
+        self._told_of_left = False
         self._lost_host = self._launcher_end = ""
         self._launcher_fault = self.cancelled = False
         self._failure: ErrorEvent | None = None
@@ -115,6 +133,7 @@ class Run:
             remote=remote,
             grace=grace,
             connections=connections,
+            ranks=0 if managed else len(self._hosts),
         )
 
     @property
@@ -202,19 +221,41 @@ class Run:
         if self._shortened is not None:
             return self._shortened
         if self.ready_after is not None:
-            return self._last_line_at + self.silence_seconds
+            return min(self._last_line_at + self.silence_seconds, self._left_deadline)
         return self._started + self.startup_seconds
 
+    @property
+    def _left_deadline(self) -> float:
+        """When it is to be seen what it means that ranks wait in MPI_Finalize."""
+        waiting = [at for rank, at in self._left_ranks.items() if rank not in self._named_ranks]
+        since = self._started + (self.ready_after or 0.0)
+        if waiting:
+            return max(since, min(waiting)) + LEFT_SECONDS
+        return self._next_look if self._left_ranks else math.inf
+
     def _on_report(self, line: str) -> None:
-        kind, _, number = line.partition(" ")
+        kind, _, told = line.partition(" ")
         if kind == "rank" and not self._managed:
-            self._ended_ranks.append(int(number))
-            self._shorten_deadline(PATIENCE_SECONDS)
+            rank, _, what = told.partition(" ")
+            self._on_rank(int(rank), what)
         elif kind == "lost":
-            self._lost_host = self._lost_host or number
+            self._lost_host = self._lost_host or told
             self._shorten_deadline(PATIENCE_SECONDS / 4)
         elif kind == "exit":
-            self._launcher_end = number
+            self._launcher_end = told
+
+    def _on_rank(self, rank: int, what: str) -> None:
+        """Take in what became of a rank (`apples.launch.bind`)."""
+        if what == "waits":
+            self._left_ranks.setdefault(rank, time.monotonic())
+        elif what in {"in MPI", "works"}:
+            self._on_look(rank, in_mpi=what == "in MPI")
+        elif what == "goes on":
+            self._left_ranks.pop(rank, None)
+        else:
+            how = what.removeprefix("ended").strip()
+            self._ended_ranks[rank] = how or self._ended_ranks.get(rank, "")
+            self._shorten_deadline(PATIENCE_SECONDS)
 
     def _check(self, event: Event) -> None:
         """Refuse an event that is not this run's."""
@@ -259,51 +300,105 @@ class Run:
                 self._launcher_fault |= LAUNCHER_FAULT in text
                 if text.startswith(LAUNCHER_TALK):
                     continue
-                if text.strip():
-                    self._last_lines.append(readable(text))
+                self._said.add(source, text)
                 self._talk(text)
 
     def _enforce_deadline(self) -> None:
         """Fail the run if it ended or its time is up."""
-        if self._processes.supervised and time.monotonic() < self._deadline:
+        supervised = self._processes.supervised
+        if supervised and time.monotonic() < self._deadline:
             return
-        timed_out = self._processes.supervised and self._shortened is None
-        reason = self._end_reason()
+        if supervised and self._shortened is None and time.monotonic() >= self._left_deadline:
+            self._judge_left()
+            return
+        timed_out = supervised and self._shortened is None
+        # What is known so far is why: all else ends because it is ended now.
+        cause, launcher_end = next(iter(self._ended_ranks), self._gone_rank), self._launcher_end
         self.cancel()
+        if cause is None:
+            cause = self._said.first_traceback()
+        reason = end_reason(
+            *(launcher_end, self._lost_host, *self._what_became_of(cause)),
+            supervised=supervised,
+            before=self._before,
+        )
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
             said = time_limit_said(
-                self._last_lines
+                self._said.lines()
             )  # whatever the ranks said of it: it is what ended them
-            self._last_lines.clear()
+            self._said.clear()
             self._fail(DeadlineError, f"{said} before {self._before}")
         if self._failure:
-            self._last_lines.clear()  # its own account says it all
+            self._said.clear()  # its own account says it all
             rank = self._failure.rank
             where = "" if rank is None else f"{self._named(rank)}: "
             self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
         if timed_out and self.ready_after is not None:
-            self._fail(DeadlineError, f"the program was silent for {self.silence_seconds:g} s")
+            left = [self._named(rank) for rank in self._left_ranks]
+            who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
+            self._fail(
+                DeadlineError, f"the program was silent for {self.silence_seconds:g} s{who}"
+            )
         if timed_out:
             self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
         if self.ready_after is not None:
-            self._fail(ApplicationError, reason)
-        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason)
+            self._fail(ApplicationError, reason, cause)
+        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason, cause)
+
+    def _judge_left(self) -> None:
+        """See what it means that ranks wait in MPI_Finalize.
+
+        The first rank cannot say ``done`` any more from there. Others may be there because the first has its
+        last work to do alone: so the rest are looked at, again and again. Where all do nothing but wait for
+        messages, those that left are missed.
+        """
+        found = [rank for rank in self._left_ranks if rank not in self._named_ranks]
+        self._named_ranks.update(found)
+        for rank in found:
+            if rank == 0 or self._said.end_in_traceback(rank):
+                self._give_up_for(rank)
+                return
+        if not found and not self._told_of_left:
+            names = ", ".join(self._named(rank) for rank in list(self._left_ranks)[:SHOWN_RANKS])
+            self._talk(f"note: waiting in MPI_Finalize for the others: {names}")
+            self._told_of_left = True
+        self._in_mpi_since = self._in_mpi_since or time.monotonic()
+        self._in_mpi.clear()
+        self._processes.look()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+
+    def _on_look(self, rank: int, *, in_mpi: bool) -> None:
+        """Take in whether a rank does nothing but wait for messages."""
+        if not in_mpi:
+            self._in_mpi_since = 0.0
+        elif self._left_ranks and self._in_mpi_since:
+            self._in_mpi.add(rank)
+            all_wait = len(self._in_mpi | self._left_ranks.keys()) == len(self._hosts)
+            if all_wait and time.monotonic() - self._in_mpi_since >= self.result_seconds:
+                self._give_up_for(next(iter(self._left_ranks)))
+
+    def _give_up_for(self, rank: int) -> None:
+        """End the run because a rank has left that is needed."""
+        self._gone_rank = rank
+        self._shorten_deadline(0.0)
 
     @property
     def _before(self) -> str:
         return "it was ready" if self.ready_after is None else "it said 'done'"
 
-    def _end_reason(self) -> str:
-        first = self._named(self._ended_ranks[0]) if self._ended_ranks else ""
-        supervised = self._processes.supervised
-        return end_reason(self._launcher_end, self._lost_host, first, supervised, self._before)
+    def _what_became_of(self, rank: int | None) -> tuple[str, str]:
+        """Return a rank's name and what became of it; nothing where no rank is known."""
+        if rank is None:
+            return "", ""
+        how = LEFT if rank == self._gone_rank else self._ended_ranks.get(rank, "")
+        return self._named(rank), how
 
     def _named(self, rank: int) -> str:
         host = self._hosts[rank] if rank < len(self._hosts) else "?"
         return f"rank {rank} ({host})"
 
-    def _fail(self, error: type[ApplesError], reason: str) -> NoReturn:
-        words = " / ".join(list(self._last_lines)[-SHOWN_LINES:])
+    def _fail(self, error: type[ApplesError], reason: str, cause: int | None = None) -> NoReturn:
+        words = self._said.of(cause)
         more = f"; its last words: {words}" if words else ""
         raise error(f"{readable(self._program)}: {reason}{more}")
 
@@ -391,7 +486,9 @@ def started(start: Callable[[], Run], talk: Talk) -> Run:
 
 
 # ------------------------------------------------------------------ words for the end of a run
-def end_reason(launcher_end: str, lost: str, first: str, supervised: bool, before: str) -> str:
+def end_reason(
+    launcher_end: str, lost: str, first: str, how: str, *, supervised: bool, before: str
+) -> str:
     """Return why a run is over.
 
     Parameters
@@ -401,7 +498,9 @@ def end_reason(launcher_end: str, lost: str, first: str, supervised: bool, befor
     lost
         What is known of the first host that was lost; empty: none was.
     first
-        Name of the first rank that ended; empty: none did.
+        Name of the first rank that ended or left; empty: none did.
+    how
+        What became of it, in the words of `apples.launch.bind`; empty where nobody knows.
     supervised
         Whether its supervisor was there to the end.
     before
@@ -409,20 +508,27 @@ def end_reason(launcher_end: str, lost: str, first: str, supervised: bool, befor
 
     Examples
     --------
-    >>> end_reason("-9", "", "", True, "it said 'done'")
-    "mpiexec was ended by signal 9 before it said 'done'"
-    >>> end_reason("5", "", "rank 1 (bob)", True, "it was ready")
+    >>> end_reason("-9", "", "", "", supervised=True, before="it said 'done'")
+    "mpiexec was ended by SIGKILL before it said 'done'"
+    >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready")
     'rank 1 (bob) ended before it was ready (exit code 5)'
+    >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready")
+    'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
     """
     if launcher_end.startswith("-"):
-        return f"mpiexec was ended by signal {launcher_end[1:]} before {before}"
+        return f"mpiexec was ended by {signal_name(int(launcher_end[1:]))} before {before}"
     if lost:
         return f"{readable(lost)} before {before}"
     if not launcher_end and not supervised:
         return f"the supervisor of the run was killed before {before}"
     code = f" (exit code {launcher_end})" if launcher_end else ""
-    if first and launcher_end != "0":
-        return f"{first} ended before {before}{code}"
+    if first and how.startswith("killed"):
+        return f"{first} ended before {before}: {readable(how)}"
+    if first and (how == LEFT or launcher_end != "0"):
+        verb, after = (
+            ("left", "") if how == LEFT else ("ended", f" ({readable(how)})" if how else code)
+        )
+        return f"{first} {verb} before {before}{after}"
     return f"the program ended before {before}{code}"
 
 

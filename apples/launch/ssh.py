@@ -195,6 +195,7 @@ def _entry(targets: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
         "program": rank_group.program,
         "cpus": rank_group.cpus if local else (),
         "cgroup": rank_group.cgroup,
+        "ranks": rank_group.ranks,
         "first_rank": sum(before.rank_group.ranks for before in targets[:index]),
         "rank_cpus": rank_group.rank_cpus,
         "environment": {

@@ -25,6 +25,7 @@ if __name__ == "__main__":  # run by path, without site packages: it finds the r
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from apples.supervision import job_processes
+from apples.supervision.program_counter import waiting_in_mpi
 from apples.supervision.this_host import located, network
 from apples.wire.json_lines import LineBuffer
 
@@ -37,9 +38,12 @@ BEAT_MILLISECONDS = 10_000
 CHUNK = 1 << 16
 LONGEST_ORDER = 1 << 26
 """Bytes of the agent's line that says what to start: it grows with the ranks."""
-LONGEST_REGISTRATION = 64
+LONGEST_REGISTRATION = 512
 FIFOS = {"output": "output", "errors": "error"}
 """The pipes that ranks on another host write to, and how their frames are called."""
+OWN_ERRORS, MOST_OWN_ERRORS = "errors-", 256
+"""What one rank writes to standard error, by its number, so that its last words are known to be its; among more
+ranks than that all share one pipe."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -68,18 +72,29 @@ class RunSupervisor:
         if b"ready" in data:
             self._note_shared_memory()
             self._unlink_shared_memory()  # every rank has it mapped: nobody needs the name any more
+        if b"look" in data:
+            self._look_at_ranks()
         return bool(data) and b"end" not in data
 
+    def _look_at_ranks(self) -> None:
+        """Report of each rank whether it waits inside the MPI library."""
+        waiting = waiting_in_mpi(pid for _, pid in self.ranks.values())
+        for rank, pid in list(self.ranks.values()):
+            self.report(f"rank {rank} {'in MPI' if pid in waiting else 'works'}")
+
     def on_registration(self) -> None:
-        """Watch the ranks that registered themselves."""
+        """Watch the ranks that registered themselves; pass on what is told of them (`apples.launch.bind`)."""
         for line in self.registered.feed(os.read(self.listener, CHUNK)):
-            rank, pid = map(int, line.split())
+            rank, _, told = line.decode(errors="replace").partition(" ")
+            if not told.isdecimal():
+                self.report(f"rank {rank} {told}")
+                continue
             try:
-                pidfd = os.pidfd_open(pid)
+                pidfd = os.pidfd_open(int(told))
             except OSError:
                 self.report(f"rank {rank}")
                 continue
-            self.ranks[pidfd] = (rank, pid)
+            self.ranks[pidfd] = (int(rank), int(told))
             self.poll.register(pidfd, select.POLLIN)
 
     def on_rank_exit(self, pidfd: int) -> None:
@@ -91,7 +106,9 @@ class RunSupervisor:
         self.report(f"rank {rank}")
 
     def on_launcher_exit(self) -> None:
-        """Take the launcher's exit code and report it."""
+        """Take the launcher's exit code and report it, after what was told of ranks."""
+        if select.select([self.listener], [], [], 0)[0]:
+            self.on_registration()
         _, status = os.waitpid(self.launcher, 0)
         code = os.waitstatus_to_exitcode(status)
         self.status = code if code >= 0 else 128 - code
@@ -146,7 +163,8 @@ class RunSupervisor:
 class LocalSupervisor(RunSupervisor):
     """The supervisor on the agent's machine: its launcher is mpiexec.
 
-    The agent's first line is JSON and says what to start; later lines are words (``go``, ``ready``, ``end``).
+    The agent's first line is JSON and says what to start; later lines are words
+    of it: ``go``, ``ready``, ``look``, ``end``.
     """
 
     def __init__(self, directory: str, report: int, agent: int) -> None:
@@ -163,8 +181,9 @@ class LocalSupervisor(RunSupervisor):
         """Supervise until the launcher ended or the agent is gone; return the launcher's code."""
         try:
             self._open_registration()
-            for name in FIFOS:  # open until the run ends, not between two ranks
-                os.open(self._path(name), os.O_WRONLY | os.O_NONBLOCK)
+            for name in os.listdir(self.directory):  # noqa: PTH208 - pathlib is slow to load
+                if name in FIFOS or name.startswith(OWN_ERRORS):
+                    os.open(self._path(name), os.O_WRONLY | os.O_NONBLOCK)  # until the run ends
             asked, asking = os.pipe()
             for number in ENDING:
                 signal.signal(number, lambda *_: os.write(asking, b"x"))
@@ -268,7 +287,10 @@ class RemoteSupervisor(RunSupervisor):
                 stream.write(text)
         os.symlink(sys.executable, self._path("python"))  # noqa: PTH211 - likewise
         self._open_registration()
-        for name, kind in FIFOS.items():
+        entry = self.told["launch"]["hosts"][0]
+        numbers = range(entry["first_rank"], entry["first_rank"] + entry["ranks"])
+        own = {f"{OWN_ERRORS}{rank}": f"error-{rank}" for rank in numbers[:MOST_OWN_ERRORS]}
+        for name, kind in (FIFOS | own).items():
             os.mkfifo(self._path(name), 0o600)
             self.pipes[os.open(self._path(name), os.O_RDWR | os.O_NONBLOCK)] = kind
 

@@ -122,7 +122,7 @@ def test_a_launcher_killed_before_the_start_is_a_failed_launch(job):
     run = job.run(how="never ready")
     assert job.eventually(lambda: "rank" in job.processes())
     os.kill(job.processes()["mpiexec"][0], signal.SIGKILL)
-    with pytest.raises(LaunchError, match="mpiexec was ended by signal 9 before it was ready"):
+    with pytest.raises(LaunchError, match="mpiexec was ended by SIGKILL before it was ready"):
         run.until_ready()
     assert not job.processes()
 

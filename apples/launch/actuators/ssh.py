@@ -128,6 +128,7 @@ class SshActuator(Actuator):
                 [target.rank_group for target in placed],
                 startup_seconds=self.startup_seconds,
                 silence_seconds=self.silence_seconds or plan.silence_seconds,
+                result_seconds=plan.result_seconds,
                 talk=self.talk,
                 job=job,
                 remote=others,

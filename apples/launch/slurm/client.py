@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, ManagerUnreachableError, UsageError
 from apples.launch.events import readable
 from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
@@ -19,6 +20,12 @@ from apples.launch.ssh import carried
 
 SECONDS = 60.0
 """A controller that is busy may take long; one that takes longer is not there."""
+USUAL_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
+UNREACHED = re.compile(
+    r"configuration (?:file|source)|fetch_config|contact slurm controller|[Cc]onnection (?:refused|timed)"
+    r"|Unable to establish|Zero Bytes were transmitted|Socket timed out|munge|authentication"
+)
+"""What Slurm's commands say when they reach no cluster."""
 KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "SLURM_CONF", "SLURM_CLUSTERS")
 """What a job is given of the agent's environment, beside the variables that ranks are carried."""
 
@@ -33,8 +40,10 @@ def run(
 
     Raises
     ------
+    ManagerUnreachableError
+        It is not installed, or reaches no cluster; the message names the configuration that it reads.
     LaunchError
-        It is not installed, failed, or did not answer; its own words are repeated.
+        It failed; its own words are repeated.
     """
     try:
         done = subprocess.run(
@@ -49,13 +58,36 @@ def run(
             check=False,
         )
     except FileNotFoundError:
-        raise LaunchError(f"no {words[0]} here: is this a machine of a Slurm cluster?") from None
+        raise ManagerUnreachableError(
+            f"no {words[0]} here: is this a machine of a Slurm cluster?"
+        ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchError(f"{words[0]}: {readable(str(error))}") from None
+        raise ManagerUnreachableError(
+            f"{words[0]}: {readable(str(error))}; {configuration()}"
+        ) from None
     if done.returncode != 0:
-        said = readable(done.stderr or done.stdout) or f"exit code {done.returncode}"
+        said = done.stderr or done.stdout
+        if UNREACHED.search(said):
+            last = readable(said.strip().splitlines()[-1])
+            why = last.removeprefix(f"{words[0]}: ").removeprefix("fatal: ")
+            raise ManagerUnreachableError(
+                f"{words[0]}: Slurm cannot be asked: {why}; {configuration()}"
+            )
+        said = readable(said) or f"exit code {done.returncode}"
         raise LaunchError(f"{words[0]}: {said.removeprefix(f'{words[0]}: ')}")
     return done.stdout + done.stderr
+
+
+def configuration() -> str:
+    """Return in words which configuration Slurm's commands read: where it is wrong nothing else can be right."""
+    named = os.environ.get("SLURM_CONF")
+    if named:
+        there = "" if Path(named).exists() else ", which is not there"
+        return f"SLURM_CONF names {named}{there}"
+    here = next((str(path) for path in USUAL_CONFIGURATIONS if path.exists()), "")
+    if here:
+        return f"SLURM_CONF is not set, {here} is read"
+    return "SLURM_CONF is not set: let it name the cluster's slurm.conf"
 
 
 def nodes(partition: str = "") -> list[SlurmNode]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
+from apples.launch.bind import OUTPUT, TOLD
 from apples.launch.run import time_limit_words
 from apples.launch.slurm import cancel, client
-from apples.launch.slurm.rank import OUTPUT
 from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.slurm.script import SCRIPT
+from apples.launch.supervisor import OWN_ERRORS
 from apples.units import duration
 
 LOOK_SECONDS = 0.05
@@ -38,6 +40,8 @@ RECORD_SECONDS = 10.0
 GONE_SECONDS = 10.0
 TIMED_OUT = 124
 """The exit code of this process where its time limit ended a job; a job's own one is never passed on as that."""
+LABEL = re.compile(rb" *([0-9]{1,9}): ")
+"""What ``srun --label`` puts before a rank's line."""
 STATE_SECONDS = 5.0
 """How long Slurm may take to say so: whoever wants the job gone waits meanwhile."""
 END = "end"
@@ -173,7 +177,11 @@ def _start_canceller(name: str, allocation: str) -> subprocess.Popen[bytes]:
 
 def _follow(folder: Path, job: SlurmJob) -> int:
     """Pass on what the job says until it is over; return its exit code."""
-    tails = [Tail(folder / OUTPUT, 1), Tail(folder / "talk", 1), Tail(folder / "errors", 2)]
+    tails = [
+        Tail(folder / OUTPUT, 1),
+        LabelledTail(folder / "talk", 1),
+        LabelledTail(folder / "errors", 2, OWN_ERRORS),
+    ]
     asking = _ask(job)
     while True:
         if (folder / END).exists():
@@ -334,8 +342,48 @@ class Tail:
         lines, newline, self._rest = text.rpartition(b"\n") if whole else (text, b"", b"")
         if lines or newline:
             self.heard = True
-            write(self.out, lines + newline)
+            self._say(lines + newline)
         return bool(data)
+
+    def _say(self, text: bytes) -> None:
+        write(self.out, text)
+
+
+class LabelledTail(Tail):
+    """What all ranks write to one stream, each line labelled by srun with its rank, passed on without the labels.
+
+    What `apples.launch.bind` tells of a rank goes to the supervisor, as under other launchers.
+
+    Parameters
+    ----------
+    own
+        How the pipe of one rank is called but for its number, where each has one that somebody listens to.
+    """
+
+    def __init__(self, path: Path, out: int, own: str = "") -> None:
+        super().__init__(path, out)
+        self._own = own
+        self._pipes: dict[str, int] = {}
+
+    def _say(self, text: bytes) -> None:
+        for line in text.splitlines(keepends=True):
+            label = LABEL.match(line)
+            rest = line[label.end() :] if label else line
+            if self._own and rest.startswith(TOLD.encode()):
+                write(self._pipe("ranks"), rest[len(TOLD) :])
+            elif self._own and label:
+                write(self._pipe(f"{self._own}{int(label[1])}"), rest)
+            else:
+                write(self.out, rest)
+
+    def _pipe(self, name: str) -> int:
+        """Return the descriptor of a pipe of the run; that of all where nobody listens to it."""
+        if name not in self._pipes:
+            self._pipes[name] = self.out
+            with contextlib.suppress(OSError):
+                pipe = self._pipes[name] = os.open(name, os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(pipe, True)
+        return self._pipes[name]
 
 
 def drain(tails: list[Tail]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import jinja2
 
 from apples.errors import LaunchError, UsageError
+from apples.launch import bind
 from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, LaunchCommand, RankGroup, check
 from apples.launch.ssh import carried
 from apples.topology.sources import probe
@@ -32,7 +33,7 @@ GENEROUS = 3.0
 """Unless the user says otherwise, the time limit is so many times the prediction, and start-up."""
 START_RANK = (
     "#!/bin/sh\n"
-    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./rank.py ./launch.json\n'
+    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./bind.py ./launch.json\n'
 )
 """The same text always: each rank finds its interpreter in a file."""
 ASK, INTERPRETER = "ask.sh", "interpreter"
@@ -163,13 +164,12 @@ def slurm_command(
             )
     if allocation and not allocation.isdecimal():
         raise LaunchError(f"SLURM_JOB_ID is {allocation!r}, which is no job's number")
-    folder = Path(__file__).parent
     files = {
         SCRIPT: render(targets, job, minutes(seconds, options), options, bool(allocation)),
         MACHINES: "".join(f"{s.rank_group.host}\n" * s.rank_group.ranks for s in targets),
         PYTHONS: "".join(f"{s.python}\n" * s.rank_group.ranks for s in targets),
         RANK: START_RANK,
-        "rank.py": (folder / "rank.py").read_text(encoding="utf-8"),
+        "bind.py": Path(bind.__file__).read_text(encoding="utf-8"),
         ASK: ASK_TASK,
         "probe.py": Path(probe.__file__).read_text(encoding="utf-8"),
         INTERPRETER: f"{sys.executable}\n",

@@ -52,6 +52,9 @@ STOPPED_SECONDS = 1.0
 """A process that has been stopped for so long counts as lost."""
 SILENCE_SECONDS = 3.0
 """A job manager silent for so long is gone; it sends something every second."""
+ACCOUNT_SECONDS = 0.5
+"""How long it may take until it is told how a rank ended that is gone."""
+LONGEST_ACCOUNT = 200
 KEPT_COMMITS = 2
 """Commits in memory that are kept: the newest, and the one before should it prove incomplete."""
 SHARED_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - where MPI puts the memory its ranks share
@@ -218,6 +221,10 @@ class NodeSupervisor(SupervisorProcess):
         self.lost = self.ending = self.leaving = False
         self.awaited = 0
         self.last_check = 0.0
+        self.ended: dict[
+            int, tuple[int, float]
+        ] = {}  # ranks by process, until when how is waited for
+        self.accounts: dict[int, str] = {}  # how each process ended of which that was told
         self.stopped: dict[int, float] = {}  # since when each stopped process is so
         self.unconnected: set[int] = set()  # processes that are to become ranks
         self.connected: set[int] = set()  # every process that ever was a rank
@@ -269,6 +276,7 @@ class NodeSupervisor(SupervisorProcess):
     def start(self, order: dict[str, Any]) -> None:
         """Write the group's files, then fork its launcher."""
         self.group, self.lost, self.ending, self.leaving = order["group"], False, False, False
+        self.ended, self.accounts = {}, {}
         self.awaited, self.unconnected = order["ranks"], set()
         for name, text in order["files"].items():
             path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")  # noqa: PTH118
@@ -319,7 +327,17 @@ class NodeSupervisor(SupervisorProcess):
         channel.close()
         del self.ranks[channel]
         if not rank["leaving"]:
-            self._report_lost(f"rank {rank['rank']} (process {rank['pid']}) ended")
+            self.ended[rank["pid"]] = (rank["rank"], time.monotonic() + ACCOUNT_SECONDS)
+            self._report_ended()
+
+    def _report_ended(self, *, in_time: bool = True) -> None:
+        """Report ranks that ended, once it is known how or nobody has said it in time."""
+        now = time.monotonic()
+        for pid, (rank, late) in list(self.ended.items()):
+            if pid in self.accounts or now >= late or not in_time:
+                how = self.accounts.get(pid, "ended")
+                self._report_lost(f"rank {rank} (process {pid}) {how}")
+                del self.ended[pid]
 
     def _on_message(
         self,
@@ -338,12 +356,29 @@ class NodeSupervisor(SupervisorProcess):
                 unlink_shared_memory(self.connected)
         elif event == "leaving":
             rank["leaving"] = self.leaving = True
+        if event == "ended":
+            self._on_account(rank, message)
+            return
         if event == "keep":
             self.memory.keep(message, handles[0])
         elif event == "memories":
             self.memory.send_all(channel)
         else:
             self.report("message", group=self.group, rank=rank["rank"], message=message)
+
+    def _on_account(self, teller: dict[str, Any], message: dict[str, Any]) -> None:
+        """Take what became of a rank, from the process beside it (`apples.launch.bind`), which is its parent."""
+        teller["leaving"] = True
+        how = str(message["how"])[:LONGEST_ACCOUNT]
+        self.accounts[message["pid"]] = (
+            f"was {how}" if how.startswith("killed") else f"ended: {how}"
+        )
+        if message["pid"] not in self.connected:
+            rank = f"rank {message['rank']} (process {message['pid']})"
+            self._report_lost(
+                f"{rank} {self.accounts[message['pid']]} before its first safe point"
+            )
+        self._report_ended()
 
     # --------------------------------------------------------------- the group's processes
 
@@ -355,6 +390,7 @@ class NodeSupervisor(SupervisorProcess):
             raise EOFError
         if self.group and not self.launcher:
             self._report_empty()
+        self._report_ended()
         if now - self.last_check < CHECK_SECONDS:
             return
         self.last_check = now
@@ -397,9 +433,12 @@ class NodeSupervisor(SupervisorProcess):
         os.close(self.launcher_handle)
         _, status = os.waitpid(self.launcher, 0)
         self.launcher = 0
+        while select.select([self.listener], [], [], 0)[0]:
+            self._accept_rank()
         for channel in list(self.ranks):  # messages that are still in the sockets come first
             while channel in self.ranks and select.select([channel], [], [], 0)[0]:
                 self._read_rank(channel)
+        self._report_ended(in_time=False)
         if not self.leaving or not all(rank["leaving"] for rank in self.ranks.values()):
             self._report_lost(f"mpiexec ended ({os.waitstatus_to_exitcode(status)})")
         self._report_empty()
