@@ -12,6 +12,7 @@ import typer
 import nws
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.storage.naming import naming
 from apples.views.weather import backtest_text
 
 Engine = Literal["numpy", "numba"]
@@ -54,5 +55,6 @@ def backtest(
 def _draw(folder: Path, name: str, run: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".") + ".svg")
-    path.write_text(nws.picture(name, run), encoding="utf-8")
+    with naming(path):
+        path.write_text(nws.picture(name, run), encoding="utf-8")
     say(f"wrote {path}")

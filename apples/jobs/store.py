@@ -22,6 +22,7 @@ from typing import Any
 from apples.errors import UsageError
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.storage import documents, state
+from apples.storage.naming import naming
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
@@ -98,9 +99,10 @@ class StoredJob:
         with (self.folder / "lock").open("a+") as stream:
             if not documents.lock(stream.fileno(), 0.0):
                 raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
-            stream.truncate(0)
-            stream.write(str(os.getpid()))
-            stream.flush()
+            with naming(self.folder / "lock"):
+                stream.truncate(0)
+                stream.write(str(os.getpid()))
+                stream.flush()
             yield
 
     def supervised(self) -> bool:
@@ -150,7 +152,7 @@ def create(order: Mapping[str, Any], name: str) -> StoredJob:
         ("lock", ""),
     ):
         handle = os.open(path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
+        with naming(path / file), os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
     documents.replace(path / "order.json", json.dumps(order, indent=1))
     job.write(first_record(job.id, name))

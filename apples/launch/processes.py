@@ -31,6 +31,7 @@ from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
+from apples.storage.naming import naming
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
 
@@ -111,7 +112,8 @@ class Processes:
         self._pipes: list[IO[bytes]] = []
         try:
             for name, text in command.files.items():
-                (Path(self._directory) / name).write_text(text, encoding="utf-8")
+                with naming(Path(self._directory) / name):
+                    (Path(self._directory) / name).write_text(text, encoding="utf-8")
             self._open_fifo("output", "output")
             self._open_fifo("errors", "error")
             for rank in range(min(ranks, MOST_OWN_ERRORS)):
@@ -127,7 +129,9 @@ class Processes:
         except OSError as error:
             self._close()
             job_processes.remove_run(self._directory, self._cgroups)
-            raise LaunchError(f"cannot start the run: {error}") from None
+            raise LaunchError(
+                f"cannot start the run: {error.filename or self._directory}: {error.strerror or error}"
+            ) from None
         weakref.finalize(self, _release, self._supervisor, list(self._pipes))
         try:
             config = {

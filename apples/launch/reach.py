@@ -20,6 +20,7 @@ from apples.launch.remote import shipping
 SUPERVISOR = "apples.launch.supervisor"
 MODULES = (
     "apples.wire.json_lines",
+    "apples.storage.naming",
     "apples.supervision.job_processes",
     "apples.supervision.program_counter",
     "apples.supervision.this_host",

@@ -24,6 +24,7 @@ from typing import Any
 if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
+from apples.storage.naming import naming
 from apples.supervision import job_processes
 from apples.supervision.program_counter import waiting_in_mpi
 from apples.supervision.this_host import located, network
@@ -57,6 +58,7 @@ class RunSupervisor:
         self.cgroups: list[str] = []
         self.linger = 0.0
         self.ranks: dict[int, tuple[int, int]] = {}
+        self.left = set[int]()
         self.shared, self.inboxes = set[str](), set[str]()
         self.poll = select.poll()
         self.listener = -1
@@ -77,9 +79,10 @@ class RunSupervisor:
         return bool(data) and b"end" not in data
 
     def _look_at_ranks(self) -> None:
-        """Report of each rank whether it waits inside the MPI library."""
-        waiting = waiting_in_mpi(pid for _, pid in self.ranks.values())
-        for rank, pid in list(self.ranks.values()):
+        """Report of each rank that has not left whether it waits inside the MPI library."""
+        there = [(rank, pid) for rank, pid in self.ranks.values() if rank not in self.left]
+        waiting = waiting_in_mpi(pid for _, pid in there)
+        for rank, pid in there:
             self.report(f"rank {rank} {'in MPI' if pid in waiting else 'works'}")
 
     def on_registration(self) -> None:
@@ -87,6 +90,7 @@ class RunSupervisor:
         for line in self.registered.feed(os.read(self.listener, CHUNK)):
             rank, _, told = line.decode(errors="replace").partition(" ")
             if not told.isdecimal():
+                (self.left.add if told == "waits" else self.left.discard)(int(rank))
                 self.report(f"rank {rank} {told}")
                 continue
             try:
@@ -283,7 +287,8 @@ class RemoteSupervisor(RunSupervisor):
         """Write the files of the run and make its pipes."""
         self._point_at_the_network()
         for name, text in self.told["files"].items():
-            with open(self._path(name), "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
+            path = self._path(name)
+            with naming(path), open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
                 stream.write(text)
         os.symlink(sys.executable, self._path("python"))  # noqa: PTH211 - likewise
         self._open_registration()

@@ -114,7 +114,9 @@ class Journal:
             They are not, or not all. The file must be rewritten before anything else is recorded.
         """
         if self._broken or self._descriptor is None:
-            raise JournalError(f"the journal has to be written anew: {self._broken}")
+            raise JournalError(
+                f"{self._folder.name}/{self._name} has to be written anew: {self._broken}"
+            )
         try:
             self._folder.append(self._descriptor, self._encoded(records))
         except OSError as error:

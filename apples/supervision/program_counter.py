@@ -13,7 +13,6 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 SEIZE, INTERRUPT, DETACH, GETREGSET, NT_PRSTATUS = 0x4206, 0x4207, 17, 0x4204, 1
 WAIT_ALL, EVENT_STOP = 0x40000000, 128
@@ -27,10 +26,6 @@ STOP_SECONDS = 0.5
 MPI_FILES = ("libmpi", "libmpich", "libucp", "libuct", "libucs", "libfabric", "libopen-", "libpsm")
 SYSTEM_FILES = ("libc.", "libc-", "libpthread", "ld-linux", "[vdso]", "[vsyscall]")
 """What the MPI library calls while it waits, as everybody does."""
-
-
-class _Span(ctypes.Structure):
-    _fields_: ClassVar = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
 def waiting_in_mpi(processes: Iterable[int]) -> set[int]:
@@ -61,7 +56,7 @@ def calling(pid: int) -> list[int]:
         if status >> 16 != EVENT_STOP:  # a signal came first: it is not to be lost
             delivered = os.WSTOPSIG(status)
         registers = (ctypes.c_uint64 * REGISTERS)()
-        span = _Span(ctypes.addressof(registers), ctypes.sizeof(registers))
+        span = (ctypes.c_uint64 * 2)(ctypes.addressof(registers), ctypes.sizeof(registers))
         if _ptrace(GETREGSET, pid, NT_PRSTATUS, ctypes.addressof(span)) < 0:
             return []
         counter, stack = (int(registers[place]) for place in places)

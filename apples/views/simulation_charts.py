@@ -20,6 +20,7 @@ import numpy as np
 
 from apples.errors import UsageError
 from apples.simulation.gantt import GanttBar
+from apples.storage.naming import naming
 from apples.views.palette import LIGHT
 
 FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
@@ -342,7 +343,8 @@ def write_pictures(folder: Path, charts: Mapping[str, tuple[str, str]], png: boo
     written = []
     for name, (svg, _) in charts.items():
         path = folder / f"{name}.svg"
-        path.write_text(svg, encoding="utf-8")
+        with naming(path):
+            path.write_text(svg, encoding="utf-8")
         written.append(path)
         if png and converter is not None:
             target = path.with_suffix(".png")

@@ -59,7 +59,11 @@ class NpyFile(Sink):
 
     def take(self, rows: Grid) -> None:
         """Append the rows' bytes."""
-        self.file.write(np.ascontiguousarray(rows, dtype="<f8").data)
+        try:
+            self.file.write(np.ascontiguousarray(rows, dtype="<f8").data)
+            self.file.flush()
+        except OSError as error:  # of writing, which bears no name
+            raise OSError(error.errno, error.strerror, str(self.part)) from None
 
     def close(self) -> None:
         """Give the file its name."""

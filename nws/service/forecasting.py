@@ -83,7 +83,7 @@ class SnapshotFile:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self.problems.append(f"{self.path.name}: {error.strerror}")
+            self.problems.append(f"{self.path}: {error.strerror}")
             return {}
         if _sound(lines[0]) != SCHEMA + b" " + self._profile:
             self.problems.append(f"{self.path.name}: not states of profile {self._profile!r}")

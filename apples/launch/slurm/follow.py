@@ -27,6 +27,7 @@ from apples.launch.slurm import cancel, client
 from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.slurm.script import SCRIPT
 from apples.launch.supervisor import OWN_ERRORS
+from apples.storage.naming import naming
 from apples.units import duration
 
 LOOK_SECONDS = 0.05
@@ -57,11 +58,16 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _asked)
     base, *allocation = sys.argv[1:]
-    folder = Path(tempfile.mkdtemp(prefix=".apples-", dir=base))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".apples-", dir=base))
+    except OSError as error:
+        _say(f"{base}: {error.strerror}")
+        return FAILED
     try:
         for file in Path.cwd().iterdir():
             if file.is_file():
-                shutil.copy(file, folder / file.name)
+                with naming(folder / file.name):
+                    shutil.copy(file, folder / file.name)
         job = SlurmStep(folder, allocation[0]) if allocation else SlurmJob(folder)
         try:
             job.start()
@@ -74,6 +80,9 @@ def main() -> int:
         return 128 + signal.SIGTERM
     except ApplesError as error:
         _say(str(error))
+        return FAILED
+    except OSError as error:
+        _say(f"{error.filename or folder}: {error.strerror or error}")
         return FAILED
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -29,6 +29,7 @@ from typing import Any
 
 # Started by path and without site packages, on any host: it finds its own packages itself.
 sys.path.append(__file__.rpartition("/apples/malleable/")[0])
+from apples.storage.naming import naming
 from apples.supervision.job_processes import (
     become_subreaper,
     descendants,
@@ -259,7 +260,13 @@ class NodeSupervisor(SupervisorProcess):
         """Carry out one order of the manager; a ``ping`` only says that the manager is there."""
         what = order["order"]
         if what == "start":
-            self.start(order)
+            try:
+                self.start(order)
+            except (
+                OSError
+            ) as error:  # a full disk, no more processes: the manager is to hear which
+                self._report_lost(f"{error.filename or self.folder}: {error.strerror}")
+                self._report_empty()
         elif what == "send":
             for channel, rank in list(self.ranks.items()):
                 if order.get("rank") in (None, rank["rank"]):
@@ -280,7 +287,7 @@ class NodeSupervisor(SupervisorProcess):
         self.awaited, self.unconnected = order["ranks"], set()
         for name, text in order["files"].items():
             path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")  # noqa: PTH118
-            with open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - pathlib is slow to load
+            with naming(path), open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - as above
                 stream.write(text)
             os.environ[f"APPLES_{name.upper()}"] = path
             self.files.add(path)

@@ -32,6 +32,7 @@ from apples.malleable.runtime.collectives import (
 )
 from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
+from apples.storage.naming import naming
 
 SCHEMA = "apples.commit/1"
 KEPT_COMMITS = 2
@@ -56,7 +57,7 @@ def publish(directory: Path, number: int, manifest: Manifest) -> None:
     text = json.dumps({**body, "check": _check(body)})
     path = manifest_path(directory, number)
     beside = path.with_suffix(".part")
-    with beside.open("w", encoding="utf-8") as stream:
+    with naming(beside), beside.open("w", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -157,7 +158,7 @@ def write_commit(
             )  # fmt: skip
             prune(directory, number)
         except OSError as error:
-            fault = str(error)
+            fault = f"{error.filename or directory}: {error.strerror}"
     return str(broadcast_document(comm, fault))
 
 

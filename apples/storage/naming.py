@@ -1,0 +1,26 @@
+"""The path in every message of a full or read-only disk. Standard library only: it travels to other hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have errors of the system bear `path` where they bear none: what fails in writing, not in opening, does not.
+
+    Examples
+    --------
+    >>> with naming("/home/ada/result"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: '/home/ada/result'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
