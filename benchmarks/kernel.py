@@ -25,6 +25,8 @@ sys.path.insert(0, str(PROGRAM))
 
 from kernels import NAMES, Kernel, KernelUnavailableError, allocate, load_kernel, unknowns
 
+from apples.launch import hydra
+
 # Per cent of memcpy without a source term; the halo's bar is per cent of a sweep.
 BARS = {"numpy": 35.0, "numba": 42.0}
 HALO_BAR = 1.0
@@ -103,17 +105,21 @@ def measure_kernels(grid: int, repeats: int) -> Report:
 
 def start_halo(grid: int, repeats: int) -> Report:
     """Run this program as two ranks that halve the grid and return what rank 0 measured."""
-    mpiexec = Path(sys.executable).with_name("mpiexec")
     arguments = ["--as-rank", "--grid", str(grid), "--repeats", str(repeats)]
-    command = [str(mpiexec), "-disable-auto-cleanup", "-n", str(HALO_RANKS), sys.executable]
+    command = [hydra.mpiexec(), "-disable-auto-cleanup", "-n", str(HALO_RANKS), sys.executable]
     done = subprocess.run(
-        [*command, __file__, *arguments],
-        check=True,
-        stdout=subprocess.PIPE,
+        [*command, "-m", "mpi4py", __file__, *arguments],  # which ends all ranks where one fails
+        check=False,
+        capture_output=True,
+        env=hydra.environment({**hydra.LOOPBACK, **hydra.ONE_THREAD}),
         text=True,
         timeout=300,
     )
-    measured: Report = json.loads(done.stdout)
+    said = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or len(said) != 1:
+        words = (done.stderr + done.stdout).strip() or "the ranks said nothing"
+        raise SystemExit(f"the halo's ranks failed (exit code {done.returncode}):\n{words}")
+    measured: Report = json.loads(said[0])
     return measured
 
 
