@@ -154,7 +154,9 @@ def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
     run, there = started(job, sshd.config)
     victim = next(pid for pid in there["rank"] if b"PMI_RANK=2" in environ(pid))
     os.kill(victim, signal.SIGKILL)
-    with pytest.raises(ApplicationError, match=r"rank 2 \(h2\) ended before it said 'done'"):
+    with pytest.raises(
+        ApplicationError, match=r"rank 2 \(h2\) ended before it said 'done': killed by SIGKILL"
+    ):
         list(run.events())
     assert not job_processes.marked(job.name)
     assert not folders(job)

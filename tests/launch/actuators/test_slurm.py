@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from commands import command
@@ -73,6 +74,28 @@ def test_a_program_that_fails_is_named_with_its_reason(cluster):
     one = cluster(how="refuses")
     with pytest.raises(ApplicationError, match="no parameter 'depth'"):
         SlurmActuator().actuate(one.plan)
+
+
+def test_a_rank_that_was_killed_is_named_with_its_signal(cluster):
+    one = cluster(how="silent")
+    execution = SlurmActuator().actuate(one.plan)
+    os.kill(program_of(3), signal.SIGSEGV)
+    words = r"rank 3 \(bob\) ended before it said 'done': killed by SIGSEGV"
+    with pytest.raises(ApplicationError, match=words):
+        execution.outcome()
+
+
+def program_of(rank):
+    """The process of a rank of the only job there is, once it is the program."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command_line = (folder / "cmdline").read_bytes()
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"SLURM_PROCID=%d" % rank in variables and b"fake.py" in command_line:
+            return int(folder.name)
+    raise AssertionError(f"no rank {rank}")
 
 
 def test_a_job_that_slurm_ends_says_how(cluster):

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import labs
 import pytest
 
 from apples import Coordinator, load_information
 from apples.agent.launching import launch_plan
 from apples.agent.verification import sequential
+from apples.errors import ApplesError
+from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.actuators.ssh import SshActuator
 from apples.schedule import Allocation, Schedule
 from blueprints import blocked
@@ -45,6 +48,28 @@ def sent(lab):
     counters = Path(f"/proc/{lab.machine('far').pid}/net/dev").read_text().splitlines()[2:]
     words = [line.replace(":", " ").split() for line in counters]
     return sum(int(one[9]) for one in words if one[0] != "lo")
+
+
+@pytest.mark.parametrize("actuator", [SshActuator, SlurmActuator])
+def test_a_rank_beyond_its_hosts_memory_is_said_to_be(lab, tmp_path, actuator, monkeypatch):
+    if actuator is SlurmActuator and not lab.slurm_conf:
+        pytest.skip(labs.lacking(slurm=True))
+    monkeypatch.setenv("SLURM_CONF", lab.slurm_conf or "")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.chdir(tmp_path)
+    template = f'name = "fake"\nprogram = ["{{python}}", "-S", "{FAKE}"]\n'
+    template += '[parameters.how]\ndefault = "hungry"\n'
+    template += "[parameters.grid]\ndefault = 30\n[parameters.iterations]\ndefault = 2\n"
+    (tmp_path / "fake.toml").write_text(template)
+    information = load_information(lab.hosts, tmp_path / "fake.toml", FILES[1])
+    ada, bob = (information.hosts[name] for name in ("ada", "bob"))  # bob has 256 MB
+    schedule = Schedule((Allocation(ada, 20, "default"), Allocation(bob, 10, "default")))
+    words = (
+        r"rank \d \(bob\) ended before it (was ready|said 'done'): killed by SIGKILL; "
+        r"the memory limit of its group was hit \(oom_kill 1\)"
+    )
+    with pytest.raises(ApplesError, match=words):
+        actuator().actuate(launch_plan(schedule, information)).outcome()
 
 
 def test_uneven_ranks_land_exactly_where_they_were_planned(lab, tmp_path):
