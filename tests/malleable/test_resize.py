@@ -1,5 +1,8 @@
 """Whatever happens to its hosts, a job's data is what the rigid run has, and hosts it left are empty."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from apples.malleable.control.command import HostShare, JobEnded, ResizeDone, ResizeRefused
+from apples.supervision.job_processes import all_processes, read
 from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -76,3 +80,24 @@ def test_a_host_that_cannot_start_is_refused_and_the_job_goes_on(tmp_path):
     assert refused.reason.startswith("eve: "), refused
     assert isinstance(done, ResizeDone)
     assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
+
+
+def test_a_loss_says_which_rank_was_killed_and_by_what(tmp_path):
+    def killing():
+        pid = next(p for p in all_processes() if counts_on(p, "bob"))
+        os.kill(pid, signal.SIGKILL)
+        return
+        yield
+
+    run = rehearse(counting(30, tmp_path), SLOTS, shares("ada", "bob"), killing(), minimum=2)
+    assert run.ended.state == "failed"
+    words = r"bob was lost: rank [01] \(process \d+\) was killed by SIGKILL; 1 hosts are left of 2 needed"
+    assert re.fullmatch(words, run.ended.reason)
+
+
+def counts_on(pid, host):
+    """Whether a process is a rank of this file's program on a host."""
+    first = read(f"/proc/{pid}/cmdline").split(b"\0")[1:2]
+    return first == [COUNTING[1].encode()] and f"APPLES_HOST={host}".encode() in read(
+        f"/proc/{pid}/environ"
+    ).split(b"\0")
