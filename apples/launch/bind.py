@@ -11,6 +11,7 @@ sees.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -180,7 +181,8 @@ def watch(child: int, rank: int, tell: Callable[[str], None]) -> int:
     kills = OutOfMemoryKills(child)
     pmi = os.environ.get("PMI_FD", "")
     if pmi.isdecimal():
-        os.close(int(pmi))  # it is the rank's: its end is to be the connection's
+        with contextlib.suppress(OSError):
+            os.close(int(pmi))  # it is the rank's: its end is to be the connection's
     ended = os.pidfd_open(child)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
