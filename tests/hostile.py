@@ -128,7 +128,7 @@ class EatsMemoryInBites(Policy):
     def trouble(self, cluster):
         eaten = []
         while True:
-            eaten.append(bytearray(256 << 20))
+            eaten.append((ctypes.c_char * (256 << 20))())
 
 
 class Forks(Policy):
