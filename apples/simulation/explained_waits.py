@@ -48,7 +48,7 @@ class GroupWaits:
 
 
 @dataclass(frozen=True)
-class Fit:
+class WaitFit:
     """How near a policy's waits come to the log's, on a part of it.
 
     Attributes
@@ -79,7 +79,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class WaitExplanation:
     """What a base policy explains of a site's waits.
 
     Attributes
@@ -93,8 +93,8 @@ class Explanation:
     """
 
     policy: str
-    first: Mapping[str, Fit]
-    second: Mapping[str, Fit]
+    first: Mapping[str, WaitFit]
+    second: Mapping[str, WaitFit]
     jobs: int
     unknown: int
 
@@ -147,7 +147,7 @@ def explain(
     config: SimulationConfig,
     read: Log,
     waits: NDArray[np.float64],
-) -> Explanation:
+) -> WaitExplanation:
     """Return which policy explains the waits of a log, and how well.
 
     Parameters
@@ -171,7 +171,7 @@ def explain(
     partition = read.columns.get("partition", np.full(len(read), -1.0))[at]
     names = read.names.get("partition", ())
     first_half = np.arange(len(workload)) < len(workload) // 2
-    fits: tuple[dict[str, Fit], dict[str, Fit]] = ({}, {})
+    fits: tuple[dict[str, WaitFit], dict[str, WaitFit]] = ({}, {})
     compared = 0
     for name, policy in policies.items():
         result = simulate(workload, policy, config)
@@ -184,12 +184,12 @@ def explain(
                 raise UsageError(
                     f"{read.source}: one half of its jobs has no wait to compare with"
                 )
-            made[name] = Fit(
+            made[name] = WaitFit(
                 _group("all", chosen, logged, simulated),
                 dict(_breakdowns(workload, partition, names, chosen, logged, simulated)),
             )
     best = min(policies, key=lambda name: fits[0][name].worst[1])
-    return Explanation(best, *fits, compared, len(workload) - compared)
+    return WaitExplanation(best, *fits, compared, len(workload) - compared)
 
 
 def _breakdowns(

@@ -27,7 +27,7 @@ from apples.simulation.config import (
     SimulationConfig,
     SimulationResult,
 )
-from apples.simulation.explained_waits import Explanation, explain, waits_of_log
+from apples.simulation.explained_waits import WaitExplanation, explain, waits_of_log
 from apples.simulation.run import EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
@@ -472,7 +472,7 @@ def base_policies() -> tuple[str, ...]:
 def explain_waits(
     log: str, policy: str | None, words: Sequence[str], *, processors: int | None, nodes: int | None,
     cores: int | None, seed: int, strict: bool = False,
-) -> Explanation:  # fmt: skip
+) -> WaitExplanation:  # fmt: skip
     """Return which base policy, or the named one, explains the waits that a log tells of.
 
     Raises

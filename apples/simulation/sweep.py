@@ -340,7 +340,7 @@ def interval(values: Sequence[float]) -> MeanInterval:
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """A relative change with its 95 % interval: 0.1 is ten per cent more.
 
     Attributes
@@ -364,7 +364,7 @@ class Change:
         return self.count > 1 and not self.low <= 0 <= self.high
 
 
-def change_of(ratios: Sequence[float], over: str) -> Change:
+def change_of(ratios: Sequence[float], over: str) -> MetricChange:
     """Return the geometric mean of independent ratios, less 1, with its interval.
 
     The interval is Student's t of the ratios' logarithms: a change of -100 % or less cannot come out.
@@ -378,12 +378,14 @@ def change_of(ratios: Sequence[float], over: str) -> Change:
     one = interval([math.log(ratio) for ratio in ratios])
     ends = (one.low, one.high)
     low, high = (math.expm1(end) if end < math.log(sys.float_info.max) else inf for end in ends)
-    return Change(math.expm1(one.mean), low, high, one.count, over if one.count > 1 else "run")
+    return MetricChange(
+        math.expm1(one.mean), low, high, one.count, over if one.count > 1 else "run"
+    )
 
 
 def compare(
     rows: Sequence[Mapping[str, Any]], baseline: str, metric: str
-) -> dict[str, dict[str, Change]]:
+) -> dict[str, dict[str, MetricChange]]:
     """Return by log and label the relative change of a metric to the baseline.
 
     Runs are paired by log and seed; a baseline in which nothing is drawn is the pair of all seeds. What
@@ -396,7 +398,7 @@ def compare(
     for row in rows:
         cell = Cell.of(row)
         runs.setdefault(cell.log, {}).setdefault(cell.label, {})[cell.seed] = row
-    changes: dict[str, dict[str, Change]] = {}
+    changes: dict[str, dict[str, MetricChange]] = {}
     for log, by_label in runs.items():
         bases = by_label.get(baseline, {})
         for label, by_seed in by_label.items():
@@ -413,7 +415,7 @@ def compare(
 
 def _change(
     log: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], metric: str
-) -> Change | None:
+) -> MetricChange | None:
     if not pairs:
         return None
     sliced = metric in SLICED and not is_generated(log) and len(pairs[0][1]["slices"][metric]) > 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.simulation.config import SimulationResult
-from apples.simulation.explained_waits import Explanation, Fit
+from apples.simulation.explained_waits import WaitExplanation, WaitFit
 from apples.simulation.metrics import summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
@@ -91,10 +91,10 @@ def simulation_text(figures: dict[str, Any]) -> str:
     )
 
 
-def explanation_document(log: str, explained: Explanation) -> dict[str, Any]:
+def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]:
     """Return what explains a site's waits as ``apples.explained_waits/1``."""
 
-    def fit(one: Fit) -> dict[str, Any]:
+    def fit(one: WaitFit) -> dict[str, Any]:
         return {
             "logged_wait": one.overall.logged,
             "simulated_wait": one.overall.simulated,
@@ -132,7 +132,7 @@ def explanation_document(log: str, explained: Explanation) -> dict[str, Any]:
     }
 
 
-def explanation_text(explained: Explanation) -> str:
+def explanation_text(explained: WaitExplanation) -> str:
     """Return the verdict, a table of the policies, and the groups of the chosen one that are off most."""
     lines = [
         str(explained),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.metrics import job_outcomes
-from apples.simulation.sweep import Change, change_of
+from apples.simulation.sweep import MetricChange, change_of
 from apples.simulation.workload import Workload
 
 HOUR, DAY = 3600.0, 86400.0
@@ -35,7 +35,7 @@ class SimulatedRun:
     setting: SimulationConfig
 
 
-def paired_change(base: Values, other: Values) -> Change:
+def paired_change(base: Values, other: Values) -> MetricChange:
     """Return the relative change of a mean over jobs, with a 95 % interval by batch means.
 
     The jobs, in order of submission, make twenty batches; the log ratios of the batch means are taken

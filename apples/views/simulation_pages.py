@@ -11,7 +11,7 @@ import numpy as np
 
 from apples.simulation.gantt import lay_out
 from apples.simulation.metrics import job_outcomes, summary
-from apples.simulation.sweep import Cell, Change, compare, interval
+from apples.simulation.sweep import Cell, MetricChange, compare, interval
 from apples.views.simulation import failed_words
 from apples.views.simulation_charts import (
     FIRST,
@@ -79,7 +79,7 @@ def verdict(base: SimulatedRun, other: SimulatedRun) -> str:
     return f"{other.name} {word} {base.name} on this log: " + "; ".join(parts) + "."
 
 
-def _ends(change: Change) -> str:
+def _ends(change: MetricChange) -> str:
     return (
         f"{change.low:+.1%} .. {change.high:+.1%}" if change.count > 1 else "one run: no verdict"
     )
@@ -104,7 +104,7 @@ def charts(base: SimulatedRun, other: SimulatedRun) -> dict[str, tuple[str, str]
     made = {
         "changes": (
             changes("changes", [(word, one.mean, one.low, one.high) for word, one in pairs]),
-            f"Change of {other.name} against {base.name}; left is better. 95 % by batch means.",
+            f"MetricChange of {other.name} against {base.name}; left is better. 95 % by batch means.",
         )
     }
     times = [over_time(run) for run in (base, other)]

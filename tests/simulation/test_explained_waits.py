@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.scheduling.policies import Easy, FirstComeFirstServed
 from apples.simulation.config import SimulationConfig
-from apples.simulation.explained_waits import Fit, GroupWaits, explain, waits_of_log
+from apples.simulation.explained_waits import GroupWaits, WaitFit, explain, waits_of_log
 from apples.simulation.generators import lublin_workload
 from apples.simulation.run import simulate
 from apples.simulation.swf import Log, write_swf
@@ -81,7 +81,7 @@ def test_partitions_are_a_breakdown_where_there_are_several():
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 99)), min_size=1))
 def test_a_factor_is_one_only_where_all_groups_agree_and_never_below(groups):
     made = tuple(GroupWaits("g", jobs, logged, other) for logged, other, jobs in groups)
-    factor = Fit(made[0], {"day": made}).factor("day")
+    factor = WaitFit(made[0], {"day": made}).factor("day")
     assert factor >= 1
     if all(math.isclose(one.logged, one.simulated) for one in made):
         assert factor == pytest.approx(1)
