@@ -113,6 +113,7 @@ class SlowdownDriven(SchedulingPolicy):
                 growing.append((running, more))
             else:
                 one_pass.room.free -= more
+                one_pass.unsettled = True
                 yield one_pass.resize(running, more)
         for job in cluster.queue:
             start = one_pass.consider(job)
@@ -142,6 +143,8 @@ class _Pass:
         self.running = dict(cluster.running)
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
+        # Whether nodes are being left: a job that starts may have to wait for them, and is no mate yet.
+        self.unsettled = cluster.leaving > 0
         self.waiting: list[Job] = []
         self.cut = (
             average_slowdown(self.running.values())
@@ -186,7 +189,7 @@ class _Pass:
         self.running[running.job.id] = running
         self.map = None
         self.groups.clear()
-        if running.can_be_mate:
+        if running.can_be_mate and not self.unsettled:
             self.pool.add(running)
 
     def _reserve(self) -> None:
