@@ -85,6 +85,21 @@ def test_a_rank_that_was_killed_is_named_with_its_signal(cluster):
         execution.outcome()
 
 
+@pytest.mark.mpi
+def test_a_rank_that_raises_is_named_while_the_others_wait(cluster, tmp_path):
+    leaver = Path(__file__).parents[1] / "programs" / "leaver.py"
+    one = cluster()
+    template = f'name = "leaver"\nprogram = ["{{python}}", "{leaver}"]\n[parameters.how]\n'
+    template += 'default = "raise"\n[parameters.grid]\ndefault = 30\n'
+    template += "[parameters.iterations]\ndefault = 2\n"
+    (tmp_path / "template.toml").write_text(template)
+    files = [tmp_path / f"{name}.toml" for name in ("hosts", "template", "user")]
+    plan = launch_plan(one.schedule, load_information(*files))
+    words = r"rank 1 \(ada\) (left|ended) before it said 'done'.*ValueError: row 7 is bad"
+    with pytest.raises(ApplicationError, match=words):
+        SlurmActuator().actuate(plan).outcome()
+
+
 def program_of(rank):
     """The process of a rank of the only job there is, once it is the program."""
     for folder in Path("/proc").glob("[0-9]*"):
