@@ -74,7 +74,7 @@ def answer(
     Examples
     --------
     >>> decode(answer(3, 5.0, failures=["too late"]))
-    SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None)
+    SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None, remarks=())
     """
     samples = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
     return _line(

@@ -95,7 +95,7 @@ def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
     plan = json.loads(out)
     assert plan["weather"]["kind"] == "measured"
     strips = {one["host"]: one for one in plan["chosen"]["strips"]}
-    assert all(one["cpu_samples"] >= 5 for one in strips.values())
+    assert all(one["cpu_samples"] >= 3 for one in strips.values()), strips
     remembered = json.loads((tmp_path / "state/apples/measurements.json").read_text())
     kinds = {(e["resource"], e["host"], e["peer"]) for e in remembered["series"]}
     assert ("bandwidthTcp", "h1@127.0.0.2", "h2@127.0.0.3") in kinds

@@ -97,12 +97,13 @@ def test_a_policy_that_fails_now_and_then_decides_the_other_passes():
 
 
 def test_a_policy_that_is_never_right_is_put_aside():
+    before = children()
     guard = GuardedPolicy(hostile.Raises, "Raises")
     many = rigid(np.arange(300.0), np.ones(300), np.ones(300, dtype=int), np.ones(300))
     result = simulate(many, guard, MACHINE)
     assert result.put_aside is not None
     assert sum(count for _, count in result.failures) == result.failed_passes == result.passes
-    assert children() == set()
+    assert children() == before
 
 
 def test_what_a_policy_prints_goes_to_stderr_up_to_a_bound(capfd):
@@ -121,6 +122,8 @@ def test_what_a_policy_prints_goes_to_stderr_up_to_a_bound(capfd):
 
 
 def test_a_policy_that_cannot_be_made_is_one_line():
+    before = children()
+
     def make():
         raise RuntimeError("no such licence")
 
@@ -128,7 +131,7 @@ def test_a_policy_that_cannot_be_made_is_one_line():
         UsageError, match=r"policy mine: .*test_guard.py:\d+: RuntimeError: no such"
     ):
         GuardedPolicy(make, "mine")
-    assert children() == set()
+    assert children() == before
 
 
 def test_a_policy_that_is_asked_strictly_ends_the_run():

@@ -240,6 +240,8 @@ def _by_cost(
     looks = specifications.objective.measure == "cost" or information.metric is not None
     if not looks and specifications.constraints.maximum_cost is None:
         return []
+    if not hosts:  # the filters left none
+        return []
     speed, sizes = _speed(hosts, information), _sizes(len(hosts), information)
     found = [
         pair
