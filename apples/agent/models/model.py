@@ -23,6 +23,8 @@ from apples.schedule import Schedule
 Seconds = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float64]
 RowsWithin = Callable[[Seconds], Rows]
+Orders = npt.NDArray[np.int64]
+CommunicationOf = Callable[[Orders], Seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,25 @@ class ModelTemplate(ABC):
     @abstractmethod
     def communication(self, resources: Sequence[Host]) -> Seconds:
         """Return C_i, the seconds each host sends and receives at its borders, shape (hosts,)."""
+
+    def communication_among(self, hosts: Sequence[Host]) -> CommunicationOf:
+        """Return a function: ordered subsets of `hosts`, by index, shape (sets, size) -> their C_i, same shape.
+
+        What `communication` says of each of the sets; where borders do not share links, the borders of the pairs.
+        """
+        if self.borders_at_once:
+            return lambda orders: np.array(
+                [self.communication([hosts[i] for i in order]) for order in orders.tolist()]
+            )
+        pairs = np.zeros((len(hosts), len(hosts)))
+        for i, host in enumerate(hosts[:-1]):
+            pairs[i, i + 1 :] = pairs[i + 1 :, i] = self.borders(host, hosts[i + 1 :])
+
+        def communication(orders: Orders) -> Seconds:
+            steps = np.pad(pairs[orders[:, :-1], orders[:, 1:]], ((0, 0), (1, 1)))
+            return self.at_borders(steps[:, :-1], steps[:, 1:])
+
+        return communication
 
     def iteration_seconds(self, schedule: Schedule) -> float:
         """Return the largest T_i of a schedule."""

@@ -7,7 +7,7 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.agent.models.corrections import PLAIN, Overlap
-from apples.agent.models.links import NO_LINKS, LearnedLinks, crossings, pair_of
+from apples.agent.models.links import NO_LINKS, LearnedLinks, Pair, crossings, pair_of
 from apples.agent.models.model import (
+    CommunicationOf,
     ModelTemplate,
+    Orders,
     Rows,
     RowsWithin,
     Seconds,
@@ -39,6 +41,8 @@ from nws import available_share
 
 DUTY_ROUNDS = 2
 """Of the fixed point of shares and of the part of an iteration that each host computes in."""
+KEPT_SHARES = 64
+"""Sets whose hosts' shares are kept: a planner asks for the same ones over and over."""
 MOMENT = 1e-12
 """Seconds, less than anything takes."""
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
@@ -113,6 +117,9 @@ class StripModel(ModelTemplate):
     _beside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
+    _shares: dict[frozenset[str], dict[str, float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _own_links: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -162,18 +169,12 @@ class StripModel(ModelTemplate):
         names = self._co_located[host.name] | {host.name}
         return [i for i, one in enumerate(resources) if one.name in names]
 
-    def _row_seconds(
-        self,
-        host: Host,
-        present: frozenset[str],
-        rows: float,
-        duty: Mapping[str, float] | None = None,
-    ) -> float:
-        """Return p_i: seconds for one row when the strip has `rows` rows."""
+    def _row_seconds(self, host: Host, share: float, rows: float) -> float:
+        """Return p_i: seconds for one row when the strip has `rows` rows and each process this share of a CPU."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self._beside_others(host)
-        mean /= self._biased(host, self.share(host, present, duty)) * host.slots
+        mean /= self._biased(host, share) * host.slots
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _biased(self, host: Host, share: float) -> float:
@@ -192,7 +193,7 @@ class StripModel(ModelTemplate):
             return None
         known = self._seconds_per_row.get(host.name)
         if known is None:
-            known = self._row_seconds(host, frozenset(), 1.0)
+            known = self._row_seconds(host, self.share(host, frozenset()), 1.0)
             self._seconds_per_row[host.name] = known
         return known
 
@@ -247,24 +248,36 @@ class StripModel(ModelTemplate):
         self, resources: Sequence[Host], rows: Rows, duty: Mapping[str, float] | None = None
     ) -> Seconds:
         """Return A_i P_i as if all hosts that share CPUs worked to the end; a lone host is no straggler."""
-        present: frozenset[str] | None = None
+        shares: Mapping[str, float] | None = None
         seconds = np.empty(len(resources))
         for i, (host, strip) in enumerate(zip(resources, np.asarray(rows).tolist(), strict=True)):
             per_row = self._constant_row_seconds(host)
             if per_row is None:
-                if present is None:
-                    present = frozenset(h.name for h in resources)
-                per_row = self._row_seconds(host, present, strip, duty)
+                if shares is None:
+                    shares = self._shares_in(resources, duty)
+                per_row = self._row_seconds(host, shares[host.name], strip)
             seconds[i] = per_row * strip
         return seconds / self._beside_others(resources[0]) if len(resources) == 1 else seconds
 
+    def _shares_in(
+        self, resources: Sequence[Host], duty: Mapping[str, float] | None
+    ) -> Mapping[str, float]:
+        """Return `share` of each host of a set; kept for a while where it does not depend on a duty."""
+        present = frozenset(host.name for host in resources)
+        known = self._shares.get(present) if duty is None else None
+        if known is None:
+            known = {host.name: self.share(host, present, duty) for host in resources}
+            if duty is None:
+                if len(self._shares) >= KEPT_SHARES:
+                    self._shares.clear()
+                self._shares[present] = known
+        return known
+
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
-        constant = [self._constant_row_seconds(host) for host in resources]
-        if any(p is None for p in constant):
+        if any(len(self.speeds[host.name].rows) > 1 for host in resources):
             return rows_by_bisection(self._at_full_crowd, resources, total)
-        alone = self._beside_others(resources[0]) if len(constant) == 1 else 1.0
-        p = np.array(constant, dtype=float) / alone
+        p = self._at_full_crowd(resources, np.ones(len(resources)))
 
         def rows_within(seconds: Seconds) -> Rows:
             # T - C loses bits that the product does not: round up a little, then check.
@@ -339,6 +352,84 @@ class StripModel(ModelTemplate):
         balanced = total / float((1.0 / self.seconds_per_row(resources, total)).sum())
         free = [(1.0 - one[0]) * min(one[1], balanced) if one else 0.0 for one in quotas]
         return np.minimum(borders, free)
+
+    def communication_among(self, hosts: Sequence[Host]) -> CommunicationOf:
+        """Return a function: ordered subsets of `hosts`, by index, shape (sets, size) -> their C_i, same shape."""
+        if not self.links or self.shares_processors:
+            return super().communication_among(hosts)
+        count = len(hosts)
+        messages, sizes = np.zeros((count, count)), np.zeros((count, count))
+        for i, a in enumerate(hosts):
+            for j, b in enumerate(hosts[:i]):
+                border = self._border(a, b)
+                messages[i, j] = messages[j, i] = border.messages
+                sizes[i, j] = sizes[j, i] = border.size
+        numbers: dict[Pair | None, int] = {None: 0}  # no link is shared inside a site
+        links = np.array(
+            [
+                [
+                    numbers.setdefault(
+                        pair_of(a.site, b.site) if a.site != b.site else None, len(numbers)
+                    )
+                    for b in hosts
+                ]
+                for a in hosts
+            ]
+        )
+        given_back = self._given_back_among(hosts)
+
+        def communication(orders: Orders) -> Seconds:
+            above, below = orders[:, :-1], orders[:, 1:]
+            crossed = links[above, below] + len(numbers) * np.arange(len(orders))[:, None]
+            shared = np.bincount(crossed.ravel(), minlength=len(numbers) * len(orders))
+            borders = np.where(links[above, below] > 0, shared[crossed], 1)
+            steps = np.pad(
+                messages[above, below] + borders * sizes[above, below], ((0, 0), (1, 1))
+            )
+            seconds = self.at_borders(steps[:, :-1], steps[:, 1:])
+            return seconds - given_back(orders, seconds)
+
+        return communication
+
+    def _given_back_among(self, hosts: Sequence[Host]) -> Callable[[Orders, Seconds], Seconds]:
+        """Return `_given_back` for ordered subsets of `hosts`, by index."""
+        quotas = [self.conditions.quota(host, host.slots) or (1.0, 0.0) for host in hosts]
+        if not any(period for _, period in quotas):
+            return lambda _, borders: np.zeros_like(borders)
+        idle, period = (
+            np.array([1.0 - quota for quota, _ in quotas]),
+            np.array([p for _, p in quotas]),
+        )
+        total = self.application.rows
+        slots = np.array([host.slots for host in hosts])
+        beside = np.array(
+            [[b.slots * (b.name in self._beside.get(a.name, ())) for b in hosts] for a in hosts]
+        )
+        busiest = int(slots.sum()) + 1
+        known: dict[
+            int, Seconds
+        ] = {}  # by size of the set: p_i by host and our processes beside it
+
+        def given_back(orders: Orders, borders: Seconds) -> Seconds:
+            size = orders.shape[1]
+            member = np.zeros((len(orders), len(hosts)), dtype=np.int64)
+            np.put_along_axis(member, orders, 1, axis=1)
+            places = orders * busiest + np.take_along_axis(member @ beside.T, orders, axis=1)
+            table = known.setdefault(size, np.full(len(hosts) * busiest, np.nan))
+            wanted = np.zeros(len(table), dtype=bool)
+            wanted[places] = True
+            for place in np.flatnonzero(wanted & np.isnan(table)).tolist():
+                host, elsewhere = hosts[place // busiest], place % busiest
+                share = self.conditions.share(host, host.slots, float(elsewhere))
+                table[place] = self._row_seconds(host, share, total / size)
+                if size == 1:
+                    table[place] /= self._beside_others(host)
+            balanced = total / (1.0 / table[places]).sum(axis=1, keepdims=True)
+            return np.asarray(
+                np.minimum(borders, idle[orders] * np.minimum(period[orders], balanced))
+            )
+
+        return given_back
 
     def border_seconds(self, resources: Sequence[Host]) -> list[float]:
         """Return the seconds of the border between each host of a set and the next, shared links shared."""

@@ -31,6 +31,20 @@ def communication(host: Host, others: Sequence[Host], information: InformationPo
     return information.model.borders(host, others)
 
 
+def communication_between(hosts: Sequence[Host], information: InformationPool) -> Distance:
+    """Return `communication` for these hosts: each pair is asked for once, however many chains pass it."""
+    index = {host.name: i for i, host in enumerate(hosts)}
+    pairs = np.zeros((len(hosts), len(hosts)))
+    for i, host in enumerate(hosts[:-1]):
+        pairs[i, i + 1 :] = pairs[i + 1 :, i] = information.model.borders(host, hosts[i + 1 :])
+
+    def distance(host: Host, others: Sequence[Host], information: InformationPool) -> Distances:
+        del information
+        return np.asarray(pairs[index[host.name], [index[other.name] for other in others]])
+
+    return distance
+
+
 def paper(host: Host, others: Sequence[Host], information: InformationPool) -> Distances:
     """Return n^2 |P_i - P_j| + border: near means alike in speed and well connected.
 

@@ -11,12 +11,14 @@ need a host in the middle dropped or two sites swapped, which these moves do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from apples.agent.estimator import PerformanceEstimator, alone_seconds
 from apples.agent.information import InformationPool, queue_seconds, start_seconds
+from apples.agent.models.model import CommunicationOf, Orders
 from apples.agent.planners.planner import schedule
 from apples.resources import Host
 
@@ -84,6 +86,43 @@ def _between_breakpoints(
     return max(least, float(points[k] + (total - held[k]) / slopes[k]))
 
 
+def balanced_seconds_of_sets(
+    p: npt.NDArray[np.float64], border: npt.NDArray[np.float64], cap: Orders, total: float
+) -> npt.NDArray[np.float64]:
+    """Return `balanced_seconds` of many sets of one size; all arguments have the shape (sets, size)."""
+    speed = 1.0 / p
+    seconds = (total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
+    strips = (seconds[:, None] - border) * speed
+    bound = ((strips < 1.0) | (strips > cap)).any(axis=1)
+    seconds[bound] = _between_breakpoints_of_sets(p[bound], border[bound], cap[bound], total)
+    seconds[(cap < 1).any(axis=1)] = np.inf
+    return np.asarray(seconds)
+
+
+def _between_breakpoints_of_sets(
+    q: npt.NDArray[np.float64], c: npt.NDArray[np.float64], cap: Orders, total: float
+) -> npt.NDArray[np.float64]:
+    """Return `_between_breakpoints` of many sets of one size."""
+    sets, size = q.shape
+    start, stop = c + q, c + q * cap
+    least = start.max(axis=1, initial=0.0)
+    if size >= total:
+        return np.where(cap.sum(axis=1) < total, np.inf, least)
+    points = np.concatenate([start, stop], axis=1)
+    order = np.argsort(points, axis=1)
+    points = np.take_along_axis(points, order, axis=1)
+    slopes = np.take_along_axis(np.concatenate([1.0 / q, -1.0 / q], axis=1), order, axis=1)
+    slopes = np.cumsum(slopes, axis=1)
+    held = np.full((sets, 2 * size), float(size))
+    held[:, 1:] += np.cumsum(slopes[:, :-1] * np.diff(points, axis=1), axis=1)
+    rows = np.arange(sets)
+    k = np.maximum(0, (held < total).sum(axis=1) - 1)
+    point, slope, held = points[rows, k], slopes[rows, k], held[rows, k]
+    there = (slope <= 0) | (held >= total)
+    seconds = point + np.where(there, 0.0, total - held) / np.where(there, 1.0, slope)
+    return np.where(cap.sum(axis=1) < total, np.inf, np.maximum(least, seconds))
+
+
 class SubsetSearch:
     """Values of ordered subsets of `hosts` under the user's objective, and the way downhill.
 
@@ -101,12 +140,15 @@ class SubsetSearch:
         self.budget = budget
         self.brisk = False
         self.total = information.application.rows
-        self.cap = [int(c) for c in information.model.caps(hosts, self.total)]
+        self.caps = information.model.caps(hosts, self.total)
+        self.cap = [int(c) for c in self.caps]
         self.rates = np.array([host.cost_per_second for host in hosts])
         self.starts = np.array([start_seconds(information, (host,)) for host in hosts])
         self.waits = np.array([queue_seconds((host,)) for host in hosts])
+        self._among: dict[bytes, CommunicationOf] = {}
+        self._descents: dict[tuple[Order, bytes], Order] = {}
         self._border: dict[tuple[int, int], float] = {}
-        self._row_seconds: dict[tuple[int, int], float] = {}
+        self._row_seconds: dict[int, npt.NDArray[np.float64]] = {}
         self._values: dict[Order, float] = {}
 
     def value(self, order: Order) -> float:
@@ -117,6 +159,53 @@ class SubsetSearch:
             known = self._evaluate(order)
             self._values[order] = known
         return known
+
+    def values(self, orders: Iterable[Order]) -> dict[Order, float]:
+        """Return the values of some sets, in their order; fewer where the budget ends before.
+
+        Sets of one size are worked out together, where neither the metric nor the hosts' processors need to be
+        asked for one set at a time.
+        """
+        if self.information.metric is not None or self.information.model.shares_processors:
+            return {
+                order: self.value(order)
+                for order in orders
+                if self.budget > 0 or order in self._values
+            }
+        wanted = list(orders)
+        sizes: dict[int, list[Order]] = {}
+        for order in wanted:
+            if order not in self._values:
+                sizes.setdefault(len(order), []).append(order)
+        for size, sets in sizes.items():
+            self.budget -= len(sets)
+            together = np.fromiter(chain.from_iterable(sets), np.int64, size * len(sets))
+            found = self._evaluate_together(together.reshape(len(sets), size))
+            self._values.update(zip(sets, found.tolist(), strict=True))
+        return {order: self._values[order] for order in wanted}
+
+    def _evaluate_together(self, orders: Orders) -> npt.NDArray[np.float64]:
+        """Return `_evaluate` of many sets of one size."""
+        members, places = np.unique(orders, return_inverse=True)
+        among = self._among.get(members.tobytes())
+        if among is None:
+            hosts = [self.hosts[i] for i in members]
+            among = self._among[members.tobytes()] = self.information.model.communication_among(
+                hosts
+            )
+        p = np.array([self._alone(i, orders.shape[1]) for i in members.tolist()])
+        places = places.reshape(orders.shape)
+        caps = self.caps[orders]
+        seconds = balanced_seconds_of_sets(p[places], among(places), caps, self.total)
+        held = np.isfinite(seconds)
+        value = self.judge(
+            np.where(held, seconds, 0.0),
+            self.rates[orders].sum(axis=1),
+            self.starts[orders].max(axis=1),
+            self.waits[orders].max(axis=1),
+        )
+        missing = MISSING_ROWS * (1.0 + self.total / (1.0 + caps.sum(axis=1)))
+        return np.where(held, value, missing)
 
     def _evaluate(self, order: Order) -> float:
         cap = [self.cap[i] for i in order]
@@ -182,12 +271,13 @@ class SubsetSearch:
         return [self._alone(i, len(order)) for i in order]
 
     def _alone(self, i: int, count: int) -> float:
-        known = self._row_seconds.get((i, count))
+        known = self._row_seconds.get(count)
         if known is None:
+            known = self._row_seconds[count] = np.full(len(self.hosts), np.nan)
+        if np.isnan(known[i]):
             rows = np.array([self.total / count])
-            known = float((self.information.model.computation((self.hosts[i],), rows) / rows)[0])
-            self._row_seconds[i, count] = known
-        return known
+            known[i] = (self.information.model.computation((self.hosts[i],), rows) / rows)[0]
+        return float(known[i])
 
     def borders(self, order: Order) -> list[float]:
         """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
@@ -213,16 +303,23 @@ class SubsetSearch:
     def descend(self, start: Order, pool: Sequence[int]) -> Order:
         """Return the set reached from `start` by taking the best move while one helps."""
         best, value = start, self.value(start)
-        while self.budget > 0:
+        on_the_way = []
+        where = np.array(pool).tobytes()
+        while self.budget > 0 and (best, where) not in self._descents:
+            on_the_way.append(best)
             moves, least = self._moves(best, pool), value - 1e-12 * abs(value)
             if self.brisk and len(best) > LONGEST_BEST:
                 helps = (c for c in moves if self.budget <= 0 or self.value(c) < least)
                 candidate = next(helps, best)
             else:
-                candidate = min(moves, key=self.value, default=best)
+                values = self.values(moves)
+                candidate = min(values, key=values.__getitem__, default=best)
             if not self.value(candidate) < least:
                 break
             best, value = candidate, self.value(candidate)
+        best = self._descents.get((best, where), best)
+        if self.budget > 0:
+            self._descents.update(((order, where), best) for order in on_the_way)
         return best
 
     def _beside_its_site(self, order: Order, i: int) -> Order:

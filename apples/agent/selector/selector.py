@@ -20,6 +20,7 @@ from apples.agent.selector.chains import (
     Indices,
     chain,
     communication,
+    communication_between,
     site_chains,
 )
 from apples.agent.selector.cheapest import cheapest_orders, worked_out
@@ -142,6 +143,7 @@ class ResourceSelector:
         if self.distance is not communication:
             return sorted(prefixes, key=lambda order: (len(order), order))
         prefixes.update(order for _, order in _by_cost(hosts, information, search))
+        search.values(prefixes)
         ranked = sorted(prefixes, key=lambda order: (search.value(order), order))
         found = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
         found += [tuple(c) for c in chains[:1]]  # holds the most memory
@@ -154,9 +156,11 @@ class ResourceSelector:
         """Return the chains of some of the hosts, one from each as locus."""
         members = [hosts[i] for i in group]
         speed = _speed(members, information).tolist()
+        distance = self.distance
+        if distance is communication:
+            distance = communication_between(members, information)
         found = (
-            chain(locus, members, speed, self.distance, information)
-            for locus in range(len(members))
+            chain(locus, members, speed, distance, information) for locus in range(len(members))
         )
         return [[group[i] for i in order] for order in found]
 

@@ -13,8 +13,10 @@ from apples.agent.models import Learned
 from apples.agent.models.links import LearnedLink, LearnedLinks
 from apples.agent.planners.linear import linear
 from apples.agent.selector import DISTANCES, ResourceSelector
-from apples.agent.selector.search import prefix_seconds
+from apples.agent.selector.search import SubsetSearch, prefix_seconds
+from apples.agent.weather.conditions import Conditions
 from blueprints import all_resources, blocked, minimum_execution_time, single_host
+from nws import Forecast, Weather
 
 
 def chosen(information, blueprint=minimum_execution_time, **subsystems):
@@ -75,6 +77,47 @@ def test_with_measured_links_too_that_sets_share_and_hosts_cross_at_once():
     assert min(ratios) > 1 - 1e-9
     assert np.mean(ratios) <= 1.005
     assert max(ratios) <= 1.05
+
+
+def under_quotas(information, generator):
+    """Return the pool where some hosts have a CPU quota, and some of those are parts of one machine."""
+    hosts = information.hosts.hosts
+    limited = [host for host in hosts if generator.random() < 0.7]
+    shares = generator.uniform(0.1, 1.5, len(hosts)).tolist()
+
+    def table(values):
+        return {
+            host.name: Forecast(value, 0.0, "mean", 9, 0.0)
+            for host, value in zip(limited, values, strict=False)
+        }
+
+    weather = Weather(
+        cpu=table(min(1.0, share) for share in shares),
+        cpu_quota=table(shares),
+        quota_period=table([10 ** generator.uniform(-3, 1)] * len(hosts)),
+    )
+    machines = {host.name: "shared" for host in limited if generator.random() < 0.5}
+    return replace(
+        information, conditions=Conditions(information.hosts, weather, machines=machines)
+    )
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("quotas", [False, True])
+def test_many_sets_at_once_are_worth_what_each_is_alone(measured, quotas):
+    generator = np.random.default_rng(29)
+    for _ in range(12):
+        count = int(generator.integers(1, 8))
+        world = random_world(generator, count, priced=True)
+        information = with_measured_links(world, generator)[0] if measured else world.information
+        information = under_quotas(information, generator) if quotas else information
+        orders = {
+            tuple(generator.permutation(count)[:size].tolist())
+            for size in generator.integers(1, count + 1, 25)
+        }
+        together = SubsetSearch(world.hosts, information, 1000).values(orders)
+        one_by_one = SubsetSearch(world.hosts, information, 1000)
+        assert together == pytest.approx({order: one_by_one.value(order) for order in orders})
 
 
 def test_the_prefixes_of_a_long_chain_are_as_dear_as_the_model_says():
