@@ -29,7 +29,7 @@ def simulate(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="fcfs, first_fit, sjf, easy, conservative, equipartition, sd, or FILE:NAME."
+            help="fcfs, first_fit, sjf, easy, conservative, slurm, equipartition, sd, or FILE:NAME."
         ),
     ] = None,
     processors: Annotated[int | None, typer.Option(help="Processors of the machine.")] = None,

@@ -90,6 +90,8 @@ class WaitExplanation:
         Policy -> how near it comes on each half.
     jobs, unknown
         Jobs compared; jobs whose wait the log does not tell, or that did not complete.
+    not_tried
+        Base policies that would take long on a log of this size.
     """
 
     policy: str
@@ -97,6 +99,7 @@ class WaitExplanation:
     second: Mapping[str, WaitFit]
     jobs: int
     unknown: int
+    not_tried: tuple[str, ...] = ()
 
     @property
     def factor(self) -> float:

@@ -28,7 +28,7 @@ from apples.simulation.config import (
     SimulationResult,
 )
 from apples.simulation.explained_waits import WaitExplanation, explain, waits_of_log
-from apples.simulation.run import EngineName, simulate
+from apples.simulation.run import KERNELS, EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
 from apples.simulation.workload import Workload, mark_malleable
@@ -464,6 +464,10 @@ def prepare(
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
 
 
+MOST_BY_EVENTS = 50_000
+"""Jobs of a log on which a policy without a kernel is tried though nobody names it: some tens of seconds."""
+
+
 def base_policies() -> tuple[str, ...]:
     """Return the names of our policies that resize no job: what a site may have run."""
     return tuple(name for name, policy in POLICIES.items() if not policy.uses_malleable)
@@ -490,8 +494,15 @@ def explain_waits(
         log, names[0], options_of_policy(names[0], words), processors=processors, nodes=nodes,
         cores=cores, malleable=0.0, seed=seed, strict=strict,
     )  # fmt: skip
+    slow = [
+        name
+        for name in names
+        if len(made.workload) > MOST_BY_EVENTS and name != policy and POLICIES[name] not in KERNELS
+    ]
     policies = {
         name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
         for name in names
+        if name not in slow
     }
-    return explain(policies, made.workload, made.config, read, waits)
+    explained = explain(policies, made.workload, made.config, read, waits)
+    return replace(explained, not_tried=tuple(slow))

@@ -122,6 +122,7 @@ def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]
         "factor": explained.factor,
         "jobs": explained.jobs,
         "unknown": explained.unknown,
+        "not_tried": list(explained.not_tried),
         "policies": {
             name: {
                 "first_half": fit(explained.first[name]),
@@ -154,6 +155,10 @@ def explanation_text(explained: WaitExplanation) -> str:
         lines.append(f"by {name}, where {explained.policy} is off most: {said}")
     if explained.unknown:
         lines.append(f"{explained.unknown} jobs left out: the log does not tell their wait")
+    lines += [
+        f"{name} not tried: it takes long on so many jobs (--policy {name} tries it)"
+        for name in explained.not_tried
+    ]
     lines.append("all groups: --json; a page that opens with this verdict: apples report LOG")
     return "\n".join(lines)
 

@@ -110,7 +110,14 @@ def test_the_command_answers_with_the_verdict_first(tmp_path):
     assert "easy" in text.splitlines()[0]
     figures = json.loads(command(*words, "--json").out)
     assert (figures["policy"], figures["explained"]) == ("easy", True)
-    assert set(figures["policies"]) == {"fcfs", "first_fit", "sjf", "easy", "conservative"}
+    assert set(figures["policies"]) == {
+        "fcfs",
+        "first_fit",
+        "sjf",
+        "easy",
+        "conservative",
+        "slurm",
+    }
     assert figures["policies"]["easy"]["second_half"]["by_day"]
 
 
@@ -128,3 +135,14 @@ def test_what_cannot_be_compared_is_said(tmp_path, monkeypatch, words, message):
     answer = command("apples", "simulate", *words)
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_a_policy_without_a_kernel_is_tried_on_a_long_log_only_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("apples.simulation.prepare.MOST_BY_EVENTS", 500)
+    path = tmp_path / "site.swf"
+    write_swf(path, site_log(Easy()))
+    words = ["apples", "simulate", str(path), "--calibrate"]
+    assert "slurm not tried: it takes long" in command(*words).out
+    named = json.loads(command(*words, "--policy", "slurm", "--json").out)
+    assert named["not_tried"] == []
+    assert "slurm" in named["policies"]

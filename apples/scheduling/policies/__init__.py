@@ -1,8 +1,9 @@
 """The scheduling policies, by the names the command line knows them by.
 
 Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven` (SD-Policy),
-`topology_aware` (another policy's starts on the CPUs of one host). These are the policies as values; each of
-`POLICIES` also has a compiled kernel in `apples.simulation.kernels`.
+`slurm` (main and backfill schedulers under a priority), `topology_aware` (another policy's starts on the CPUs of
+one host). These are the policies as values; each of `POLICIES` but `slurm` also has a compiled kernel in
+`apples.simulation.kernels`.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from apples.scheduling.policies.easy import Easy
 from apples.scheduling.policies.equipartition import Equipartition
 from apples.scheduling.policies.rigid import FirstComeFirstServed, FirstFit, ShortestJobFirst
 from apples.scheduling.policies.slowdown_driven import SlowdownDriven
+from apples.scheduling.policies.slurm import SlurmBackfill
 from apples.scheduling.policy import SchedulingPolicy
 
 POLICIES: Mapping[str, type[SchedulingPolicy]] = {
@@ -22,6 +24,7 @@ POLICIES: Mapping[str, type[SchedulingPolicy]] = {
     "conservative": Conservative,
     "equipartition": Equipartition,
     "sd": SlowdownDriven,
+    "slurm": SlurmBackfill,
 }
 
 __all__ = [
@@ -33,4 +36,5 @@ __all__ = [
     "FirstFit",
     "ShortestJobFirst",
     "SlowdownDriven",
+    "SlurmBackfill",
 ]

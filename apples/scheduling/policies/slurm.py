@@ -1,0 +1,193 @@
+"""Slurm's own way: jobs in the order of a priority, and a backfill scheduler that looks now and then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, floor
+
+from apples.errors import UsageError
+from apples.scheduling.jobs import Decision, Job, Start, Wake
+from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
+from apples.scheduling.profile import Profile, releases
+
+INSTANT = 1e-3
+"""Seconds by which a pass may be off the moment it was asked for."""
+MINUTE = 60.0
+
+_SLURM_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def slurm_seconds(word: str | float, what: str) -> float:
+    """Return the seconds of a time as slurm.conf writes it.
+
+    Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,
+    days-hours:minutes:seconds.
+
+    Raises
+    ------
+    UsageError
+        It is none of these. Permanent.
+
+    Examples
+    --------
+    >>> slurm_seconds("7-0", "PriorityMaxAge"), slurm_seconds(5, "PriorityMaxAge")
+    (604800.0, 300.0)
+    """
+    match = _SLURM_TIME.fullmatch(str(word))
+    if match is None:
+        raise UsageError(
+            f"option {what}={word}: not a time of slurm.conf, such as 7-0 or 90 (minutes)"
+        )
+    days, *rest = match.groups()
+    given = [float(part) for part in rest if part is not None]
+    if days is None:  # minutes, minutes:seconds or hours:minutes:seconds
+        given = [0.0, *given] if len(given) < 3 else given
+    hours, minutes, seconds = (*given, 0.0, 0.0)[:3]
+    return 86400.0 * float(days or 0) + 3600.0 * hours + 60.0 * minutes + seconds
+
+
+@dataclass(frozen=True)
+class SlurmBackfill(SchedulingPolicy):
+    """Slurm's main scheduler and its backfill plugin under the multifactor priority.
+
+    The main scheduler runs in every pass: in order of priority it starts jobs up to the first that does not
+    fit. The backfill scheduler runs each `bf_interval` seconds: in the same order it gives each job the
+    earliest place that those before it leave, and starts those whose place is now. These places are not
+    promises: the next cycle makes them anew. A cycle before which nothing has happened is left out. A job
+    of more nodes than are in service is passed over.
+
+    Attributes
+    ----------
+    bf_interval
+        Seconds between two cycles of the backfill scheduler, which begin at multiples of it.
+    bf_max_job_test
+        Jobs that a cycle looks at.
+    bf_resolution
+        Seconds to multiples of which estimated ends are rounded up in a cycle.
+    bf_window
+        Minutes that a cycle looks ahead: a job whose place is later holds no nodes.
+    default_queue_depth
+        Jobs that the main scheduler looks at.
+    PriorityWeightAge, PriorityWeightJobSize
+        Weights of the factors of a job's priority, each factor in 0 to 1. With no weight at all the order is
+        that of submission.
+    PriorityMaxAge
+        Time of waiting from which on the factor of age is 1.
+    PriorityFavorSmall
+        Whether the factor of size is 1 for the smallest job, not for the largest.
+
+    Examples
+    --------
+    The second job needs three nodes at time 10; the third would hold one of them, the fourth not. At
+    time 1 there is no cycle: the policy asks for a pass at the next.
+
+    >>> from apples.scheduling.policy import RunningJob
+    >>> running = {1: RunningJob(Job(1, 0.0, 2, 10.0, 2, 2), 0.0, 2, 10.0)}
+    >>> queue = [Job(2, 0.0, 4, 5.0, 4, 4), Job(3, 0.0, 1, 20.0, 1, 1), Job(4, 0.0, 1, 9.0, 1, 1)]
+    >>> state = ClusterState(4, free=2, queue=queue, running=running)
+    >>> list(SlurmBackfill(bf_resolution=1).decide(state))
+    [Start(job=4, nodes=1, mates=(), share=1.0)]
+    >>> list(SlurmBackfill(bf_resolution=1).decide(state._replace(time=1.0)))
+    [Wake(time=30.0)]
+
+    References
+    ----------
+    Slurm's manual, slurm.conf (SchedulerParameters) and priority_multifactor.
+    """
+
+    bf_interval: int = 30
+    bf_max_job_test: int = 500
+    bf_resolution: int = 60
+    bf_window: int = 1440
+    default_queue_depth: int = 100
+    PriorityWeightAge: float = 0
+    PriorityWeightJobSize: float = 0
+    PriorityMaxAge: str | float = "7-0"
+    PriorityFavorSmall: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"bf_interval": 1, "bf_max_job_test": 1, "bf_resolution": 1, "bf_window": 1,
+                 "default_queue_depth": 1, "PriorityWeightAge": 0, "PriorityWeightJobSize": 0}  # fmt: skip
+        for name, low in least.items():
+            if not low <= getattr(self, name) < 1e15:
+                raise UsageError(f"option {name}={getattr(self, name)}: at least {low}")
+        if not slurm_seconds(self.PriorityMaxAge, "PriorityMaxAge") > 0:
+            raise UsageError(f"option PriorityMaxAge={self.PriorityMaxAge}: must be more than 0")
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the starts of this pass, and when the next cycle of the backfill scheduler is due."""
+        free, now = cluster.free, cluster.time
+        for decision in grant_requests(cluster):
+            free -= decision.nodes - cluster.running[decision.job].nodes
+            yield decision
+        cores = cluster.cores_per_node
+        if not free or not cluster.queue:  # nothing starts before something ends
+            return
+        queue = [
+            (job, -(-job.processors // cores))
+            for job in self.in_order(cluster)
+            if job.processors <= cluster.nodes * cores
+        ]
+        started = []
+        for job, nodes in queue[: self.default_queue_depth]:
+            if nodes > free:
+                break
+            free -= nodes
+            started.append((now + job.requested, nodes))
+            yield Start(job.id, nodes)
+        waiting = queue[len(started) :]
+        if not free or min((nodes for _, nodes in waiting), default=free + 1) > free:
+            return
+        cycle = floor((now + INSTANT) / self.bf_interval) * self.bf_interval
+        if now - cycle > INSTANT:
+            yield Wake(float(cycle + self.bf_interval))
+        else:
+            ends = [*releases(cluster), *started]
+            yield from self._backfill(waiting[: self.bf_max_job_test], free, ends, now)
+
+    def _backfill(
+        self,
+        waiting: Sequence[tuple[Job, int]],
+        free: int,
+        ends: Sequence[tuple[float, int]],
+        now: float,
+    ) -> Iterator[Decision]:
+        grain = self.bf_resolution
+        profile = Profile(now, free, [(ceil(end / grain) * float(grain), n) for end, n in ends])
+        # Of the jobs from each on, the fewest nodes: once fewer are free none of them can start.
+        narrowest = list(accumulate((nodes for _, nodes in reversed(waiting)), min))[::-1]
+        found: dict[tuple[int, float], float] = {}  # no step ever rises: jobs alike go behind
+        for (job, nodes), least in zip(waiting, narrowest, strict=True):
+            if free < least:
+                return
+            alike = nodes, job.requested
+            begin = found[alike] = profile.earliest(nodes, job.requested, found.get(alike))
+            if begin > now + self.bf_window * MINUTE:
+                continue
+            profile.reserve(begin, ceil((begin + job.requested) / grain) * float(grain), nodes)
+            if begin <= now and nodes <= free:
+                free -= nodes
+                yield Start(job.id, nodes)
+
+    def in_order(self, cluster: ClusterState) -> Sequence[Job]:
+        """Return the waiting jobs, those of the highest priority first; ties go by (submit, id)."""
+        if not (self.PriorityWeightAge or self.PriorityWeightJobSize):
+            return cluster.queue
+        priority = self.priorities(cluster)
+        return sorted(cluster.queue, key=lambda job: (-priority[job.id], job.submit, job.id))
+
+    def priorities(self, cluster: ClusterState) -> Mapping[int, float]:
+        """Return the priority of each waiting job."""
+        oldest = slurm_seconds(self.PriorityMaxAge, "PriorityMaxAge")
+        nodes, cores = max(1, cluster.nodes), cluster.cores_per_node
+        found = {}
+        for job in cluster.queue:
+            age = min(1.0, (cluster.time - job.submit) / oldest)
+            size = (-(-job.processors // cores) + job.processors / cores) / (2.0 * nodes)
+            if self.PriorityFavorSmall:
+                size = 1.0 - size
+            found[job.id] = self.PriorityWeightAge * age + self.PriorityWeightJobSize * size
+        return found
