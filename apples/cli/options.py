@@ -23,7 +23,9 @@ BlueprintName = Annotated[
 WeatherName = Annotated[
     str, typer.Option("--weather", help="static, live, or a recorded weather file.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Measure all, whatever is remembered.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
+]
 PlannerName = Annotated[
     str | None, typer.Option("--planner", help="time_balancing, linear, milp, or your own.")
 ]
