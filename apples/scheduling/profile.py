@@ -55,15 +55,15 @@ class Profile:
         taken = np.array(widths, dtype=np.int64)
         change = np.concatenate([np.array((free, *nodes), dtype=np.int64), -taken, taken])
         order = np.argsort(at, kind="stable")
-        at, level = at[order], np.cumsum(change[order])
-        last = np.append(
-            at[1:] != at[:-1], True
-        )  # of each instant, the level after all its changes
-        self._count = int(last.sum())
-        self._times = np.empty(2 * self._count + 64)
-        self._free = np.empty(2 * self._count + 64, dtype=np.int64)
-        self._times[: self._count] = at[last]
-        self._free[: self._count] = level[last]
+        at, level = at[order], change[order].cumsum()
+        last = np.ones(len(at), dtype=np.bool_)  # of each instant, the level after all its changes
+        np.not_equal(at[1:], at[:-1], out=last[:-1])
+        at, level = at[last], level[last]
+        self._count = count = len(at)
+        self._times = np.empty(2 * count + 64)
+        self._free = np.empty(2 * count + 64, dtype=np.int64)
+        self._times[:count] = at
+        self._free[:count] = level
 
     @property
     def least(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from apples.scheduling.jobs import Decision, Reserve, Start
-from apples.scheduling.policy import ClusterState, SchedulingPolicy
+from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy
 from apples.scheduling.profile import Profile, releases
 
 
@@ -39,45 +39,66 @@ class Conservative(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the promises that are new."""
-        now, free = cluster.time, cluster.free
-        need = {job.id: cluster.nodes_for(job.processors) for job in cluster.queue}
-        queue = [job for job in cluster.queue if need[job.id] <= cluster.nodes]
-        promises = {
-            job.id: max(cluster.reservations[job.id], now)
-            for job in queue
-            if job.id in cluster.reservations
-        }
-        ends = releases(cluster)
-        kept = [job for job in queue if job.id in promises]
-        profile = Profile(
-            now,
-            free,
-            ends,
-            [(promises[job.id], promises[job.id] + job.requested, need[job.id]) for job in kept],
-        )
-        if kept != queue[: len(kept)] or profile.least < 0:
-            promises = {}
-            profile = Profile(now, free, ends)
-        elif cluster.early_release or cluster.events.repaired:
-            for job in kept:
-                nodes, begin = need[job.id], promises[job.id]
-                if profile.first_with(nodes) < begin:
-                    profile.reserve(begin, begin + job.requested, -nodes)
-                    begin = promises[job.id] = profile.earliest(nodes, job.requested)
-                    profile.reserve(begin, begin + job.requested, nodes)
-        found: dict[
-            tuple[int, float], float
-        ] = {}  # from here on no step rises: jobs alike go behind
-        for job in queue:
-            nodes = need[job.id]
-            if job.id not in promises:
-                alike = nodes, job.requested
-                begin = profile.earliest(nodes, job.requested, found.get(alike))
-                found[alike] = promises[job.id] = begin
+        events = cluster.events
+        due = None
+        if events.ended and events == Events(ended=events.ended):
+            due = _due(cluster)
+        yield from _plan(cluster) if due is None else due
+
+
+def _due(cluster: ClusterState) -> list[Start] | None:
+    """Return the starts where jobs did nothing but end when they were estimated to: no promise moves.
+
+    None if it is not so simple: a job has no promise, or not the nodes that it was promised.
+    """
+    promises = cluster.reservations
+    if len(promises) < len(cluster.queue):
+        return None
+    starts = [
+        Start(job.id, cluster.nodes_for(job.processors))
+        for job in cluster.queue
+        if promises[job.id] <= cluster.time
+    ]
+    return starts if sum(start.nodes for start in starts) <= cluster.free else None
+
+
+def _plan(cluster: ClusterState) -> Iterator[Decision]:
+    """Yield the starts, and the promises that are new, with the whole profile drawn."""
+    now, free = cluster.time, cluster.free
+    nodes_for, in_service = cluster.nodes_for, cluster.nodes
+    wide = [(job, nodes_for(job.processors)) for job in cluster.queue]
+    queue = [(job, nodes) for job, nodes in wide if nodes <= in_service]
+    promised = cluster.reservations
+    kept = [(job, nodes) for job, nodes in queue if job.id in promised]
+    promises = {job.id: max(promised[job.id], now) for job, _ in kept}
+    ends = releases(cluster)
+    profile = Profile(
+        now,
+        free,
+        ends,
+        [(promises[job.id], promises[job.id] + job.requested, nodes) for job, nodes in kept],
+    )
+    if kept != queue[: len(kept)] or profile.least < 0:
+        promises = {}
+        profile = Profile(now, free, ends)
+    elif cluster.early_release or cluster.events.repaired:
+        for job, nodes in kept:
+            begin = promises[job.id]
+            if profile.first_with(nodes) < begin:
+                profile.reserve(begin, begin + job.requested, -nodes)
+                begin = promises[job.id] = profile.earliest(nodes, job.requested)
                 profile.reserve(begin, begin + job.requested, nodes)
-            # With a pass an event, a promise may be due a pass before its nodes are left.
-            if promises[job.id] <= now and nodes <= free:
-                free -= nodes
-                yield Start(job.id, nodes)
-            elif promises[job.id] not in (inf, cluster.reservations.get(job.id)):
-                yield Reserve(job.id, promises[job.id])
+    # From here on no step rises: a job goes behind those of its shape.
+    found: dict[tuple[int, float], float] = {}
+    for job, nodes in queue:
+        if job.id not in promises:
+            alike = nodes, job.requested
+            begin = profile.earliest(nodes, job.requested, found.get(alike))
+            found[alike] = promises[job.id] = begin
+            profile.reserve(begin, begin + job.requested, nodes)
+        # With a pass an event, a promise may be due a pass before its nodes are left.
+        if promises[job.id] <= now and nodes <= free:
+            free -= nodes
+            yield Start(job.id, nodes)
+        elif promises[job.id] not in (inf, promised.get(job.id)):
+            yield Reserve(job.id, promises[job.id])

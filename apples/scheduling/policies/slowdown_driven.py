@@ -18,6 +18,12 @@ from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 from apples.scheduling.profile import Profile, releases
 from apples.topology.distribute import distribute
 
+AT_ONCE = 16
+"""Reservations that are entered in the map before the job's own place is looked for again."""
+
+APART = 1e-3
+"""Seconds by which two requests differ for certain, whatever is rounded in sums of times."""
+
 
 @dataclass(frozen=True)
 class SlowdownDriven(SchedulingPolicy):
@@ -153,17 +159,23 @@ class _Pass:
         )
         # The mates found for jobs alike, as long as pool, shadow and spare nodes stay as they are.
         self.groups: dict[tuple[int, float], list[RunningJob]] = {}
+        # By number of nodes: a request for which no group has so many. The longer a request is, the fewer
+        # may be its mates, so that there is none for a longer one either.
+        self.barren: dict[int, float] = {}
         self.pool = _Pool(one for one in self.running.values() if one.can_be_mate)
         # The map of reservations: of how many waiting jobs it has them, and where each shape of job came
         # to lie. None: it is to be drawn.
         self.map: Profile | None = None
         self.mapped = 0
         self.places: dict[tuple[int, float], float] = {}
+        # The releases of those that run, kept up to date once they were asked for.
+        self.ends: list[tuple[float, int]] | None = None
 
     def resize(self, running: RunningJob, more: int) -> Resize:
         """Give an evolving job more nodes, or fewer."""
         number = running.job.id
         self.running[number] = running._replace(nodes=running.nodes + more)
+        self.ends = None
         return Resize(number, running.nodes + more)
 
     def consider(self, job: Job) -> Start | None:
@@ -188,7 +200,11 @@ class _Pass:
     def _run(self, running: RunningJob) -> None:
         self.running[running.job.id] = running
         self.map = None
+        own = running.nodes - running.shared
+        if self.ends is not None and own:
+            self.ends.append((running.limit, own))
         self.groups.clear()
+        self.barren.clear()
         if running.can_be_mate and not self.unsettled:
             self.pool.add(running)
 
@@ -196,9 +212,12 @@ class _Pass:
         need = self.cluster.nodes_for(self.waiting[0].processors)
         self.room.hold(need, self._releases())
         self.groups.clear()
+        self.barren.clear()
 
     def _releases(self) -> list[tuple[float, int]]:
-        return releases(self.cluster._replace(running=self.running))
+        if self.ends is None:
+            self.ends = releases(self.cluster._replace(running=self.running))
+        return self.ends
 
     def _select_nodes(self, job: Job, nodes: int) -> list[RunningJob]:
         """Return the mates of least impact that make up the job's nodes (Listing 2)."""
@@ -218,6 +237,10 @@ class _Pass:
     def _mates(self, job: Job, wanted: int, own: int) -> list[RunningJob]:
         """Return mates whose nodes add up to those wanted, beside own free ones; none: no such mates."""
         request = job.requested
+        if request >= self.barren.get(wanted, inf) + APART:
+            return []
+        if self.policy.mates <= 2 and not self.pool.may_have(wanted):
+            return []
         ends = self.cluster.time + request / self.share
         shadow = self.room.shadow if self.policy.protect else inf
         all_sizes = self.policy.mates > 2 or self.policy.needs_node_ids
@@ -233,6 +256,8 @@ class _Pass:
         else:
             sizes = [one.nodes for one in eligible]
             group = find_mates(sizes, penalties, wanted, self.policy.mates)
+        if not group:
+            self.barren[wanted] = min(request, self.barren.get(wanted, inf))
         mates = [eligible[k] for k in group]
         late = sum(m.nodes for m in mates if m.limit <= shadow < m.limit + request)
         if late and late + (own if ends > shadow else 0) > self.room.spare:
@@ -248,13 +273,19 @@ class _Pass:
             self.map = Profile(now, self.room.free, self._releases())
             self.mapped = 0
             self.places.clear()
-        for ahead in self.waiting[self.mapped :]:
-            need = self.cluster.nodes_for(ahead.processors)
-            begin = self._place(self.map, need, ahead.requested)
-            self.map.reserve(begin, begin + ahead.requested, need)
-        self.mapped = len(self.waiting)
-        static_end = self._place(self.map, nodes, job.requested) + job.requested
-        return static_end > now + job.requested / self.share
+        # Each reservation moves the job's own place back, if at all: as soon as it would end too late
+        # there, those that are not entered yet cannot change the answer.
+        end = now + job.requested / self.share
+        while self._place(self.map, nodes, job.requested) + job.requested <= end:
+            some = self.waiting[self.mapped : self.mapped + AT_ONCE]
+            if not some:
+                return False
+            for ahead in some:
+                need = self.cluster.nodes_for(ahead.processors)
+                begin = self._place(self.map, need, ahead.requested)
+                self.map.reserve(begin, begin + ahead.requested, need)
+            self.mapped += len(some)
+        return True
 
     def _place(self, profile: Profile, nodes: int, seconds: float) -> float:
         """Return the earliest time on the map: as no step of it rises, not before that of a job alike."""
@@ -265,18 +296,21 @@ class _Pass:
     def _share(self, job: Job, nodes: int, mates: list[RunningJob]) -> Start:
         """Start a job in the nodes of its mates, who last longer by its request."""
         now = self.cluster.time
+        ends = now + job.requested / self.share
         shared = sum(mate.nodes for mate in mates)
         for mate in mates:
             self.pool.remove(mate)
+            limit = mate.limit + job.requested
             self.running[mate.job.id] = mate._replace(
-                limit=mate.limit + job.requested,
-                delay=mate.delay + job.requested,
-                guest=job.id,
+                limit=limit, delay=mate.delay + job.requested, guest=job.id
             )
+            if self.ends is not None:
+                self.ends.remove((mate.limit, mate.nodes))
+                self.ends.append((max(limit, ends), mate.nodes))
         numbers = tuple(mate.job.id for mate in mates)
         self.room.free -= nodes - shared
         guest = RunningJob(
-            job, now, nodes, now + job.requested / self.share,
+            job, now, nodes, ends,
             delay=job.requested / self.share - job.requested,
             mates=numbers, shared=shared, share=self.share,
             node_ids=frozenset().union(*(mate.node_ids for mate in mates)),
@@ -293,16 +327,29 @@ class _Pool:
     def __init__(self, jobs: Iterable[RunningJob]) -> None:
         self._jobs = list(jobs)
         self._columns: NDArray[np.float64] | None = None
+        # Numbers of nodes of the jobs, and those that one or two of them have together; a job that is taken
+        # out leaves its numbers here, for they only say what is not worth a search.
+        self._sizes = {one.nodes for one in self._jobs}
+        self._sums = {a + b for a in (0, *self._sizes) for b in self._sizes}
+
+    def may_have(self, wanted: int) -> bool:
+        """Return whether one or two jobs might have so many nodes together; False is certain."""
+        return wanted in self._sums
 
     def add(self, job: RunningJob) -> None:
         """Add a job that has started."""
         self._jobs.append(job)
-        self._columns = None
+        self._sizes.add(job.nodes)
+        self._sums |= {size + job.nodes for size in (0, *self._sizes)}
+        if self._columns is not None:
+            self._columns = np.hstack([self._columns, _columns_of([job])])
 
     def remove(self, job: RunningJob) -> None:
         """Take a job out that is a mate from now on."""
-        self._jobs.remove(job)
-        self._columns = None
+        place = next(k for k, one in enumerate(self._jobs) if one is job)
+        del self._jobs[place]
+        if self._columns is not None:
+            self._columns = np.delete(self._columns, place, axis=1)
 
     def eligible(
         self, request: float, ends: float, cut: float, shadow: float, spare: int, wanted: int
@@ -314,22 +361,7 @@ class _Pool:
         group) the two least hurt of each number of nodes are enough.
         """
         if self._columns is None:
-            self._columns = (
-                np.array(
-                    [
-                        (
-                            one.limit,
-                            one.start - one.job.submit,
-                            one.delay,
-                            one.job.requested,
-                            one.nodes,
-                        )
-                        for one in self._jobs
-                    ]
-                )
-                .reshape(-1, 5)
-                .T
-            )
+            self._columns = _columns_of(self._jobs)
         limit, wait, delay, requested, nodes = self._columns
         # The order of the operations is the kernel's: the same bits.
         penalty = (wait + (delay + request) + requested) / requested
@@ -345,3 +377,12 @@ class _Pool:
             third[2:] = sizes[2:] == sizes[:-2]
             places = np.sort(sorted_places[~third])
         return [self._jobs[k] for k in places], penalty[places].tolist()
+
+
+def _columns_of(jobs: Iterable[RunningJob]) -> NDArray[np.float64]:
+    """Return limit, wait, delay, request and nodes of jobs, a column each."""
+    rows = [
+        (one.limit, one.start - one.job.submit, one.delay, one.job.requested, one.nodes)
+        for one in jobs
+    ]
+    return np.array(rows).reshape(-1, 5).T

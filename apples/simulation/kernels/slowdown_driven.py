@@ -39,6 +39,8 @@ from apples.simulation.kernels.sharing import (
     start_static,
 )
 
+AT_ONCE = 16  # searches on the map between two looks at the place of the job that asked for it
+
 
 @inner
 def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> int:
@@ -458,10 +460,28 @@ def slowdown_driven(
                         drawn += 1
                         alike = -1
                         many = 0
+                    sooner = False
+                    searches = 0
                     while mapped <= left:
                         i = waiting[mapped] if mapped < left else j
                         s = shape[i]
                         if s != alike or many == room:
+                            # As soon as the job's own place is too late, the reservations that are not
+                            # entered yet cannot change the answer.
+                            if searches % AT_ONCE == 0 and mapped < left:
+                                own = shape[j]
+                                after = now
+                                if placed[own] == drawn and place[own] > now:
+                                    after = place[own]
+                                step, _ = earliest_step(
+                                    times, levels, steps, after, m.request[j], m.need[j]
+                                )
+                                place[own] = times[step]
+                                placed[own] = drawn
+                                if times[step] + m.request[j] > now + m.request[j] / share:
+                                    sooner = True
+                                    break
+                            searches += 1
                             if many > 0:
                                 i = waiting[mapped - 1]
                                 steps = reserve(
@@ -488,7 +508,9 @@ def slowdown_driven(
                             break
                         many += 1
                         mapped += 1
-                    if place[shape[j]] + m.request[j] <= now + m.request[j] / share:
+                    if not sooner and (
+                        place[shape[j]] + m.request[j] <= now + m.request[j] / share
+                    ):
                         found = 0
                     elif known:
                         found = choose_mates(
