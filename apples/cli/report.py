@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from importlib.metadata import version
@@ -12,26 +13,43 @@ import typer
 
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.scheduling.policies import POLICIES
+from apples.simulation.explained_waits import WaitExplanation
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
-from apples.views.simulation import failure_notes, preparation_notes
+from apples.views.simulation import (
+    baseline_of,
+    failure_notes,
+    preparation_notes,
+    sweep_table,
+    sweep_text,
+)
 from apples.views.simulation_charts import write_pictures
-from apples.views.simulation_facts import SimulatedRun
-from apples.views.simulation_pages import charts, comparison_page, sweep_charts, sweep_page
+from apples.views.simulation_facts import SimulatedRun, comparison_document, comparison_text
+from apples.views.simulation_pages import (
+    comparison_page,
+    comparison_pictures,
+    sweep_charts,
+    sweep_page,
+)
 
 
 def report(
     source: Annotated[str, typer.Argument(help="A log, a model, or a sweep's file of results.")],
     out: Annotated[Path, typer.Option(help="The page to write.")],
     policy: Annotated[
-        list[str] | None, typer.Option(help="May be repeated; the first is the baseline.")
+        list[str] | None,
+        typer.Option(help="May be repeated; the first is the baseline. Of a sweep: the baseline."),
     ] = None,
     processors: Annotated[int | None, typer.Option(help="Processors of the machine.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Whole nodes are given to jobs.")] = None,
     cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
-    malleable: Annotated[float, typer.Option(help="Fraction of jobs that can be resized.")] = 1.0,
+    malleable: Annotated[
+        list[float] | None,
+        typer.Option(help="Fraction of jobs that can be resized [default: 1]; may be repeated."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     option: Annotated[
         list[str] | None, typer.Option(help="name=value, or POLICY:name=value; may be repeated.")
@@ -51,21 +69,23 @@ def report(
         rows = list(Results(Path(source)).rows.values())
         if not rows:
             raise UsageError(f"{source}: holds no results")
-        text, drawn = sweep_page(rows, method), sweep_charts(rows)
-        count = len(rows)
+        figures = sweep_table(rows, baseline_of(rows, policy[0] if policy else None))
+        text, drawn = sweep_page(rows, figures, method), sweep_charts(rows, figures)
+        count, said = len(rows), sweep_text(figures)
         failed = any(row.get("failed_passes") for row in rows)
     else:
-        runs = _runs(source, policy or ["easy", "sd"], processors, nodes, cores_per_node,
-                     malleable, seed, option or [], method)  # fmt: skip
-        text = comparison_page(
-            runs, method, _explained(source, processors, nodes, cores_per_node, seed)
+        runs = _runs(source, list(dict.fromkeys(policy or ["easy", "sd"])), processors, nodes,
+                     cores_per_node, malleable or [1.0], seed, option or [], method)  # fmt: skip
+        figures = comparison_document(
+            Path(source).name, runs, _explained(source, processors, nodes, cores_per_node, seed)
         )
-        drawn = charts(runs[0], runs[-1]) if len(runs) > 1 else {}
-        count = len(runs)
+        text = comparison_page(runs, figures, method)
+        drawn = comparison_pictures(runs, figures) if pictures is not None else {}
+        count, said = len(runs), comparison_text(figures)
         failed = any(run.schedule.failed_passes for run in runs)
         for run in runs:
-            path = out.with_name(f"{out.stem}-{run.name.replace(':', '_').replace('/', '_')}.csv")
-            write_csv(path, run.workload, run.schedule)
+            name = re.sub(r"[:/ ]", "_", run.name)
+            write_csv(out.with_name(f"{out.stem}-{name}.csv"), run.workload, run.schedule)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -73,23 +93,21 @@ def report(
     files = write_pictures(pictures, drawn, png) if pictures is not None else []
     size, drawn_to = len(text.encode()), [str(path) for path in files]
     answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
-    words = f"{out}: {size} bytes, {count} runs, {len(files)} pictures"
-    show_answer({**answer, "runs": count, "pictures": drawn_to}, words, as_json)
+    words = f"{said}\n{out}: {size} bytes, {count} runs, {len(files)} pictures"
+    show_answer({**answer, "runs": count, "pictures": drawn_to, **figures}, words, as_json)
     if failed:
         raise typer.Exit(UsageError.exit_code)
 
 
 def _explained(
     source: str, processors: int | None, nodes: int | None, cores: int | None, seed: int
-) -> str:
-    """Return whether a base policy explains the waits of the log, in a sentence; empty for a model."""
+) -> WaitExplanation | str:
+    """Return whether a base policy explains the waits of the log, or why nobody knows; empty for a model."""
     if is_generated(source):
         return ""
     try:
-        return str(
-            explain_waits(
-                source, None, [], processors=processors, nodes=nodes, cores=cores, seed=seed
-            )
+        return explain_waits(
+            source, None, [], processors=processors, nodes=nodes, cores=cores, seed=seed
         )
     except UsageError as error:
         return str(error)
@@ -97,28 +115,35 @@ def _explained(
 
 def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
-    cores: int | None, malleable: float, seed: int, words: list[str], method: dict[str, object],
+    cores: int | None, fractions: list[float], seed: int, words: list[str], method: dict[str, object],
 ) -> list[SimulatedRun]:  # fmt: skip
+    """Simulate every policy, those that resize jobs with every fraction of malleable ones."""
     runs: list[SimulatedRun] = []
     for name in policies:
-        made = prepare(
-            source, name, options_of_policy(name, words), processors=processors, nodes=nodes, cores=cores,
-            malleable=malleable, seed=seed,
-        )  # fmt: skip
-        if not runs:
-            for line in preparation_notes(source, made):
+        rigid = name in POLICIES and not POLICIES[name].uses_malleable
+        several = len(fractions) > 1 and not rigid
+        for fraction in fractions if several else [max(fractions)]:
+            made = prepare(
+                source, name, options_of_policy(name, words), processors=processors, nodes=nodes,
+                cores=cores, malleable=fraction, seed=seed,
+            )  # fmt: skip
+            if not runs:
+                for line in preparation_notes(source, made):
+                    say(line)
+            config, read = made.config, made.source
+            result = made.run(record=True)
+            for line in failure_notes(result):
                 say(line)
-        config, read = made.config, made.source
-        result = made.run(record=True)
-        for line in failure_notes(result):
-            say(line)
-        runs.append(SimulatedRun(name, made.workload, result, config))
-        method.update(
-            {"log sha256": read.sha256 or "none: a model", "records": read.records,
-             "cleaning": str(read.cleaning) or "nothing",
-             "machine": f"{config.nodes} nodes x {config.cores_per_node} cores",
-             "tie rule": config.ties, "run-time model": config.runtime_model,
-             "malleable": malleable}
-        )  # fmt: skip
-        method[f"policy {name}"] = repr(made.policy)
+            label = f"{name} malleable={fraction:g}" if several else name
+            runs.append(
+                SimulatedRun(label, made.workload, result, config, fraction if several else None)
+            )
+            method.update(
+                {"log sha256": read.sha256 or "none: a model", "records": read.records,
+                 "cleaning": str(read.cleaning) or "nothing",
+                 "machine": f"{config.nodes} nodes x {config.cores_per_node} cores",
+                 "tie rule": config.ties, "run-time model": config.runtime_model,
+                 "malleable": ", ".join(f"{one:g}" for one in fractions)}
+            )  # fmt: skip
+            method[f"policy {name}"] = repr(made.policy)
     return runs

@@ -61,7 +61,7 @@ def sweep(
         task = bar.add_task("simulations", total=len(cells), completed=known)
         for _ in run_sweep(cells, results, count, dask):
             bar.advance(task)
-    figures = sweep_table(cells, results)
+    figures = sweep_table([results.rows[cell.key] for cell in cells], cells[0].label)
     document = {"schema": SCHEMA, "cells": len(cells), "resumed": known, **figures}
     page = f"a page: apples report {out} --out report.html"
     show_answer(document, lambda: f"{sweep_text(figures)}\n{page}", as_json)

@@ -7,10 +7,11 @@ readable on a telephone and on paper; down, everything is pixels. No ``viewBox``
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from apples.views.formats import Number
 
@@ -19,16 +20,19 @@ LONGEST_NAME = 18
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from zero to `limit`; what lies beyond is drawn at its end, with an arrow.
+    """An axis from `low` to `limit`; what lies beyond is drawn at its end, with an arrow.
 
     Examples
     --------
     >>> scale = Scale(20.0)
     >>> scale.at(5.0), scale.at(40.0), scale.beyond(40.0)
     (25.0, 100.0, True)
+    >>> Scale(1.0, low=-1.0).at(0.0), Scale(1.0, low=-1.0).ticks()
+    (50.0, [-1.0, -0.5, 0.0, 0.5, 1.0])
     """
 
     limit: float
+    low: float = 0.0
 
     @classmethod
     def over(cls, measured: Iterable[float], others: Iterable[float]) -> Scale:
@@ -42,20 +46,22 @@ class Scale:
         """Return the place of a value in percent."""
         if math.isnan(value):
             return 0.0
-        return 100.0 * min(1.0, max(0.0, value / self.limit))
+        return 100.0 * min(1.0, max(0.0, (value - self.low) / (self.limit - self.low)))
 
     def beyond(self, value: float) -> bool:
         """Return whether the value does not fit."""
         return not value <= self.limit
 
     def ticks(self) -> list[float]:
-        """Return round values from zero on, four to eight of them."""
-        step = 10.0 ** math.floor(math.log10(self.limit))
+        """Return round values from end to end, four to eight of them."""
+        span = self.limit - self.low
+        step = 10.0 ** math.floor(math.log10(span))
         for factor in (2.0, 1.0, 0.5, 0.2):
-            if self.limit / (step * factor) >= 3.0:
+            if span / (step * factor) >= 3.0:
                 step *= factor
                 break
-        return [k * step for k in range(int(self.limit / step + 1e-9) + 1)]
+        first = math.ceil(self.low / step - 1e-9)
+        return [k * step for k in range(first, math.floor(self.limit / step + 1e-9) + 1)]
 
 
 def drawing(name: str, title: str, description: str, height: float, *parts: Markup) -> Markup:
@@ -114,20 +120,68 @@ def text(
 def _part(part: object) -> Markup:
     if isinstance(part, Number):
         return Markup('<tspan data-value="{}">{}</tspan>').format(repr(part.value), part.text)
-    return Markup("<tspan>{}</tspan>").format(str(part))
+    return escape(str(part))
 
 
 def axis(scale: Scale, top: float, bottom: float, unit: tuple[float, str]) -> Markup:
     """Return grid lines with their values in a unit (its size, its name) below."""
-    parts = []
-    for tick in scale.ticks():
-        x = scale.at(tick)
-        anchor = "start" if tick == 0 else "end" if x > 92 else "middle"
-        parts.append(line(x, top, x, bottom, "grid"))
-        parts.append(
-            text(x, bottom + 14, [f"{tick / unit[0]:g} {unit[1]}".rstrip()], "tick", anchor=anchor)
+    places = [(scale.at(tick), tick) for tick in scale.ticks()]
+    steps = "".join(f"M{x / 100 * STRETCH:.0f} 0v{bottom - top:g}" for x, _ in places)
+    words = [
+        text(
+            x,
+            bottom + 14,
+            [f"{tick / unit[0]:g} {unit[1]}".rstrip()],
+            "tick",
+            anchor="start" if x < 4 else "end" if x > 92 else "middle",
         )
-    return Markup("").join(parts)
+        for x, tick in places
+    ]
+    return Markup("").join([stretched(top, bottom - top, path(steps, "grid")), *words])
+
+
+def levels(scale: Scale, top: float, bottom: float) -> Markup:
+    """Return level grid lines with their values left of the drawing, where `.plot.levelled` has room."""
+    tall = bottom - top
+    places = [(tall * (1 - scale.at(tick) / 100), tick) for tick in scale.ticks()]
+    steps = "".join(f"M0 {y:.1f}h{STRETCH}" for y, _ in places)
+    words = [
+        Markup('<text x="-6" y="{:.1f}" text-anchor="end" class="tick">{}</text>').format(
+            top + y + 4, abbreviated(tick)
+        )
+        for y, tick in places
+    ]
+    return Markup("").join([stretched(top, tall, path(steps, "grid")), *words])
+
+
+def abbreviated(value: float) -> str:
+    """Return a number in few characters.
+
+    Examples
+    --------
+    >>> abbreviated(1234567), abbreviated(0.25), abbreviated(12)
+    ('1.23M', '0.25', '12')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+    return f"{value:.3g}"
+
+
+STRETCH = 1000
+"""Units across a `stretched` part of a drawing."""
+
+
+def stretched(y: float, height: float, *parts: Markup) -> Markup:
+    """Return paths across the whole width: `STRETCH` units across, pixels down from `y`."""
+    return Markup(
+        '<svg y="{:g}" width="100%" height="{:g}" viewBox="0 0 {} {:g}" preserveAspectRatio="none">{}</svg>'
+    ).format(y, height, STRETCH, height, Markup("").join(parts))
+
+
+def path(steps: str, kind: str) -> Markup:
+    """Return a path of a `stretched` part."""
+    return Markup('<path d="{}" class="{}"/>').format(steps, kind)
 
 
 def spread(places: Sequence[float], gap: float, bottom: float) -> list[float]:
@@ -172,4 +226,15 @@ def patterns() -> Markup:
         '<svg width="0" height="0" class="defs" aria-hidden="true"><defs>'
         + "".join(forms)
         + "</defs></svg>"
+    )
+
+
+def picture(drawn: Markup, style: str, width: float = 860.0) -> str:
+    """Return a drawing as a file of its own, `style` with it, with room for what stands beside it."""
+    height = float(re.search(r' height="([\d.]+)"', drawn).group(1))  # type: ignore[union-attr]
+    inner = drawn.replace('width="100%"', f'x="64" y="10" width="{width - 100:g}"', 1)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height + 24:g}" '
+        f'viewBox="0 0 {width:g} {height + 24:g}" font-family="sans-serif"><style>{escape(style)}</style>'
+        f'<rect width="100%" height="100%" class="paper"/>{patterns()}{inner}</svg>'
     )

@@ -94,6 +94,11 @@ def plain(value: float | None) -> Formatted:
     return _formatted(value, digits)
 
 
+def number(value: float | None) -> Formatted:
+    """Return a number with five significant digits."""
+    return _formatted(value, lambda one: f"{one:.5g}")
+
+
 def exact(value: str | float | bool) -> Formatted:
     """Return a setting as it was given."""
     if isinstance(value, str | bool):

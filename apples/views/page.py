@@ -42,6 +42,7 @@ def _environment() -> Environment:
         percent=formats.percent,
         signed=formats.signed,
         plain=formats.plain,
+        number=formats.number,
         exact=formats.exact,
     )
     # Both are constants of this package: no text of a document is in them.

@@ -6,6 +6,7 @@ pattern says the same. `tests/views/test_palette.py` recomputes contrasts and di
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 Colours = Mapping[str, str]
@@ -56,4 +57,11 @@ def css() -> str:
     return (
         f":root{{color-scheme:light dark;{light}}}\n"
         f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    )
+
+
+def fixed(style: str) -> str:
+    """Return a style with the light colours in place of the custom properties, as pictures of charts need it."""
+    return re.sub(
+        r"var\(--(\w+)\)", lambda found: LIGHT.get(found.group(1), found.group(0)), style
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from apples.errors import UsageError
+from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
 from apples.simulation.explained_waits import WaitExplanation, WaitFit
 from apples.simulation.metrics import summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
-from apples.simulation.sweep import METRICS, Cell, Results, compare, interval
+from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interval
 
 SCHEMA = "apples.simulation/1"
 MOST_GROUPS = 4
@@ -167,12 +169,16 @@ def _times(factor: float) -> str:
     return f"{factor:.3g} x"
 
 
-def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
-    """Return means by log and policy, and changes against the first policy, with intervals."""
-    rows = [results.rows[cell.key] for cell in cells]
-    baseline = cells[0].label
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell, row in zip(cells, rows, strict=True):
+Rows = Sequence[Mapping[str, Any]]
+
+BY_FRACTION = ("mean_slowdown", "mean_wait", "mean_response")
+
+
+def sweep_table(rows: Rows, baseline: str) -> dict[str, Any]:
+    """Return means by log and policy, changes against a policy of the sweep, and gains by fraction."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cell = Cell.of(row)
         groups.setdefault((cell.log, cell.label), []).append(row)
     changes = {metric: compare(rows, baseline, metric) for metric in METRICS}
     table = []
@@ -189,14 +195,132 @@ def sweep_table(cells: list[Cell], results: Results) -> dict[str, Any]:
                 "mean": mean.mean,
                 "half": mean.half,
                 "change": None if change is None else change.mean,
-                "change_interval": None
-                if change is None or change.count < 2
-                else [change.low, change.high],
+                "change_interval": None if change is None else ends_of(change),
                 "over": None if change is None else change.over,
                 "count": 0 if change is None else change.count,
             }
         table.append(entry)
-    return {"baseline": baseline, "table": table}
+    return {
+        "baseline": baseline,
+        "table": table,
+        "fractions": _by_fraction(rows, changes, baseline),
+    }
+
+
+def baseline_of(rows: Rows, policy: str | None) -> str:
+    """Return the label of the baseline: the policy asked for, else the first that resizes no job.
+
+    Raises
+    ------
+    UsageError
+        The results have no such policy.
+    """
+    labels = {Cell.of(row).label: Cell.of(row).policy for row in rows}
+    if policy is not None:
+        found = [label for label, name in labels.items() if policy in (label, name)]
+        if not found:
+            raise UsageError(f"--policy {policy}: the results have {', '.join(sorted(labels))}")
+        return found[0]
+    rigid = [
+        label
+        for label, name in labels.items()
+        if name in POLICIES and not POLICIES[name].uses_malleable
+    ]
+    return (rigid or list(labels))[0]
+
+
+def ends_of(change: MetricChange) -> list[float] | None:
+    """Return the ends of a change's interval, None where one run says nothing of it."""
+    return None if change.count < 2 else [change.low, change.high]
+
+
+def verdict_word(change: float, ends: Sequence[float] | None) -> str:
+    """Return what follows from a change and its interval: better (less), worse, or why neither."""
+    if ends is None:
+        return "one run: no verdict"
+    if ends[0] <= 0 <= ends[1]:
+        return "no clear difference"
+    return "better" if change < 0 else "worse"
+
+
+def _by_fraction(
+    rows: Rows, changes: Mapping[str, Mapping[str, Mapping[str, MetricChange]]], baseline: str
+) -> list[dict[str, Any]]:
+    """Return what each policy changes by how many jobs are malleable, where several fractions were swept."""
+    groups: dict[tuple[str, str], dict[float, str]] = {}
+    for cell in map(Cell.of, rows):
+        if cell.malleable >= 0 and cell.label != baseline:
+            name = " ".join([cell.policy, *cell.options])
+            groups.setdefault((cell.log, name), {})[cell.malleable] = cell.label
+    found = []
+    for (log, name), labels in groups.items():
+        points = {
+            metric: [
+                (fraction, changes[metric][log][label])
+                for fraction, label in sorted(labels.items())
+                if label in changes[metric].get(log, {})
+            ]
+            for metric in BY_FRACTION
+        }
+        if len(points["mean_slowdown"]) > 1:
+            found.append(fraction_entry(Path(log).name, name, baseline, points) | {"log": log})
+    return found
+
+
+def fraction_entry(
+    log: str,
+    policy: str,
+    baseline: str,
+    points: Mapping[str, Sequence[tuple[float, MetricChange]]],
+) -> dict[str, Any]:
+    """Return the changes by fraction of malleable jobs, and in a sentence how many gain how much.
+
+    Parameters
+    ----------
+    points
+        Metric -> fractions, ascending, with the change against the baseline.
+    """
+    mine = points["mean_slowdown"]
+    gains = [(fraction, one) for fraction, one in mine if one.is_sure and one.mean < 0]
+    head = f"{policy} on {log}, mean slowdown against {baseline}: "
+    if not gains:
+        finding = (
+            f"no clear gain with any of the fractions of malleable jobs that were simulated, "
+            f"{mine[0][0]:.0%} to {mine[-1][0]:.0%}"
+        )
+    else:
+        fewest, most = gains[0], min(gains, key=lambda gain: gain[1].mean)
+        finding = (
+            f"of the fractions simulated the smallest with a clear gain is {fewest[0]:.0%} of the jobs "
+            f"malleable, {_gain(fewest[1])}"
+        )
+        if most != fewest:
+            finding += f"; the most is gained with {most[0]:.0%}, {_gain(most[1])}"
+    return {
+        "log": log,
+        "policy": policy,
+        "finding": f"{head}{finding}.",
+        **{
+            metric: [
+                {
+                    "malleable": fraction,
+                    "change": one.mean,
+                    "change_interval": ends_of(one),
+                    "over": one.over,
+                    "count": one.count,
+                }
+                for fraction, one in found
+            ]
+            for metric, found in points.items()
+        },
+    }
+
+
+def _gain(change: MetricChange) -> str:
+    return (
+        f"{change.mean:+.1%} ({change.low:+.1%} .. {change.high:+.1%}, "
+        f"{change.count} {change.over})"
+    )
 
 
 def sweep_text(figures: dict[str, Any]) -> str:
@@ -212,6 +336,7 @@ def sweep_text(figures: dict[str, Any]) -> str:
             + ", ".join(parts)
             + (f"; {words}" if (words := failed_words(entry["failed_passes"])) else "")
         )
+    text += [entry["finding"] for entry in figures["fractions"]]
     return "\n".join(text)
 
 

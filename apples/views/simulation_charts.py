@@ -1,321 +1,382 @@
-"""The charts of a simulation report, as SVG text: curves, bars, heat maps, the Gantt chart; and pictures of them.
-
-Every chart is a figure with a caption that says what it shows; what colour says is also said by
-position, dash or words. Colours: `palette`, as on paper; the page is light for every reader.
-"""
+"""The charts of simulations and sweeps: curves, changes, heat maps, the Gantt chart; and pictures of them."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from math import ceil, floor, isfinite, log10
+from itertools import pairwise
+from math import ceil, inf, isfinite, log10
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
 
 from apples.errors import UsageError
 from apples.simulation.gantt import GanttBar
 from apples.storage.naming import naming
-from apples.views.palette import LIGHT
+from apples.views import drawing as draw
+from apples.views.drawing import STRETCH, Scale, line, path, text
+from apples.views.formats import count, plain, signed
+from apples.views.page import render
+from apples.views.palette import FILLS, fixed
 
-FIRST, SECOND, GREY, BAR = (LIGHT[name] for name in ("plan", "run", "quiet", "wait"))
-PAPER, INK, RULE = (LIGHT[name] for name in ("paper", "ink", "rule"))
-DASHES = ("", "7 4", "2 3", "9 3 2 3")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 70, 34, 14
+MOST_SERIES = len(FILLS)
+"""Lines of one chart: as many as colours stay apart for all eyes."""
+TALL, TOP, LEGEND, GANTT_TALL = 170.0, 24.0, 18.0, 220.0
 
 
 @dataclass(frozen=True)
 class ChartSeries:
-    """Points of a line; `half` draws intervals around them."""
+    """Points of a line; `low` and `high`, if given, are the ends of their intervals."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    half: Sequence[float | None] = ()
-
-
-def figure(svg: str, caption: str, table: str = "") -> str:
-    """Return a chart with its caption and, folded, its numbers."""
-    details = f"<details><summary>numbers</summary>{table}</details>" if table else ""
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption>{details}</figure>"
-
-
-def document(title: str, body: str, width: float = WIDTH, height: float = HEIGHT) -> str:
-    """Return an SVG image with a title for those who do not see it."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'style="max-width:{width:g}px" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
-        f'<rect width="{width:g}" height="{height:g}" fill="{PAPER}"/>{body}</svg>'
-    )
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers between two.
-
-    Examples
-    --------
-    >>> ticks(0, 9)
-    [0, 2, 4, 6, 8]
-    """
-    if not high > low:
-        return [low]
-    raw = (high - low) / count
-    power = 10 ** floor(log10(raw))
-    step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
-    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
-    return [k * step for k in range(first, last + 1)]
-
-
-def short(value: float) -> str:
-    """Return a number in few characters.
-
-    Examples
-    --------
-    >>> short(1234567), short(0.25), short(12)
-    ('1.23M', '0.25', '12')
-    """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:.3g}" if value != int(value) else str(int(value))
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 def lines(
+    name: str,
     title: str,
     x_name: str,
     y_name: str,
     series: Sequence[ChartSeries],
     bars: ChartSeries | None = None,
-) -> str:
-    """Return lines over a common axis; `bars`, if any, have their own axis on the right."""
-    shown = [one for one in series if len(one.x)]
-    every_x = [x for one in shown for x in one.x]
-    tops = [
-        y + (h or 0)
-        for one in shown
-        for y, h in zip(one.y, one.half or [0] * len(one.y), strict=True)
-        if isfinite(y)
-    ]
-    low, high, top = min(every_x), max(every_x), max([*tops, 1e-9]) * 1.05
-    span = (high - low) or 1.0
-    right = WIDTH - 60
+    x_unit: str = "",
+    x_scale: Scale | None = None,
+    y_scale: Scale | None = None,
+) -> Markup:
+    """Return up to `MOST_SERIES` lines over a common axis, each with a dash of its own.
 
-    def px(x: float) -> float:
-        return LEFT + (x - low) / span * (right - LEFT)
+    Parameters
+    ----------
+    bars
+        Drawn behind the lines to a scale of their own, their largest value six tenths of the height.
+    x_unit
+        Stands after each value of the axis across.
+    x_scale, y_scale
+        So that several charts can be compared; else from zero to the largest value.
+    """
+    every_x = [x for one in series for x in one.x]
+    every_y = [y for one in series for y in (*one.y, *one.low, *one.high) if isfinite(y)]
+    across = x_scale or Scale(max([*every_x, 1e-9]), min([0.0, *every_x]))
+    down = y_scale or Scale(max([*every_y, 1e-9]) * 1.05, min([0.0, *every_y]) * 1.05)
+    top = TOP + LEGEND * len(series)
+    bottom = top + TALL
 
     def py(y: float) -> float:
-        return HEIGHT - BOTTOM - y / top * (HEIGHT - BOTTOM - TOP)
+        return TALL * (1 - down.at(y) / 100)
 
-    body = [_axes(x_name, y_name, right)]
-    body += [
-        f'<text x="{px(x):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{short(x)}</text>'
-        for x in ticks(low, high, 8)
-    ]
-    body += [
-        f'<line x1="{LEFT}" x2="{right}" y1="{py(y):.1f}" y2="{py(y):.1f}" stroke="{RULE}"/>'
-        f'<text x="{LEFT - 6}" y="{py(y) + 4:.1f}" text-anchor="end">{short(y)}</text>'
-        for y in ticks(0, top)
-    ]
+    paths = []
     if bars is not None and len(bars.x):
-        body.append(_bars(bars, px, right))
-    for k, one in enumerate(shown):
-        colour = (FIRST, SECOND, GREY, LIGHT["other"])[k % 4]
-        points = " ".join(
-            f"{px(x):.1f},{py(y):.1f}" for x, y in zip(one.x, one.y, strict=True) if isfinite(y)
+        wide = max(1, round(STRETCH * 0.7 / len(bars.x)))
+        most = max([*bars.y, 1])
+        steps = "".join(
+            f"M{round(across.at(x) * 10) - wide // 2} {TALL:g}v{-y / most * TALL * 0.6:.1f}"
+            f"h{wide}V{TALL:g}z"
+            for x, y in zip(bars.x, bars.y, strict=True)
+            if y
         )
-        body.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" '
-            f'stroke-dasharray="{DASHES[k % 4]}"/>'
+        paths.append(path(steps, "bars"))
+    for k, one in enumerate(series):
+        points = [
+            (round(across.at(x) * 10), py(y))
+            for x, y in zip(one.x, one.y, strict=True)
+            if isfinite(y)
+        ]
+        if points:
+            steps = "M" + " ".join(f"{x} {y:.0f}" for x, y in points)
+            paths.append(path(steps, f"curve curve-{k % MOST_SERIES}"))
+        ends = "".join(
+            f"M{round(across.at(x) * 10)} {py(low):.1f}V{py(high):.1f}"
+            for x, low, high in zip(one.x, one.low, one.high, strict=False)
+            if low < high
         )
-        for x, y, half in zip(one.x, one.y, one.half, strict=False):
-            if half:
-                body.append(
-                    f'<line x1="{px(x):.1f}" x2="{px(x):.1f}" y1="{py(max(0, y - half)):.1f}" '
-                    f'y2="{py(y + half):.1f}" stroke="{colour}"/>'
-                )
-        body.append(
-            f'<text x="{LEFT + 8 + 200 * k}" y="{TOP}" fill="{colour}">'
-            f"{'─┄┈╌'[k % 4]} {escape(one.name)}</text>"
+        if ends:
+            paths.append(path(ends, f"curve ends curve-{k % MOST_SERIES}"))
+    marks = [
+        draw.dot(across.at(x), top + py(y), f"mark-{k % MOST_SERIES}")
+        for k, one in enumerate(series)
+        if one.low
+        for x, y in zip(one.x, one.y, strict=True)
+    ]
+    legend = [
+        part
+        for k, one in enumerate(series)
+        for part in (
+            line(0, 10 + LEGEND * k, 7, 10 + LEGEND * k, f"curve curve-{k % MOST_SERIES}"),
+            text(9, 14 + LEGEND * k, [one.name], "label"),
         )
-    return document(title, "".join(body))
-
-
-def _axes(x_name: str, y_name: str, right: float) -> str:
-    return (
-        f'<line x1="{LEFT}" x2="{right}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" '
-        f'stroke="{GREY}"/><text x="{(LEFT + right) / 2}" y="{HEIGHT - 3}" '
-        f'text-anchor="middle">{escape(x_name)}</text>'
-        f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 14 {HEIGHT / 2})">{escape(y_name)}</text>'
+    ]
+    nought = [line(0, top + py(0), 100, top + py(0), "frame")] if down.low < 0 else []
+    return draw.drawing(
+        name,
+        title,
+        f"{y_name} against {x_name}; the values are in the table below.",
+        bottom + 38,
+        *legend,
+        text(0, top - 8, [y_name], "quiet"),
+        draw.axis(across, top, bottom, (1.0, x_unit)),
+        draw.levels(down, top, bottom),
+        *nought,
+        draw.stretched(top, TALL, *paths),
+        *marks,
+        text(100, bottom + 32, [x_name], "quiet", anchor="end"),
     )
 
 
-def _bars(bars: ChartSeries, place: Callable[[float], float], right: float) -> str:
-    most = max([*bars.y, 1])
-    wide = max(1.0, (right - LEFT) / max(1, len(bars.x)) * 0.7)
-    body = []
-    for x, y in zip(bars.x, bars.y, strict=True):
-        tall = y / most * (HEIGHT - BOTTOM - TOP) * 0.6
-        left = max(place(x) - wide / 2, LEFT)
-        broad = min(place(x) + wide / 2, right) - left
-        body.append(
-            f'<rect x="{left:.1f}" y="{HEIGHT - BOTTOM - tall:.1f}" width="{broad:.1f}" '
-            f'height="{tall:.1f}" fill="{BAR}" fill-opacity="0.5"/>'
-        )
-    body.append(
-        f'<text x="{WIDTH - 8}" y="{HEIGHT / 2}" text-anchor="middle" fill="{GREY}" '
-        f'transform="rotate(90 {WIDTH - 8} {HEIGHT / 2})">{escape(bars.name)} (bars, to '
-        f"{most:g})</text>"
+@dataclass(frozen=True)
+class ChangeRow:
+    """A relative change of one figure, with the ends of its 95 % interval and what follows from it."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    verdict: str
+
+    @property
+    def kind(self) -> str:
+        """The class of its mark."""
+        return {"better": "good", "worse": "bad"}.get(self.verdict, "unsure")
+
+
+FARTHEST = 2.0
+"""Changes beyond +200 % are drawn at the end of the axis, with an arrow."""
+
+
+def changes(name: str, title: str, rows: Sequence[ChangeRow]) -> Markup:
+    """Return changes as marks with their intervals on one axis; left is better."""
+    known = [
+        abs(value) for row in rows for value in (row.mean, row.low, row.high) if isfinite(value)
+    ]
+    reach = min(FARTHEST, max([*known, 0.05]) * 1.1)
+    scale, parts, y = Scale(reach, -min(1.0, reach)), [], 0.0
+    for row in rows:
+        y += 18
+        parts.append(text(0, y, [row.name], "label"))
+        y += 16
+        parts.append(text(0, y, [signed(row.mean), ", ", row.verdict], "quiet"))
+        y += 12
+        low, high = max(row.low, scale.low), min(row.high, scale.limit)
+        parts.append(line(scale.at(low), y, scale.at(high), y, "whisker"))
+        parts.append(draw.dot(scale.at(row.mean), y, f"mark-{row.kind}"))
+        if scale.beyond(row.high):
+            parts.append(draw.arrow(100, y, "end-ink"))
+        y += 6
+    grid = draw.axis(scale, 4, y + 6, (0.01, "%"))
+    nought = line(scale.at(0), 4, scale.at(0), y + 6, "frame")
+    return draw.drawing(
+        name,
+        title,
+        "For each figure a mark for its relative change and a line for its 95 % interval; zero is no "
+        "change, left of it is better.",
+        y + 28,
+        grid,
+        nought,
+        *parts,
     )
-    return "".join(body)
-
-
-def changes(title: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
-    """Return relative changes as points with their intervals on one axis, zero in the middle.
-
-    A row is a name, the change, and the ends of its interval; infinite where none is known.
-    """
-    rows = [
-        (name, mean, low if isfinite(low) else mean, high if isfinite(high) else mean)
-        for name, mean, low, high in rows
-    ]
-    reach = max([max(-low, high) for _, _, low, high in rows] + [0.05]) * 1.1
-    height = 40 + 26 * len(rows)
-    left, right = 260, WIDTH - 190
-    middle = (left + right) / 2
-    scale = (right - left) / 2 / reach
-    body = [f'<line x1="{middle}" x2="{middle}" y1="8" y2="{height - 24}" stroke="{GREY}"/>']
-    body += [
-        f'<text x="{middle + x * scale:.1f}" y="{height - 8}" text-anchor="middle">{x:+.0%}</text>'
-        for x in ticks(-reach, reach, 6)
-    ]
-    for k, (name, mean, low, high) in enumerate(rows):
-        y = 24 + 26 * k
-        colour = GREY if low <= 0 <= high else FIRST if mean < 0 else SECOND
-        body.append(
-            f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
-            f'<line x1="{middle + low * scale:.1f}" '
-            f'x2="{middle + high * scale:.1f}" y1="{y}" y2="{y}" stroke="{colour}" '
-            f'stroke-width="2"/><circle cx="{middle + mean * scale:.1f}" cy="{y}" r="5" '
-            f'fill="{colour}"/><text x="{right + 10}" y="{y + 4}">{mean:+.1%}'
-            f"{'' if low == high else f' ({low:+.1%} .. {high:+.1%})'}</text>"
-        )
-    return document(title, "".join(body), height=height)
 
 
 def heat(
+    name: str,
     title: str,
     columns: Sequence[str],
     rows: Sequence[str],
     ratio: Sequence[Sequence[float | None]],
     counts: Sequence[Sequence[int]],
-) -> str:
-    """Return ratios as a table of coloured cells: over 1 (better) blue, under 1 (worse) orange."""
-    wide, tall, left = 90, 34, 130
-    body = []
-    for i, name in enumerate(rows):
-        y = 24 + i * tall
-        body.append(f'<text x="{left - 8}" y="{y + 21}" text-anchor="end">{escape(name)}</text>')
+) -> Markup:
+    """Return ratios as coloured cells, as `heat_kind` has it; for pictures, the page has a table."""
+    left, tall = 14.0, 36.0
+    wide = (100 - left) / max(1, len(columns))
+    parts = [
+        text(left + (k + 0.5) * wide, 14, [column], "tick", anchor="middle")
+        for k, column in enumerate(columns)
+    ]
+    for i, row in enumerate(rows):
+        y = 22 + i * tall
+        parts.append(text(left - 1, y + 21, [row], "label", anchor="end"))
         for k in range(len(columns)):
             value = ratio[i][k]
-            x = left + k * wide
             if value is None:
                 continue
-            strength = min(1.0, abs(log10(value))) if value > 0 else 1.0
-            colour = FIRST if value >= 1 else SECOND
-            ink = PAPER if strength > 0.55 else INK
-            body.append(
-                f'<rect x="{x}" y="{y}" width="{wide - 2}" height="{tall - 2}" fill="{colour}" '
-                f'fill-opacity="{0.08 + 0.9 * strength:.2f}"/><text x="{x + wide / 2}" '
-                f'y="{y + 15}" text-anchor="middle" fill="{ink}">{value:.2f}</text>'
-                f'<text x="{x + wide / 2}" y="{y + 28}" text-anchor="middle" font-size="9" '
-                f'fill="{ink}">{counts[i][k]} jobs</text>'
-            )
-    body += [
-        f'<text x="{left + k * wide + wide / 2}" y="16" text-anchor="middle">{escape(name)}</text>'
-        for k, name in enumerate(columns)
-    ]
-    return document(title, "".join(body), left + wide * len(columns), 30 + tall * len(rows))
-
-
-MOST_MARKS = 5000
-GANTT_WIDTH, GANTT_HEIGHT = 860, 360
-CLASSES = ((FIRST, "static"), (SECOND, "guest or resized"), (BAR, "mate"))
-
-
-def gantt(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
-    """Return the chart; `classes` gives by job 0 static, 1 guest or resized, 2 mate."""
-    legend = " · ".join(
-        f'<span class="key" style="border-color:{colour}">{name}</span>'
-        for colour, name in CLASSES
+            x = left + k * wide
+            parts.append(draw.box(x, y, wide - 0.3, tall - 2, f"cell {heat_kind(value)}"))
+            middle = x + (wide - 0.3) / 2
+            parts.append(text(middle, y + 15, [plain(value)], "strong", anchor="middle"))
+            jobs = [count(counts[i][k]), " jobs"]
+            parts.append(text(middle, y + 29, jobs, "tick", anchor="middle"))
+    return draw.drawing(
+        name,
+        title,
+        "A cell for each class of nodes and run time; above one is better.",
+        30 + tall * len(rows),
+        *parts,
     )
-    chart = (
-        _svg(title, bars, rows, classes)
-        if len(bars) <= MOST_MARKS
-        else _canvas(title, bars, rows, classes)
-    )
-    return f"{chart}<p>{legend}</p>"
 
 
-def _svg(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
-    low = min(bar.begin for bar in bars)
-    span = max(bar.end for bar in bars) - low
-    body = [
-        f'<rect x="{(bar.begin - low) / span * GANTT_WIDTH:.2f}" '
-        f'y="{GANTT_HEIGHT * (1 - (bar.row + bar.rows) / rows):.2f}" '
-        f'width="{max(0.3, (bar.end - bar.begin) / span * GANTT_WIDTH):.2f}" '
-        f'height="{max(0.3, bar.rows / rows * GANTT_HEIGHT):.2f}" fill="{CLASSES[classes[bar.job]][0]}" '
-        f'stroke="{PAPER}" stroke-width="0.4"><title>job {bar.job}</title></rect>'
-        for bar in bars
+def heat_kind(ratio: float) -> str:
+    """Return the class of a cell: better or worse, in three strengths of factors 1.1, 1.5 and 3."""
+    off = abs(log10(ratio)) if ratio > 0 else inf
+    strength = sum(off >= log10(factor) for factor in (1.1, 1.5, 3.0))
+    return f"{'gain' if ratio >= 1 else 'loss'}-{strength}" if strength else "even"
+
+
+# ---------------------------------------------------------------------------------- Gantt
+
+CLASSES = ("static", "guest or resized", "mate")
+MOST_GANTT_ROWS = 500
+"""Processors that get a row each; of more, bands of several are drawn."""
+MOST_GANTT_BARS = 5000
+"""Bars that the charts of one page draw singly, together."""
+BANDS, CELLS = 55, 160
+"""Bands of rows, and parts of the time, where bars are not drawn singly."""
+SHADES = 4
+
+
+@dataclass(frozen=True)
+class OccupiedShares:
+    """Which share of a band of rows was occupied in a part of the time, by class of job.
+
+    Attributes
+    ----------
+    share
+        Class x band (the lowest first) x part of the time; the sum over classes is at most 1.
+    rows, seconds
+        Of a band, of a part; the last band may have fewer rows.
+    """
+
+    share: NDArray[np.float64]
+    rows: int
+    seconds: float
+
+
+def occupied_shares(
+    bars: Sequence[GanttBar], classes: Sequence[int], rows: int, begin: float, end: float
+) -> OccupiedShares:
+    """Return the shares of `BANDS` bands and `CELLS` parts of the time, exactly, from the bars."""
+    deep = ceil(rows / BANDS)
+    edges = np.append(np.arange(0, rows, deep), rows).astype(np.float64)
+    times = np.linspace(begin, end, CELLS + 1)
+    area = np.zeros((len(CLASSES), len(edges) - 1, CELLS))
+    table = np.array(
+        [(bar.begin, bar.end, bar.row, bar.row + bar.rows, classes[bar.job]) for bar in bars]
+    ).reshape(-1, 5)
+    for kind in range(len(CLASSES)):
+        mine = table[table[:, 4] == kind]
+        for part in np.array_split(mine, len(mine) // 4096 + 1):
+            # The overlap of a bar with a cell is that of its rows times that of its time.
+            across = np.diff(np.clip(times, part[:, :1], part[:, 1:2]), axis=1)
+            down = np.diff(np.clip(edges, part[:, 2:3], part[:, 3:4]), axis=1)
+            area[kind] += down.T @ across
+    whole = np.diff(edges)[:, None] * (times[1] - times[0])
+    return OccupiedShares(area / whole, deep, float(times[1] - times[0]))
+
+
+def is_drawn_singly(bars: Sequence[GanttBar], rows: int, charts: int) -> bool:
+    """Return whether each bar is drawn, where the page has so many charts."""
+    return rows <= MOST_GANTT_ROWS and len(bars) <= MOST_GANTT_BARS / charts
+
+
+def gantt(
+    name: str,
+    title: str,
+    bars: Sequence[GanttBar],
+    rows: int,
+    classes: Sequence[int],
+    axis: Scale,
+    unit: tuple[float, str],
+    first: float,
+    shares: OccupiedShares | None = None,
+) -> Markup:
+    """Return the chart of a machine: time across, processors down.
+
+    Parameters
+    ----------
+    classes
+        By job 0 static, 1 guest or resized, 2 mate: `CLASSES`.
+    axis, unit, first
+        Of time: in units of a size and a name, zero at the moment `first`.
+    shares
+        Bands are drawn from them, in place of the bars.
+    """
+    top = TOP + LEGEND
+    bottom = top + GANTT_TALL
+    legend = [
+        part
+        for k, (x, word) in enumerate(zip((0, 25, 75), CLASSES, strict=True))
+        for part in (draw.box(x, 4, 4, 12, f"box fill-{k}"), text(x + 5, 14, [word], "label"))
     ]
-    return document(title, "".join(body), GANTT_WIDTH, GANTT_HEIGHT)
+    paths = (
+        _share_paths(shares, rows)
+        if shares is not None
+        else _bar_paths(
+            [((bar.begin - first) / unit[0], (bar.end - first) / unit[0]) for bar in bars],
+            bars,
+            rows,
+            classes,
+            axis,
+        )
+    )
+    return draw.drawing(
+        name,
+        title,
+        "Time across, processors down, the lowest at the bottom; the table below has means.",
+        bottom + 38,
+        *legend,
+        text(0, top - 8, ["processors"], "quiet"),
+        draw.axis(axis, top, bottom, (1.0, unit[1])),
+        draw.levels(Scale(float(rows)), top, bottom),
+        draw.stretched(top, GANTT_TALL, *paths),
+        line(0, bottom, 100, bottom, "frame"),
+        text(100, bottom + 32, ["since the first submission"], "quiet", anchor="end"),
+    )
 
 
-def _canvas(title: str, bars: list[GanttBar], rows: int, classes: list[int]) -> str:
-    """Return a canvas and its numbers: x, width, y, height as 16-bit parts of the whole, class."""
-    low = min(bar.begin for bar in bars)
-    span = max(bar.end for bar in bars) - low
-    numbers = np.array([(b.begin, b.end, b.row, b.rows, classes[b.job]) for b in bars])
-    order = np.argsort(numbers[:, 0], kind="stable")
-    numbers = numbers[order]
-    table = np.empty((5, len(bars)), dtype="<u2")
-    table[0] = (numbers[:, 0] - low) / span * 65535
-    table[1] = (numbers[:, 1] - numbers[:, 0]) / span * 65535
-    table[2] = numbers[:, 2] / rows * 65535
-    table[3] = numbers[:, 3] / rows * 65535
-    table[4] = numbers[:, 4]
-    # Differences of begins, and columns one after the other, pack far better.
-    table[0, 1:] = np.diff(table[0])
-    packed = base64.b64encode(gzip.compress(table.tobytes(), 9, mtime=0)).decode()
-    colours = ",".join(f"'{colour}'" for colour, _ in CLASSES)
-    return f"""<canvas class="gantt" width="1720" height="720" role="img"
-aria-label="{title}"></canvas>
-<script type="application/octet-stream" class="gantt-data">{packed}</script>
-<script>
-(async () => {{
-  const script = document.currentScript || [...document.querySelectorAll('.gantt-data')].pop();
-  const data = [...document.querySelectorAll('.gantt-data')].pop().textContent;
-  const canvas = [...document.querySelectorAll('canvas.gantt')].pop();
-  const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-  const all = new Uint16Array(await new Response(stream).arrayBuffer()), n = all.length / 5;
-  const pen = canvas.getContext('2d'), w = canvas.width / 65535, h = canvas.height / 65535;
-  const colours = [{colours}];
-  let x = 0;
-  for (let i = 0; i < n; i++) {{
-    x += all[i];
-    pen.fillStyle = colours[all[4 * n + i]];
-    pen.fillRect(x * w, canvas.height - (all[2 * n + i] + all[3 * n + i]) * h,
-                 Math.max(0.5, all[n + i] * w), Math.max(0.5, all[3 * n + i] * h));
-  }}
-}})();
-</script>"""
+def _bar_paths(
+    times: Sequence[tuple[float, float]],
+    bars: Sequence[GanttBar],
+    rows: int,
+    classes: Sequence[int],
+    axis: Scale,
+) -> list[Markup]:
+    steps: list[list[str]] = [[] for _ in CLASSES]
+    for bar, (begin, end) in zip(bars, times, strict=True):
+        left = round(axis.at(begin) * STRETCH / 100)
+        wide = max(1, round(axis.at(end) * STRETCH / 100) - left)
+        top = round(GANTT_TALL * (1 - (bar.row + bar.rows) / rows))
+        tall = max(1, round(GANTT_TALL * (1 - bar.row / rows)) - top)
+        steps[classes[bar.job]].append(f"M{left} {top}h{wide}v{tall}h-{wide}z")
+    apart = " apart" if len(bars) <= 800 else ""
+    return [path("".join(one), f"box fill-{k}{apart}") for k, one in enumerate(steps) if one]
+
+
+def _share_paths(shares: OccupiedShares, rows: int) -> list[Markup]:
+    whole = shares.share.sum(axis=0)
+    shade = np.rint(whole * SHADES).astype(int)
+    kind = shares.share.argmax(axis=0)
+    code = np.where(shade > 0, kind * SHADES + shade, 0)
+    steps: dict[int, list[str]] = {}
+    bands, cells = code.shape
+    for band in range(bands):
+        middle = GANTT_TALL * (1 - min(rows, (band + 0.5) * shares.rows) / rows)
+        mine = code[band]
+        edges = [0, *(np.flatnonzero(np.diff(mine)) + 1).tolist(), cells]
+        for left, right in pairwise(edges):
+            if mine[left]:
+                x, wide = left * STRETCH // cells, (right - left) * STRETCH // cells
+                steps.setdefault(int(mine[left]), []).append(f"M{x} {middle:.1f}h{wide}")
+    thick = GANTT_TALL * shares.rows / rows + 0.2
+    return [
+        Markup('<path d="{}" stroke-width="{:.1f}" class="shade stroke-{} shade-{}"/>').format(
+            "".join(found), thick, (one - 1) // SHADES, (one - 1) % SHADES + 1
+        )
+        for one, found in sorted(steps.items())
+    ]
 
 
 CONVERTERS: Mapping[str, tuple[str, ...]] = {
@@ -328,7 +389,12 @@ CONVERTERS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def write_pictures(folder: Path, charts: Mapping[str, tuple[str, str]], png: bool) -> list[Path]:
+def picture(drawn: Markup) -> str:
+    """Return a chart as an SVG file of its own, in light colours."""
+    return draw.picture(drawn, fixed(render("style.css.j2")))
+
+
+def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> list[Path]:
     """Write one file a chart; return their names.
 
     Raises
@@ -341,10 +407,10 @@ def write_pictures(folder: Path, charts: Mapping[str, tuple[str, str]], png: boo
     if png and converter is None:
         raise UsageError(f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none")
     written = []
-    for name, (svg, _) in charts.items():
+    for name, drawn in charts.items():
         path = folder / f"{name}.svg"
         with naming(path):
-            path.write_text(svg, encoding="utf-8")
+            path.write_text(picture(drawn), encoding="utf-8")
         written.append(path)
         if png and converter is not None:
             target = path.with_suffix(".png")

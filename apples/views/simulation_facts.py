@@ -6,16 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.metrics import job_outcomes
+from apples.simulation.explained_waits import WaitExplanation
+from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import MetricChange, change_of
 from apples.simulation.workload import Workload
+from apples.views.simulation import (
+    BY_FRACTION,
+    ends_of,
+    failed_words,
+    fraction_entry,
+    verdict_word,
+)
 
 HOUR, DAY = 3600.0, 86400.0
 BATCHES = 20
@@ -23,6 +31,7 @@ SIZES = (1, 2, 16, 64, 128, 256, 512, 1024, 1 << 40)
 DURATIONS = (0, 10 * 60, HOUR, 4 * HOUR, 12 * HOUR, DAY, 2 * DAY, float("inf"))
 DURATION_NAMES = ("< 10 min", "< 1 h", "< 4 h", "< 12 h", "< 1 d", "< 2 d", "longer")
 Values = NDArray[np.float64]
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class SimulatedRun:
     workload: Workload
     schedule: SimulationResult
     setting: SimulationConfig
+    malleable: float | None = None
+    """Fraction of malleable jobs, where several are compared; the name ends with it then."""
 
 
 def paired_change(base: Values, other: Values) -> MetricChange:
@@ -50,10 +61,12 @@ def paired_change(base: Values, other: Values) -> MetricChange:
     return change_of([b / a for a, b in zip(before, after, strict=True)], "slices")
 
 
-def over_time(run: SimulatedRun, points: int = 400) -> tuple[Values, Values, Values]:
-    """Return times (days from the first submission), utilisation and jobs waiting."""
+def over_time(
+    run: SimulatedRun, points: int = 400, last: float | None = None
+) -> tuple[Values, Values, Values]:
+    """Return times (seconds from the first submission), utilisation and jobs waiting, up to a moment."""
     workload, schedule = run.workload, run.schedule
-    first, last = workload.submit[0], np.nanmax(schedule.end)
+    first, last = workload.submit[0], np.nanmax(schedule.end) if last is None else last
     grid = np.linspace(first, last, points + 1)
     time = np.array([change[0] for change in schedule.changes])
     job = [change[1] for change in schedule.changes]
@@ -73,8 +86,11 @@ def over_time(run: SimulatedRun, points: int = 400) -> tuple[Values, Values, Val
     waiting = np.searchsorted(workload.submit, middle, "right") - np.searchsorted(
         start, middle, "right"
     )
-    days: Values = np.asarray((middle - first) / DAY, dtype=np.float64)
-    return days, np.asarray(utilisation, dtype=np.float64), waiting.astype(np.float64)
+    return (
+        np.asarray(middle - first, dtype=np.float64),
+        np.asarray(utilisation, dtype=np.float64),
+        waiting.astype(np.float64),
+    )
 
 
 def per_day(run: SimulatedRun) -> tuple[Values, Values, Values]:
@@ -204,43 +220,29 @@ def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeClass]:
     return classes
 
 
-MOST_STEPS, MOST_REASONS, MOST_NAMES = 12, 20, 3
+MOST_STEPS, MOST_REASONS, MOST_NAMES = 8, 20, 3
 
 
-def stories(base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeClass]) -> str:
-    """Return for every size class the job that lost most and the one that gained most, folded."""
-    parts = []
+def stories(
+    base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeClass]
+) -> list[Document]:
+    """Return for every size class the job that lost most and the one that gained most, or that nobody did."""
+    told: list[Document] = []
     for one in classes:
-        if one.worst[1] > one.worst[0]:
-            parts.append(_panel(base, other, one, one.worst_job, one.worst, "lost most"))
-        else:
-            parts.append(f"<p>{escape(one.name)} nodes: nobody lost.</p>")
-        if one.best[1] < one.best[0]:
-            parts.append(_panel(base, other, one, one.best_job, one.best, "gained most"))
-        else:
-            parts.append(f"<p>{escape(one.name)} nodes: nobody gained.</p>")
-    return "".join(parts)
-
-
-def _panel(
-    base: SimulatedRun,
-    other: SimulatedRun,
-    size: SizeClass,
-    k: int,
-    change: tuple[float, float],
-    what: str,
-) -> str:
-    number = int(base.workload.job[k])
-    steps = "".join(
-        f"<h3>under {escape(run.name)}</h3><ol>"
-        + "".join(f"<li>{escape(step)}</li>" for step in story(run, k))
-        + "</ol>"
-        for run in (base, other)
-    )
-    return (
-        f"<details><summary>#{number} {what} of {size.jobs} jobs on {escape(size.name)} nodes: "
-        f"bounded slowdown {change[0]:.4g} to {change[1]:.4g}; why</summary>{steps}</details>"
-    )
+        for k, (before, after), word in (
+            (one.worst_job, one.worst, "lost"),
+            (one.best_job, one.best, "gained"),
+        ):
+            if after == before or (after > before) != (word == "lost"):
+                told.append({"summary": f"{one.name} nodes: nobody {word}.", "under": {}})
+                continue
+            summary = (
+                f"#{int(base.workload.job[k])} {word} most of {one.jobs} jobs on {one.name} nodes: "
+                f"bounded slowdown {before:.4g} to {after:.4g}; why"
+            )
+            steps = {run.name: story(run, k) for run in (base, other)}
+            told.append({"summary": summary, "under": steps})
+    return told
 
 
 def story(run: SimulatedRun, k: int) -> list[str]:
@@ -319,3 +321,226 @@ def markdown(
             )
         )
     return "\n\n".join(parts) + "\n"
+
+
+METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), ("wait", "wait"),
+           ("response", "response"))  # fmt: skip
+PARTS = 10
+"""Equal parts of the time in the table below the chart of a machine."""
+
+
+def comparison_document(
+    log: str, runs: Sequence[SimulatedRun], explained: WaitExplanation | str = ""
+) -> Document:
+    """Return what a page says that compares runs of one workload; the first is the baseline.
+
+    Parameters
+    ----------
+    explained
+        Whether the model explains the waits that the log tells of: the page opens with it, and where
+        it does not, no verdict is given. A sentence says why it is not known.
+    """
+    base, withheld = runs[0], isinstance(explained, WaitExplanation) and not explained.is_explained
+    changes = {one.name: _changes(base, one) for one in runs[1:]}
+    fractions = _fractions(log, runs, changes)
+    findings = [str(explained)] if str(explained) else []
+    findings += [_verdict(base, one, changes[one.name], withheld) for one in runs[1:]]
+    findings += [one["finding"] for one in fractions]
+    findings += [
+        f"{one.name}: {words}."
+        for one in runs
+        if (words := failed_words(one.schedule.failed_passes))
+    ]
+    last = last_end(runs)
+    return {
+        "log": log,
+        "jobs": len(base.workload),
+        "processors": base.setting.processors,
+        "baseline": base.name,
+        "explained": explained.is_explained if isinstance(explained, WaitExplanation) else None,
+        "headline": _headline(base, explained, changes),
+        "findings": findings,
+        "policies": [
+            {
+                "policy": run.name,
+                **summary(run.workload, run.schedule, run.setting),
+                "changes": {
+                    name: {
+                        "change": one.mean,
+                        "change_interval": ends_of(one),
+                        "over": one.over,
+                        "count": one.count,
+                        "verdict": verdict_word(one.mean, ends_of(one)),
+                    }
+                    for name, one in changes.get(run.name, {}).items()
+                },
+            }
+            for run in runs
+        ],
+        "fractions": fractions,
+        "over_time": [{"policy": run.name, "parts": _parts(run, last)} for run in runs],
+        "against": [_against(base, one) for one in runs[1:]],
+        "refused": [
+            {"policy": name, "reason": why, "jobs": jobs} for name, why, jobs in rejections(runs)
+        ],
+    }
+
+
+def last_end(runs: Sequence[SimulatedRun]) -> float:
+    """Return when the last job of all runs ended."""
+    return max(float(np.nanmax(run.schedule.end)) for run in runs)
+
+
+def _changes(base: SimulatedRun, other: SimulatedRun) -> dict[str, MetricChange]:
+    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
+    return {
+        f"mean_{name}": paired_change(getattr(first, name), getattr(second, name))
+        for name, _ in METRICS
+    }
+
+
+def _verdict(
+    base: SimulatedRun, other: SimulatedRun, changes: dict[str, MetricChange], withheld: bool
+) -> str:
+    """Return the answer in a sentence: what changes, by how much, how surely."""
+    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
+    parts = []
+    for name, word in METRICS:
+        before, after = getattr(first, name).mean(), getattr(second, name).mean()
+        change = changes[f"mean_{name}"]
+        figures = f"mean {word} {before:.4g} to {after:.4g}"
+        ends = (
+            f"{change.low:+.1%} .. {change.high:+.1%}"
+            if change.count > 1
+            else "one run: no verdict"
+        )
+        if change.is_sure:
+            over = f"{change.mean:+.1%} over {change.count} {change.over}, 95 %: {ends}"
+            parts.append(f"{figures} ({over})")
+        else:
+            parts.append(f"{figures}: no clear difference ({ends})")
+    if withheld:
+        return (
+            f"{other.name} against {base.name}, no verdict: in this simulation {'; '.join(parts)}."
+        )
+    return f"{other.name} {_beats(changes)} {base.name} on this log: {'; '.join(parts)}."
+
+
+def _beats(changes: dict[str, MetricChange]) -> str:
+    words = {verdict_word(one.mean, ends_of(one)) for one in changes.values()} & {
+        "better",
+        "worse",
+    }
+    return {"better": "beats", "worse": "loses to"}[words.pop()] if len(words) == 1 else "against"
+
+
+def _headline(
+    base: SimulatedRun,
+    explained: WaitExplanation | str,
+    changes: dict[str, dict[str, MetricChange]],
+) -> str:
+    """Return the first line of the page."""
+    if isinstance(explained, WaitExplanation) and not explained.is_explained:
+        return "Do not conclude: the model does not explain the site's waits"
+    if not changes:
+        return f"{base.name}, compared with no other policy"
+    if len(changes) == 1:
+        ((name, one),) = changes.items()
+        word = _beats(one)
+        if word == "against":
+            return f"{name} neither beats {base.name} nor loses to it on this log"
+        return f"{name} {word} {base.name} on this log"
+    counts = Counter(_beats(one) for one in changes.values())
+    return (
+        f"Of {len(changes)} alternatives {counts['beats']} beat {base.name} on this log, "
+        f"{counts['loses to']} lose to it"
+    )
+
+
+def _fractions(
+    log: str, runs: Sequence[SimulatedRun], changes: dict[str, dict[str, MetricChange]]
+) -> list[Document]:
+    groups: dict[str, list[tuple[float, str]]] = {}
+    for run in runs[1:]:
+        if run.malleable is not None:
+            policy = run.name.partition(" malleable=")[0]
+            groups.setdefault(policy, []).append((run.malleable, run.name))
+    return [
+        fraction_entry(
+            log, policy, runs[0].name,
+            {
+                metric: [(fraction, changes[name][metric]) for fraction, name in sorted(mine)]
+                for metric in BY_FRACTION
+            },
+        )
+        for policy, mine in groups.items() if len(mine) > 1
+    ]  # fmt: skip
+
+
+def _parts(run: SimulatedRun, last: float) -> list[Document]:
+    """Return means of equal parts of the time."""
+    first = float(run.workload.submit[0])
+    _, used, waiting = over_time(run, PARTS * 40, last)
+    start = run.schedule.start[run.schedule.guest]
+    edges = np.linspace(first, last, PARTS + 1)
+    started = np.histogram(start[np.isfinite(start)], edges)[0]
+    return [
+        {
+            "until": float(edges[k + 1] - first),
+            "utilisation": float(used[k * 40 : (k + 1) * 40].mean()),
+            "waiting": float(waiting[k * 40 : (k + 1) * 40].mean()),
+            "malleable_starts": int(started[k]),
+        }
+        for k in range(PARTS)
+    ]
+
+
+def _against(base: SimulatedRun, other: SimulatedRun) -> Document:
+    """Return who gains and who loses under a policy: by size, by size and run time, and single jobs."""
+    sizes = by_size(base, other)
+    job = base.workload.job
+    return {
+        "policy": other.name,
+        "sizes": [
+            {
+                "nodes": one.name,
+                "jobs": one.jobs,
+                "before": one.base,
+                "after": one.other,
+                "worst": {
+                    "job": int(job[one.worst_job]),
+                    "before": one.worst[0],
+                    "after": one.worst[1],
+                },
+                "best": {
+                    "job": int(job[one.best_job]),
+                    "before": one.best[0],
+                    "after": one.best[1],
+                },
+            }
+            for one in sizes
+        ],
+        "heat_maps": [
+            {
+                "of": one.name,
+                "columns": list(one.columns),
+                "rows": list(one.rows),
+                "ratio": one.ratio,
+                "counts": one.counts,
+            }
+            for one in heat_maps(base, other)
+        ],
+        "single_jobs": stories(base, other, sizes),
+    }
+
+
+def comparison_text(document: Document) -> str:
+    """Return the page's findings and its table of policies as text."""
+    lines = [document["headline"], *document["findings"]]
+    lines.append(f"{'policy':22}{'slowdown':>12}{'bounded':>12}{'wait s':>12}{'used':>8}")
+    lines += [
+        f"{one['policy']:22}{one['mean_slowdown']:>12.5g}{one['mean_bounded_slowdown']:>12.5g}"
+        f"{one['mean_wait']:>12.6g}{one['utilisation']:>8.3f}"
+        for one in document["policies"]
+    ]
+    return "\n".join(lines)

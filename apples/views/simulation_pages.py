@@ -1,147 +1,192 @@
-"""The page of a simulation report: verdict first, losers as prominent as winners, one file."""
+"""The pages of `apples report`: policies compared on one log, and a sweep; each opens with its verdict."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from apples.simulation.gantt import lay_out
-from apples.simulation.metrics import job_outcomes, summary
-from apples.simulation.sweep import Cell, MetricChange, compare, interval
-from apples.views.simulation import failed_words
+from apples.simulation.sweep import Cell, interval
+from apples.views.drawing import Scale, short
+from apples.views.formats import Formatted, count, exact, number, percent, seconds, share, signed
+from apples.views.page import render
+from apples.views.simulation import BY_FRACTION, Rows, verdict_word
 from apples.views.simulation_charts import (
-    FIRST,
-    GREY,
-    INK,
-    PAPER,
-    RULE,
+    CELLS,
+    MOST_SERIES,
+    ChangeRow,
     ChartSeries,
     changes,
-    figure,
     gantt,
     heat,
+    heat_kind,
+    is_drawn_singly,
     lines,
+    occupied_shares,
 )
 from apples.views.simulation_facts import (
+    DAY,
+    HOUR,
+    METRICS,
     SimulatedRun,
-    by_size,
     heat_maps,
+    last_end,
     markdown,
     over_time,
-    paired_change,
     per_day,
-    rejections,
-    stories,
 )
 
-STYLE = f"""
-:root{{color-scheme:light}}
-body{{font:16px/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem;color:{INK};
-background:{PAPER}}}
-h1{{font-size:1.4rem}}h2{{font-size:1.1rem;margin-top:2rem}}h3{{font-size:1rem}}
-.verdict{{font-size:1.15rem;border-left:4px solid {FIRST};padding-left:.8rem}}
-svg,canvas{{width:100%;height:auto}}.wide{{overflow-x:auto}}
-table{{border-collapse:collapse}}
-th,td{{padding:.2rem .7rem;text-align:right;border-bottom:1px solid {RULE}}}
-th:first-child,td:first-child{{text-align:left}}footer td:last-child{{text-align:left;
-overflow-wrap:anywhere}}
-figure{{margin:1rem 0}}figcaption{{color:{GREY}}}
-.key{{border-left:1rem solid;padding-left:.4rem}}
-pre{{overflow:auto;border:1px solid {RULE};padding:.6rem}}
-a.skip{{position:absolute;left:-99rem}}a.skip:focus{{left:0}}summary{{min-height:24px}}
-"""
-METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), ("wait", "wait"),
-           ("response", "response"))  # fmt: skip
+Document = dict[str, Any]
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+
+POINTS = 120
+"""Points of a curve over the time."""
+MOST_RUNS = 500
+"""Rows of the table of a sweep's runs."""
 
 
-def verdict(base: SimulatedRun, other: SimulatedRun) -> str:
-    """Return the answer in a sentence: what changes, by how much, how surely."""
-    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
-    parts = []
-    wins = losses = 0
-    for name, word in METRICS:
-        before, after = getattr(first, name), getattr(second, name)
-        change = paired_change(before, after)
-        figures = f"mean {word} {before.mean():.4g} to {after.mean():.4g}"
-        if not change.is_sure:
-            parts.append(f"{figures}: no clear difference ({_ends(change)})")
-            continue
-        wins += change.mean < 0
-        losses += change.mean > 0
-        parts.append(
-            f"{figures} ({change.mean:+.1%} over {change.count} slices, 95 %: {_ends(change)})"
-        )
-    word = "beats" if wins and not losses else "loses to" if losses and not wins else "against"
-    return f"{other.name} {word} {base.name} on this log: " + "; ".join(parts) + "."
+def comparison_charts(runs: Sequence[SimulatedRun], document: Document) -> dict[str, Markup]:
+    """Return the charts of a comparison by name; that of a policy is called ``what-policy``."""
+    made = _change_charts(document) if len(runs) > 1 else {}
+    made |= fraction_charts(document["fractions"])
+    made |= _machine_charts(runs)
+    for other in runs[1:]:
+        made |= _daily_chart(runs[0], other)
+    return made
 
 
-def _ends(change: MetricChange) -> str:
-    return (
-        f"{change.low:+.1%} .. {change.high:+.1%}" if change.count > 1 else "one run: no verdict"
-    )
+def comparison_pictures(runs: Sequence[SimulatedRun], document: Document) -> dict[str, Markup]:
+    """Return the charts of the page, and the tables of ratios as charts."""
+    made = comparison_charts(runs, document)
+    for other in runs[1:]:
+        for one in heat_maps(runs[0], other):
+            name = _name(f"heat-{one.name}", other.name)
+            title = f"{one.name} of {runs[0].name} over that of {other.name}"
+            made[name] = heat(name, title, one.columns, one.rows, one.ratio, one.counts)
+    return made
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return an HTML table."""
-    top = "".join(f"<th scope=col>{escape(str(word))}</th>" for word in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(word))}</td>" for word in row) + "</tr>" for row in rows
-    )
-    return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
+def _name(*words: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "_", "-".join(words))
 
 
-def charts(base: SimulatedRun, other: SimulatedRun) -> dict[str, tuple[str, str]]:
-    """Return name -> (SVG or HTML, caption) of every chart that compares two runs."""
-    first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
-    pairs = [
-        (f"mean {word}", paired_change(getattr(first, name), getattr(second, name)))
+def _change_charts(document: Document) -> dict[str, Markup]:
+    rows = [
+        _change_row(f"{short(one['policy'])}: mean {word}", one["changes"][f"mean_{name}"])
+        for one in document["policies"][1:]
         for name, word in METRICS
     ]
-    made = {
-        "changes": (
-            changes("changes", [(word, one.mean, one.low, one.high) for word, one in pairs]),
-            f"MetricChange of {other.name} against {base.name}; left is better. 95 % by batch means.",
-        )
-    }
-    times = [over_time(run) for run in (base, other)]
-    for key, name, part in (("utilisation", "utilisation", 1), ("queue", "jobs waiting", 2)):
-        series = [
-            ChartSeries(run.name, t[0].tolist(), t[part].tolist())
-            for run, t in zip((base, other), times, strict=True)
-        ]
-        means = [float(np.mean(t[part])) for t in times]
-        made[key] = (
-            lines(name, "days", name, series),
-            f"Mean {name}: {means[0]:.3g} under {base.name}, {means[1]:.3g} under {other.name}.",
-        )
-    daily = [per_day(run) for run in (base, other)]
-    made["slowdown_per_day"] = (
-        lines(
-            "slowdown per day", "days", "mean slowdown",
-            [ChartSeries(run.name, d[0].tolist(), d[1].tolist())
-             for run, d in zip((base, other), daily, strict=True)],
-            ChartSeries("malleable starts", daily[1][0].tolist(), daily[1][2].tolist()),
-        ),
-        (
-            "Mean slowdown of the jobs that ended each day; bars: "
-            f"{int(daily[1][2].sum())} jobs started with malleability under {other.name} "
-            "(Figure 7 of D'Amico et al. 2019)."
-        ),
-    )  # fmt: skip
-    for number, one in zip((4, 5, 6), heat_maps(base, other), strict=True):
-        key = one.name.replace(" ", "_")
-        made[f"heat_{key}"] = (
-            heat(one.name, one.columns, one.rows, one.ratio, one.counts),
-            (
-                f"{one.name} of {base.name} over that of {other.name}, by nodes and run time: "
-                f"over 1 (blue) {other.name} is better, under 1 (orange) worse (Figure {number})."
-            ),
-        )
+    return {"changes": changes("changes", f"Changes against {document['baseline']}", rows)}
+
+
+def _change_row(name: str, change: Mapping[str, Any]) -> ChangeRow:
+    mean, ends = change["change"], change["change_interval"]
+    low, high = ends or (mean, mean)
+    return ChangeRow(name, mean, low, high, verdict_word(mean, ends))
+
+
+def fraction_charts(fractions: Sequence[Document]) -> dict[str, Markup]:
+    """Return by log and metric what is gained over the fraction of jobs that are malleable."""
+    made = {}
+    for log in dict.fromkeys(one["log"] for one in fractions):
+        mine = [one for one in fractions if one["log"] == log]
+        for part in range(0, len(mine), MOST_SERIES):
+            for metric in BY_FRACTION:
+                series = [
+                    _fraction_series(one["policy"], one[metric])
+                    for one in mine[part : part + MOST_SERIES]
+                    if one[metric]
+                ]
+                if not series:
+                    continue
+                word = metric.removeprefix("mean_")
+                name = _name(f"fraction-{word}", Path(log).name, *([str(part)] if part else []))
+                made[name] = lines(
+                    name,
+                    f"Change of the mean {word} by how many jobs are malleable, {Path(log).name}",
+                    "% of the jobs malleable",
+                    f"change of the mean {word}, %",
+                    series,
+                )
     return made
+
+
+def _fraction_series(name: str, points: Sequence[Mapping[str, Any]]) -> ChartSeries:
+    ends = [one["change_interval"] or [one["change"]] * 2 for one in points]
+    return ChartSeries(
+        name,
+        [100 * one["malleable"] for one in points],
+        [100 * one["change"] for one in points],
+        [100 * low for low, _ in ends],
+        [100 * high for _, high in ends],
+    )
+
+
+def time_unit(span: float) -> tuple[float, str]:
+    """Return the unit of an axis of so many seconds: its size and its name."""
+    for size, name in ((DAY, "d"), (HOUR, "h"), (60.0, "min")):
+        if span >= 2 * size:
+            return size, name
+    return 1.0, "s"
+
+
+def _machine_charts(runs: Sequence[SimulatedRun]) -> dict[str, Markup]:
+    """Return of every run who held which processors, and utilisation and queue beside the baseline's."""
+    made = {}
+    first, last = float(runs[0].workload.submit[0]), last_end(runs)
+    size, unit = time_unit(last - first)
+    axis = Scale((last - first) / size or 1.0)
+    curves = [over_time(run, POINTS, last) for run in runs]
+    most = max(float(waiting.max()) for _, _, waiting in curves)
+    for run, mine in zip(runs, curves, strict=True):
+        rows, classes = run.setting.processors, job_classes(run)
+        bars = lay_out(run.schedule, rows)
+        shares = (
+            None
+            if is_drawn_singly(bars, rows, len(runs))
+            else occupied_shares(bars, classes, rows, first, last)
+        )
+        name = _name("gantt", run.name)
+        title = f"The machine under {run.name}"
+        made[name] = gantt(name, title, bars, rows, classes, axis, (size, unit), first, shares)
+        shown = [(runs[0], curves[0]), *([] if run is runs[0] else [(run, mine)])]
+        for word, part, scale in (
+            ("utilisation", 1, Scale(1.0)),
+            ("queue", 2, Scale(max(1.0, most) * 1.05)),
+        ):
+            series = [
+                ChartSeries(one.name, (curve[0] / size).tolist(), curve[part].tolist())
+                for one, curve in shown
+            ]
+            name = _name(word, run.name)
+            y_name = "jobs waiting" if word == "queue" else word
+            made[name] = lines(
+                name, f"{y_name.capitalize()} under {run.name}", "since the first submission",
+                y_name, series, x_unit=unit, x_scale=axis, y_scale=scale,
+            )  # fmt: skip
+    return made
+
+
+def _daily_chart(base: SimulatedRun, other: SimulatedRun) -> dict[str, Markup]:
+    daily = [per_day(run) for run in (base, other)]
+    name = _name("slowdown_per_day", other.name)
+    series = [
+        ChartSeries(run.name, (one[0] + 0.5).tolist(), one[1].tolist())
+        for run, one in zip((base, other), daily, strict=True)
+    ]
+    bars = ChartSeries("malleable starts", (daily[1][0] + 0.5).tolist(), daily[1][2].tolist())
+    axis = Scale(float(max(len(one[0]) for one in daily)))
+    return {
+        name: lines(
+            name, f"Mean slowdown by day under {base.name} and {other.name}",
+            "since the first submission", "mean slowdown", series, bars, x_unit="d", x_scale=axis,
+        )
+    }  # fmt: skip
 
 
 def job_classes(run: SimulatedRun) -> list[int]:
@@ -151,88 +196,125 @@ def job_classes(run: SimulatedRun) -> list[int]:
     return np.where(schedule.mate, 2, np.where(resized, 1, 0)).tolist()  # type: ignore[no-any-return]
 
 
-def comparison_page(
-    runs: Sequence[SimulatedRun], method: Mapping[str, object], explained: str = ""
-) -> str:
-    """Return the page that compares runs of one workload; the first is the baseline.
+def _policies(document: Document) -> Table:
+    """Return the figures of all policies; energy where it was asked for."""
+    head = ["policy", "slowdown", "bounded slowdown", "wait", "response", "makespan", "utilisation",
+            "malleable starts", "mates", "resizes"]  # fmt: skip
+    rows: list[list[Formatted]] = [
+        [one["policy"], number(one["mean_slowdown"]), number(one["mean_bounded_slowdown"]),
+         seconds(one["mean_wait"]), seconds(one["mean_response"]), seconds(one["makespan"]),
+         share(one["utilisation"]), count(one["malleable_starts"]), count(one["mates"]),
+         count(one["resizes"])]
+        for one in document["policies"]
+    ]  # fmt: skip
+    if document["policies"][0]["energy"] is not None:
+        head.append("energy, J")
+        for row, one in zip(rows, document["policies"], strict=True):
+            row.append(number(one["energy"]))
+    return head, rows
 
-    `explained` says whether the model explains the waits that the log tells of: the page opens with it.
-    """
-    base, other = runs[0], runs[-1]
-    message = [*([explained] if explained else []), *(verdict(base, one) for one in runs[1:])]
-    message += [
-        f"{one.name}: {words}."
-        for one in runs
-        if (words := failed_words(one.schedule.failed_passes))
+
+def _change_rows(document: Document) -> list[list[Formatted]]:
+    return [
+        [one["policy"], f"mean {word}", *_changed(one["changes"][f"mean_{name}"]),
+         one["changes"][f"mean_{name}"]["verdict"]]
+        for one in document["policies"][1:] for name, word in METRICS
+    ]  # fmt: skip
+
+
+def _changed(change: Mapping[str, Any]) -> list[Formatted]:
+    """Return a change and the ends of its interval."""
+    low, high = change["change_interval"] or (None, None)
+    over = f"{change['count']} {change['over']}"
+    return [signed(change["change"]), signed(low), signed(high), over]
+
+
+CHANGE_HEAD = ("change", "95 % from", "to", "over")
+
+
+def comparison_page(
+    runs: Sequence[SimulatedRun], document: Document, method: Mapping[str, object]
+) -> str:
+    """Return the page of a comparison: what its document says, drawn."""
+    charts = comparison_charts(runs, document)
+    machines = [
+        {
+            "policy": run.name,
+            "is_drawn_singly": 'class="shade' not in charts[_name("gantt", run.name)],
+            "charts": [
+                charts[_name(what, run.name)] for what in ("gantt", "utilisation", "queue")
+            ],
+            "parts": one["parts"],
+        }
+        for run, one in zip(runs, document["over_time"], strict=True)
     ]
-    sentences = "".join(f"<p class=verdict>{escape(one)}</p>" for one in message)
-    rows = []
-    for run in runs:
-        f: dict[str, Any] = summary(run.workload, run.schedule, run.setting)
-        rows.append(
-            [run.name, f"{f['mean_slowdown']:.5g}", f"{f['mean_bounded_slowdown']:.5g}",
-             f"{f['mean_wait']:.6g}", f"{f['mean_response']:.6g}", f"{f['makespan']:.8g}",
-             f"{f['utilisation']:.4f}", f["malleable_starts"], f["mates"], f["resizes"],
-             "-" if f["energy"] is None else f"{f['energy']:.5g}"]
-        )  # fmt: skip
-    head = ("policy", "slowdown", "bounded", "wait s", "response s", "makespan s", "utilisation",
-            "malleable starts", "mates", "resizes", "energy J")  # fmt: skip
-    parts = [f"<h2>Policies</h2>{table(head, rows)}"]
-    compared: list[tuple[Sequence[str], Sequence[Sequence[object]]]] = []
-    made = charts(base, other) if len(runs) > 1 else {}
-    if len(runs) > 1:
-        parts.append(figure(*made.pop("changes")))
-    parts.append("<h2>The machine over time</h2>")
-    for run in (base, other) if len(runs) > 1 else (base,):
-        bars = lay_out(run.schedule, run.setting.processors)
-        chart = gantt(f"Gantt, {run.name}", bars, run.setting.processors, job_classes(run))
-        parts.append(figure(chart, f"{run.name}: processors over time, {len(bars)} bars."))
-    if len(runs) > 1:
-        parts += [figure(*made.pop(key)) for key in ("utilisation", "queue", "slowdown_per_day")]
-        sizes = by_size(base, other)
-        who = [
-            [one.name, one.jobs, f"{one.base:.4g}", f"{one.other:.4g}",
-             *(f"#{base.workload.job[k]}: {before:.3g} to {after:.3g}"
-               for k, (before, after) in ((one.worst_job, one.worst), (one.best_job, one.best)))]
-            for one in sizes
-        ]  # fmt: skip
-        top = ("nodes", "jobs", f"bounded slowdown, {base.name}", other.name,
-               "worst single job", "best single job")  # fmt: skip
-        compared.append((top, who))
-        parts.append(f"<h2>Who gains, who loses</h2>{table(top, who)}")
-        parts += [figure(svg, caption) for svg, caption in made.values()]
-        parts.append(f"<h2>Single jobs</h2>{stories(base, other, sizes)}")
-    refused = rejections(runs)
-    parts.append(
-        "<h2>Rejected decisions, by reason</h2>"
-        + (
-            table(("policy", "reason", "jobs"), refused)
-            if refused
-            else "<p>None: no policy refused a job.</p>"
+    title = f"{document['log']}, {document['jobs']} jobs, {document['processors']} processors"
+    policies = _policies(document)
+    compared: Table = (("policy", "figure", *CHANGE_HEAD, "verdict"), _change_rows(document))
+    sizes = [
+        (
+            (f"nodes ({one['policy']})", "jobs", document["baseline"], one["policy"]),
+            [[size["nodes"], size["jobs"], f"{size['before']:.4g}", f"{size['after']:.4g}"]
+             for size in one["sizes"]],
         )
-    )
-    title = f"{method['log']} · {len(base.workload)} jobs"
+        for one in document["against"]
+    ]  # fmt: skip
     copied = markdown(
-        title, message, (head, rows), *compared,
+        title, [document["headline"], *document["findings"]],
+        *(_as_texts(one) for one in (policies, compared) if one[1]), *sizes,
         (("method", ""), list(method.items())),
     )  # fmt: skip
-    parts.append(
-        f"<details><summary>copy as Markdown</summary><pre>{escape(copied)}</pre></details>"
-    )
-    return page(title, sentences, "".join(parts), method)
+    return render(
+        "comparison.html.j2",
+        document=document,
+        title=title,
+        method=method,
+        policies=policies,
+        compared=compared,
+        changes_chart=charts.get("changes"),
+        fractions=_fraction_views(document["fractions"], charts),
+        machines=machines,
+        cells=CELLS,
+        against=[
+            {**one, "daily": charts[_name("slowdown_per_day", one["policy"])],
+             "starts": sum(part["malleable_starts"] for part in parts["parts"])}
+            for one, parts in zip(document["against"], document["over_time"][1:], strict=True)
+        ],
+        heat_kind=heat_kind,
+        copied=copied,
+    )  # fmt: skip
 
 
-def page(title: str, verdicts: str, body: str, method: Mapping[str, object]) -> str:
-    """Return the whole file."""
-    how = table(("method", ""), list(method.items()))
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-        f"<style>{STYLE}</style></head><body><a class=skip href=#main>to the content</a>"
-        f"<header><h1>{escape(title)}</h1>{verdicts}</header><main id=main>{body}</main>"
-        f"<footer><h2>Method</h2>{how}</footer></body></html>\n"
-    )
+def _as_texts(table: Table) -> Table:
+    head, rows = table
+    return head, [[getattr(cell, "text", cell) for cell in row] for row in rows]
 
+
+def _fraction_views(fractions: Sequence[Document], charts: Mapping[str, Markup]) -> list[Document]:
+    """Return by log the findings on fractions of malleable jobs, their charts and their table."""
+    views = []
+    for log in dict.fromkeys(one["log"] for one in fractions):
+        mine = [one for one in fractions if one["log"] == log]
+        ending = _name("", Path(log).name)
+        rows: list[list[Formatted]] = [
+            [one["policy"], metric.removeprefix("mean_"), percent(point["malleable"]), *_changed(point)]
+            for one in mine for metric in BY_FRACTION for point in one[metric]
+        ]  # fmt: skip
+        views.append(
+            {
+                "log": log,
+                "findings": [one["finding"] for one in mine],
+                "charts": [
+                    chart for name, chart in charts.items()
+                    if name.startswith("fraction-") and (name + "-").find(f"{ending}-") > 0
+                ],
+                "table": (("policy", "mean", "jobs malleable", *CHANGE_HEAD), rows),
+            }
+        )  # fmt: skip
+    return views
+
+
+# ---------------------------------------------------------------------------------- sweeps
 
 BARS = (
     ("makespan", "Figure 1"),
@@ -240,92 +322,137 @@ BARS = (
     ("mean_slowdown", "Figure 3"),
     ("mean_wait", ""),
 )
-Rows = Sequence[Mapping[str, Any]]
 
 
-def label_of(row: Mapping[str, Any]) -> str:
-    """Return what distinguishes a row's policy."""
-    return Cell.of(row).label
+def sweep_charts(rows: Rows, figures: Document) -> dict[str, Markup]:
+    """Return the charts of a sweep by name."""
+    made = fraction_charts(figures["fractions"])
+    for log, metric, changed in _changes_by_log(figures):
+        word = metric.removeprefix("mean_")
+        name = _changes_name(log, metric)
+        title = f"Change of the {'' if word == metric else 'mean '}{word} on {Path(log).name}"
+        made[name] = changes(name, title, changed)
+    return made | load_curves(rows)
 
 
-def sweep_charts(rows: Rows) -> dict[str, tuple[str, str]]:
-    """Return name -> (SVG, caption)."""
-    made: dict[str, tuple[str, str]] = {}
-    baseline = label_of(rows[0])
-    for metric, number in BARS:
-        for log, by_label in compare(rows, baseline, metric).items():
-            shown = [
-                (name, one.mean, one.low, one.high)
-                for name, one in by_label.items()
-                if name != baseline
-            ]
-            if not shown:
-                continue
-            name = metric.removeprefix("mean_")
-            paper = f" ({number} of D'Amico et al. 2019)" if number else ""
-            most = max(by_label.values(), key=lambda one: one.count)
-            runs = f"{most.count} {most.over}"
-            made[f"{name}_{re.sub(r'[^a-z0-9]+', '_', log.lower())[-40:]}"] = (
-                changes(f"{name}, {log}", shown),
-                f"{name} on {log} against {baseline}, {runs}, 95 % intervals{paper}.",
-            )
-    made.update(load_curves(rows))
-    return made
+def _changes_name(log: str, metric: str) -> str:
+    return _name(f"changes-{metric.removeprefix('mean_')}", Path(log).name[-40:])
 
 
-def load_curves(rows: Rows) -> dict[str, tuple[str, str]]:
+def _changes_by_log(figures: Document) -> Iterator[tuple[str, str, list[ChangeRow]]]:
+    for log in dict.fromkeys(entry["log"] for entry in figures["table"]):
+        for metric, _ in BARS:
+            changed = [
+                _change_row(entry["policy"], entry[metric])
+                for entry in figures["table"]
+                if entry["log"] == log and entry["policy"] != figures["baseline"]
+                and entry.get(metric, {}).get("change") is not None
+            ]  # fmt: skip
+            if changed:
+                yield log, metric, changed
+
+
+def load_curves(rows: Rows) -> dict[str, Markup]:
     """Return response and utilisation against load, where the logs are models with a load."""
     groups: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
     for row in rows:
         found = re.search(r"load=([0-9.]+)", row["cell"]["log"])
         if found:
             rest = row["cell"]["log"].replace(found.group(0), "").strip(":,").replace(",,", ",")
-            groups.setdefault(f"{label_of(row)} ({rest})", {}).setdefault(
+            groups.setdefault(f"{Cell.of(row).label} ({rest})", {}).setdefault(
                 float(found.group(1)), []
             ).append(row)
-    groups = {name: loads for name, loads in groups.items() if len(loads) > 1}
+    curves = [(name, sorted(loads.items())) for name, loads in groups.items() if len(loads) > 1]
     made = {}
     for metric, title in (("mean_response", "mean response, s"), ("utilisation", "utilisation")):
-        series = []
-        for name, loads in groups.items():
-            at = sorted(loads)
-            means = [interval([row[metric] for row in loads[load]]) for load in at]
-            series.append(ChartSeries(name, at, [m.mean for m in means], [m.half for m in means]))
-        if series:
-            made[f"load_{metric}"] = (
-                lines(title, "load factor", title, series),
-                f"{title} against load, 95 % intervals over seeds (Kale et al., Figures 7-10).",
-            )
+        for part in range(0, len(curves), MOST_SERIES):
+            series = []
+            for label, loads in curves[part : part + MOST_SERIES]:
+                means = [interval([row[metric] for row in mine]) for _, mine in loads]
+                half = [mean.half or 0.0 for mean in means]
+                series.append(
+                    ChartSeries(
+                        label,
+                        [load for load, _ in loads],
+                        [mean.mean for mean in means],
+                        [mean.mean - wide for mean, wide in zip(means, half, strict=True)],
+                        [mean.mean + wide for mean, wide in zip(means, half, strict=True)],
+                    )
+                )
+            name = _name(f"load-{metric}", str(part))
+            made[name] = lines(name, f"{title} against load", "load factor", title, series)
     return made
 
 
-def sweep_page(rows: Rows, method: Mapping[str, object]) -> str:
-    """Return the page of a file of results; the first row's policy is the baseline."""
-    baseline = label_of(rows[0])
-    sentences = []
-    for log, by_label in compare(rows, baseline, "mean_slowdown").items():
-        for name, one in by_label.items():
-            if name == baseline:
-                continue
-            message = f"{one.mean:+.1%}" if one.is_sure else "no clear difference"
-            over = f", {one.count} {one.over}" if one.count > 1 else ""
-            sentences.append(
-                f"<p class=verdict>{escape(name)} on {escape(log)}: mean slowdown {message} "
-                f"({_ends(one)}{over})</p>"
-            )
-    body = "".join(figure(svg, caption) for svg, caption in sweep_charts(rows).values())
-    head = ("log", "policy", "slices", "seed", "wait s", "response s", "slowdown", "makespan s")
-    numbers = [
-        [row["cell"]["log"], label_of(row), row["cell"]["parts"], row["cell"]["seed"],
-         *(f"{row[m]:.6g}" for m in ("mean_wait", "mean_response", "mean_slowdown", "makespan"))]
-        for row in rows[:500]
+def sweep_findings(figures: Document) -> list[str]:
+    """Return the answers of a sweep in sentences."""
+    told = []
+    for log, metric, changed in _changes_by_log(figures):
+        if metric != "mean_slowdown":
+            continue
+        for row in changed:
+            entry = next(
+                one for one in figures["table"] if (one["log"], one["policy"]) == (log, row.name)
+            )[metric]
+            head = f"{row.name} on {Path(log).name}, mean slowdown: "
+            ends = f"{row.low:+.1%} .. {row.high:+.1%}, {entry['count']} {entry['over']}"
+            if entry["change_interval"] is None:
+                told.append(f"{head}{row.mean:+.1%}, one run: no verdict.")
+            elif row.kind != "unsure":
+                told.append(f"{head}{row.mean:+.1%} ({ends}).")
+            else:
+                told.append(f"{head}no clear difference ({ends}).")
+    return [*(one["finding"] for one in figures["fractions"]), *told]
+
+
+def sweep_headline(figures: Document) -> str:
+    """Return the first line of the page of a sweep."""
+    rows = [
+        row for _, metric, changed in _changes_by_log(figures)
+        if metric == "mean_slowdown" for row in changed
     ]  # fmt: skip
-    more = (
-        f"<p>The first 500 of {len(rows)} runs; all are in the file.</p>"
-        if len(rows) > 500
-        else ""
+    words = [row.kind for row in rows]
+    return (
+        f"Mean slowdown against {figures['baseline']}: better in {words.count('good')}, worse in "
+        f"{words.count('bad')}, no clear difference in {words.count('unsure')} of {len(words)} comparisons"
     )
-    return page(
-        f"Sweep · {len(rows)} simulations", "".join(sentences),
-        f"{body}<h2>Runs</h2>{more}{table(head, numbers)}", method,
-    )  # fmt: skip
+
+
+def sweep_page(rows: Rows, figures: Document, method: Mapping[str, object]) -> str:
+    """Return the page of a file of results."""
+    charts = sweep_charts(rows, figures)
+    changed: list[list[Formatted]] = [
+        [Path(entry["log"]).name, entry["policy"], metric.removeprefix("mean_"),
+         number(entry[metric]["mean"]), *_changed(entry[metric])]
+        for entry in figures["table"] for metric, _ in BARS
+        if metric in entry and entry[metric]["change"] is not None
+    ]  # fmt: skip
+    runs: list[list[Formatted]] = [
+        [Path(row["cell"]["log"]).name, Cell.of(row).label, count(row["cell"]["parts"]),
+         exact(row["cell"]["seed"]), seconds(row["mean_wait"]), seconds(row["mean_response"]),
+         number(row["mean_slowdown"]), seconds(row["makespan"])]
+        for row in rows[:MOST_RUNS]
+    ]  # fmt: skip
+    return render(
+        "sweep.html.j2",
+        title=f"{len(rows)} simulations",
+        headline=sweep_headline(figures),
+        findings=sweep_findings(figures),
+        figures=figures,
+        fractions=_fraction_views(figures["fractions"], charts),
+        change_charts=[
+            (
+                f"{metric.removeprefix('mean_')} on {Path(log).name}",
+                charts[_changes_name(log, metric)],
+            )
+            for log, metric, _ in _changes_by_log(figures)
+        ],
+        load_charts=[chart for name, chart in charts.items() if name.startswith("load-")],
+        changed=(("log", "policy", "figure", "mean", *CHANGE_HEAD), changed),
+        runs=(
+            ("log", "policy", "slices", "seed", "wait", "response", "slowdown", "makespan"),
+            runs,
+        ),
+        cut=len(rows) > MOST_RUNS,
+        method=method,
+    )

@@ -30,7 +30,7 @@ from apples.agent import check, launch_plan, load_information, recall, refusal, 
 from apples.lab import commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.schedule import NoFeasiblePlanError
-from apples.views.simulation_charts import ChartSeries, lines
+from apples.views.simulation_charts import ChartSeries, lines, picture
 
 HERE = Path(__file__).parent
 LEAST_SECONDS = 10.0
@@ -250,7 +250,7 @@ def write(asked, name, document, x_name, y_name, curves):
     print(f"{tries} tries were too short or restless and made again; {len(kept)} such runs remain")
     (asked.out / f"{name}.json").write_text(json.dumps(document, indent=1))
     series = [ChartSeries(label, x, y) for label, (x, y) in curves.items()]
-    (asked.out / f"{name}.svg").write_text(lines(name, x_name, y_name, series))
+    (asked.out / f"{name}.svg").write_text(picture(lines("chart", name, x_name, y_name, series)))
     print(f"written: {asked.out / name}.json, .svg")
 
 
