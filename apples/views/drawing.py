@@ -232,7 +232,7 @@ def patterns() -> Markup:
 def picture(drawn: Markup, style: str, width: float = 860.0) -> str:
     """Return a drawing as a file of its own, `style` with it, with room for what stands beside it."""
     height = float(re.search(r' height="([\d.]+)"', drawn).group(1))  # type: ignore[union-attr]
-    inner = drawn.replace('width="100%"', f'x="64" y="10" width="{width - 100:g}"', 1)
+    inner = str(drawn).replace('width="100%"', f'x="64" y="10" width="{width - 100:g}"', 1)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height + 24:g}" '
         f'viewBox="0 0 {width:g} {height + 24:g}" font-family="sans-serif"><style>{escape(style)}</style>'

@@ -3,10 +3,19 @@
 import pytest
 from views.browser import Browser, chromium
 from views.documents import demo, run
+from views.test_sim_pages import sweep_rows
 
+from apples.scheduling.policies import Easy, SlowdownDriven
+from apples.simulation.config import SimulationConfig
+from apples.simulation.generators import lublin_workload
+from apples.simulation.run import simulate
+from apples.simulation.workload import mark_malleable
 from apples.views.demo import demo_page
 from apples.views.provenance import made_by
 from apples.views.run_page import run_page
+from apples.views.simulation import sweep_table
+from apples.views.simulation_facts import SimulatedRun, comparison_document
+from apples.views.simulation_pages import comparison_page, sweep_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -28,9 +37,30 @@ def hostile():
     return document
 
 
+def comparison():
+    workload = mark_malleable(lublin_workload(150, 64, 0), 1.0, 0)
+    setting = SimulationConfig(16, 4)
+    made = [
+        SimulatedRun(name, workload, simulate(workload, policy, setting, record=True), setting)
+        for name, policy in (
+            ("easy", Easy()),
+            ("a-policy-of-mine.py:" + HOSTS[2], SlowdownDriven()),
+        )
+    ]
+    return comparison_page(made, comparison_document(HOSTS[2], made), {"log": HOSTS[2]})
+
+
+def sweep():
+    clear = [(0.2, [0.5, 1.4, 1.2, 0.8]), (1.0, [0.5, 0.52, 0.51, 0.49])]
+    rows = sweep_rows(clear)
+    return sweep_page(rows, sweep_table(rows, "easy"), {"log": HOSTS[2]})
+
+
 PAGES = {
     "demo": lambda: demo_page(demo(5, HOSTS)),
     "run": lambda: run_page(run(HOSTS, made_by=made_by("apples run"))),
+    "comparison": comparison,
+    "sweep": sweep,
     "hostile": lambda: run_page(hostile()),
 }
 
@@ -65,6 +95,15 @@ def test_a_page_fits_into_the_width_with_its_tables_open(browser, page, width):
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("document.querySelectorAll('svg').length") > 3
+
+
+SMALLEST = """Math.min(...[...document.querySelectorAll('svg text, svg tspan')]
+  .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
+
+
+def test_no_letter_of_a_chart_is_below_11_pixels(browser, page):
+    browser.open(page, width=320)
+    assert browser.evaluate(SMALLEST) >= 11
 
 
 def test_everything_that_takes_the_focus_shows_it(browser, page):
