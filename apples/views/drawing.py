@@ -159,13 +159,13 @@ def abbreviated(value: float) -> str:
 
     Examples
     --------
-    >>> abbreviated(1234567), abbreviated(0.25), abbreviated(12)
-    ('1.23M', '0.25', '12')
+    >>> abbreviated(1234567), abbreviated(0.25), abbreviated(1024)
+    ('1.23M', '0.25', '1024')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:.3g}"
+    return f"{value:.4g}" if value == int(value) else f"{value:.3g}"
 
 
 STRETCH = 1000

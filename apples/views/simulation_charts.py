@@ -164,7 +164,8 @@ def changes(name: str, title: str, rows: Sequence[ChangeRow]) -> Markup:
         y += 12
         low, high = max(row.low, scale.low), min(row.high, scale.limit)
         parts.append(line(scale.at(low), y, scale.at(high), y, "whisker"))
-        parts.append(draw.dot(scale.at(row.mean), y, f"mark-{row.kind}"))
+        if not scale.beyond(row.mean):
+            parts.append(draw.dot(scale.at(row.mean), y, f"mark-{row.kind}"))
         if scale.beyond(row.high):
             parts.append(draw.arrow(100, y, "end-ink"))
         y += 6

@@ -452,8 +452,8 @@ def _headline(
         return f"{name} {word} {base.name} on this log"
     counts = Counter(_beats(one) for one in changes.values())
     return (
-        f"Of {len(changes)} alternatives {counts['beats']} beat {base.name} on this log, "
-        f"{counts['loses to']} lose to it"
+        f"Against {base.name} on this log: {counts['beats']} of {len(changes)} better, "
+        f"{counts['loses to']} worse, {counts['against']} neither"
     )
 
 
