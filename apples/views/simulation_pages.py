@@ -44,7 +44,7 @@ from apples.views.simulation_facts import (
 Document = dict[str, Any]
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
-POINTS = 120
+POINTS = 100
 """Points of a curve over the time."""
 MOST_RUNS = 500
 """Rows of the table of a sweep's runs."""
