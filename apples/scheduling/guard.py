@@ -295,7 +295,7 @@ class _Child:
             if len(data) > ANSWER_BYTES:
                 return self._nonsense(f"its answer is longer than {ANSWER_BYTES} bytes")
         try:
-            answer = json.loads(data[HEADER:])
+            answer = json.loads(data[HEADER:].decode())
         except (ValueError, RecursionError):
             return self._nonsense("its answer cannot be read")
         return answer if isinstance(answer, dict) else self._nonsense("its answer is none")

@@ -401,6 +401,8 @@ class ClusterLedger:
 
     def first_refused(self, decisions: Sequence[Decision]) -> tuple[int, Refused] | None:
         """Return which of a pass's decisions would be refused first, and the answer; None: all fit."""
+        if self._all_fit(decisions):
+            return None
         trial = object.__new__(ClusterLedger)
         vars(trial).update(
             (name, value.copy() if type(value) in {dict, list, set} else value)
@@ -415,6 +417,29 @@ class ClusterLedger:
             if isinstance(answer, Refused):
                 return position, answer
         return None
+
+    def _all_fit(self, decisions: Sequence[Decision]) -> bool:
+        """Return whether all fit where that takes counting only: starts on free nodes, and promises.
+
+        Not so is no refusal: it takes a trial.
+        """
+        if self.proposals.open or Change.START in self._acknowledged:
+            return False
+        free, seen = self.free, set()
+        for one in decisions:
+            job = self._waiting.get(one.job) if isinstance(one, Start | Reserve) else None
+            if job is None or job.id in seen:
+                return False
+            if isinstance(one, Reserve):
+                if not one.time >= self.time:
+                    return False
+                continue
+            need = self.nodes_for(job.processors)
+            if not isinstance(one, Start) or one.nodes != need or one.mates or one.node_ids:
+                return False
+            seen.add(job.id)
+            free -= need
+        return free >= 0
 
     def settle(self) -> None:
         """End a pass: what happened before it was seen."""

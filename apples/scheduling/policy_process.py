@@ -165,7 +165,7 @@ class _PolicyServer:
     def serve(self) -> None:
         """Answer until the other side is gone."""
         while (data := self._receive()) is not None:
-            answer = self._answer(json.loads(data))
+            answer = self._answer(json.loads(data.decode()))
             if os.getpid() != self._pid:  # a copy of this process that got past the audit
                 os._exit(0)
             self._send(answer)
@@ -221,6 +221,7 @@ class _PolicyServer:
         return rows
 
 
+PLAIN = frozenset({type(None), bool, int, float})
 FORBIDDEN = frozenset({"os.fork", "os.forkpty", "os.kill", "os.killpg"})
 NOT_ASKED = frozenset({"os.posix_spawn", "os.exec", "os.spawn", "os.system", "subprocess.Popen"})
 
@@ -236,11 +237,12 @@ def _row(decision: object, at: str) -> list[Any]:
     names = FIELDS.get(type(decision))
     if names is None:
         return ["?", at, _short(decision)]
-    return [type(decision).__name__, at, *(_plain(getattr(decision, name)) for name in names)]
+    values = [getattr(decision, name) for name in names]
+    return [type(decision).__name__, at, *(v if type(v) in PLAIN else _plain(v) for v in values)]
 
 
 def _plain(value: object) -> object:
-    if value is None or type(value) in {bool, int, float}:
+    if type(value) in PLAIN:
         return value
     if type(value) is str:
         return value[: REASON + 1]

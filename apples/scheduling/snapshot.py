@@ -23,6 +23,7 @@ MOST_CHARACTERS = 256 << 20
 
 JOB_FIELDS = tuple(field.name for field in fields(Job))
 KIND = JOB_FIELDS.index("kind")
+job_values = operator.attrgetter(*JOB_FIELDS)
 #: Fields of a state that are not written as they are.
 BY_PARTS = frozenset({"queue", "running", "reservations", "held"})
 #: Places in a `RunningJob` without its job.
@@ -49,7 +50,7 @@ class StateSender:
         message["set"] = {
             name: value
             for name, value, before in zip(new._fields, new, old, strict=True)
-            if name not in BY_PARTS and value is not before and value != before
+            if value is not before and name not in BY_PARTS and value != before
         }
         if new.queue is not old.queue:
             self._queue(old.queue, new.queue, message)
@@ -57,7 +58,8 @@ class StateSender:
             message["held"] = [job.id for job in new.held]
             self._tell(new.held, message)
         before = old.running
-        changed = [one for one in new.running.values() if before.get(one.job.id) is not one]
+        same = set(map(id, before.values()))
+        changed = [one for one in new.running.values() if id(one) not in same]
         if changed:
             self._tell((one.job for one in changed), message)
             message["run"] = [running_row(one) for one in changed]
@@ -81,6 +83,10 @@ class StateSender:
         return message
 
     def _queue(self, old: Sequence[Job], new: Sequence[Job], message: dict[str, Any]) -> None:
+        if new[: len(old)] == old:
+            message["come"] = [job.id for job in new[len(old) :]]
+            self._tell(new[len(old) :], message)
+            return
         kept = set(map(id, new))
         stay = [job for job in old if id(job) in kept]
         if len(stay) <= len(new) and all(map(operator.is_, stay, new)):
@@ -156,7 +162,9 @@ class StateReceiver:
 
 def job_row(job: Job) -> list[Any]:
     """Return a job as plain values."""
-    return [getattr(job, name) for name in JOB_FIELDS]
+    row = list(job_values(job))
+    row[KIND] = job.kind.value
+    return row
 
 
 def job_of(row: Sequence[Any]) -> Job:
