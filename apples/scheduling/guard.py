@@ -151,6 +151,17 @@ class GuardedPolicy(SchedulingPolicy):
         """Whether the policy must know which nodes jobs have."""
         return bool(self._hello["needs_node_ids"])
 
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """What the policy looks at of a job beside nodes and times."""
+        return tuple(map(str, self._hello["looks_at"]))
+
+    @property
+    def usage_half_life(self) -> float | None:
+        """Seconds after which what a user has used counts half, if it matters."""
+        half = self._hello["usage_half_life"]
+        return None if half is None else float(half)
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the decisions of one pass, made in the child.
 

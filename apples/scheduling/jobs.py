@@ -38,6 +38,9 @@ class Job:
         Processors it can run on; both `processors` for a rigid job.
     kind
         Its flexibility.
+    user, partition, qos
+        Whose it is, which part of the machine it asks for and the quality of service it is submitted under;
+        empty where its log does not say, or where nobody asked for it (`SchedulingPolicy.looks_at`).
     """
 
     id: int
@@ -47,6 +50,9 @@ class Job:
     minimum: int
     maximum: int
     kind: JobKind = JobKind.RIGID
+    user: str = ""
+    partition: str = ""
+    qos: str = ""
 
     @property
     def malleable(self) -> bool:

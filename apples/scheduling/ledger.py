@@ -30,6 +30,7 @@ from apples.scheduling.jobs import (
 from apples.scheduling.policy import (
     NONE,
     NOTHING_HAPPENED,
+    NOTHING_USED,
     ClusterState,
     Events,
     NodeOccupancy,
@@ -37,6 +38,7 @@ from apples.scheduling.policy import (
     RunningJob,
 )
 from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
+from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
 
@@ -114,6 +116,8 @@ class ClusterLedger:
         The changes that count as made only when the job has confirmed them (`proposals`).
     answer_seconds
         How long an answer may take before a proposal is unsettled.
+    usage_half_life
+        Seconds after which what a user has used counts half, 0: never; None: it is not kept.
 
     Attributes
     ----------
@@ -139,6 +143,7 @@ class ClusterLedger:
         overrun_guess: float = 60.0,
         acknowledged: Collection[Change] = (),
         answer_seconds: float = inf,
+        usage_half_life: float | None = None,
     ) -> None:
         self.nodes = self.free = self._size = nodes
         self.cores_per_node = cores_per_node
@@ -164,6 +169,7 @@ class ClusterLedger:
         self._ended: list[int] = []
         self._early: list[int] = []
         self._rarer: dict[str, list[int]] = {}
+        self._usage = None if usage_half_life is None else UserUsage(usage_half_life)
 
     # ------------------------------------------------------------------- what can be seen
 
@@ -216,7 +222,18 @@ class ClusterLedger:
             len(self._draining),
             len(self._out),
             self._node_states() if self._tracks_ids else (),
+            usage=NOTHING_USED if self._usage is None else self._usage_now(self._usage),
         )
+
+    def _usage_now(self, usage: UserUsage) -> ReadOnly[str, float]:
+        """Enter what the running jobs have used until now, and return what each user has."""
+        for running in self._running.values():
+            self._use(usage, running)
+        return ReadOnly(usage.until(self.time))
+
+    def _use(self, usage: UserUsage, running: RunningJob) -> None:
+        own = running.nodes - running.shared * (1.0 - running.share)
+        usage.enter(running.job, running.start, self.time, own * self.cores_per_node)
 
     def _extend_overrun(self, time: float) -> None:
         """Give the jobs that are still running at their estimated end a later one."""
@@ -291,6 +308,9 @@ class ClusterLedger:
             if number not in self._running:  # it had not been started
                 return ()
         ended = self._running.pop(number)
+        if self._usage is not None:
+            self._use(self._usage, ended)
+            self._usage.forget(number)
         self._ended.append(number)
         if ended.limit > self.time:
             self._early.append(number)
@@ -412,6 +432,8 @@ class ClusterLedger:
             trial.proposals = deepcopy(self.proposals)
         elif self._acknowledged:
             trial.proposals = Proposals()
+        if self._usage is not None:
+            trial._usage = deepcopy(self._usage)
         for position, decision in enumerate(decisions):
             answer = trial.apply(decision)
             if isinstance(answer, Refused):
@@ -591,6 +613,8 @@ class ClusterLedger:
 
     def _enter_resize(self, running: RunningJob, after: int) -> Accepted:
         job, before = running.job, running.nodes
+        if self._usage is not None:
+            self._use(self._usage, running)
         node_ids = running.node_ids
         proposal = None
         if self._acknowledged:

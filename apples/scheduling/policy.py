@@ -48,6 +48,7 @@ class ReadOnly(dict[K, V]):
 
 
 NONE: ReadOnly[int, Any] = ReadOnly()
+NOTHING_USED: ReadOnly[str, float] = ReadOnly()
 
 
 class RunningJob(NamedTuple):
@@ -170,6 +171,9 @@ class ClusterState(NamedTuple):
         By the number of the node; empty where the ledger does not track them.
     enforces
         What the ledger refuses to overcommit.
+    usage
+        User -> processor-seconds that the nodes of the user's jobs were held, those of a half-life ago counted
+        half; empty unless the policy has a `usage_half_life`.
     """
 
     nodes: int
@@ -189,6 +193,7 @@ class ClusterState(NamedTuple):
     down: int = 0
     node_states: Sequence[NodeOccupancy] = ()
     enforces: tuple[str, ...] = ("nodes",)
+    usage: Mapping[str, float] = NOTHING_USED
 
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
@@ -215,6 +220,16 @@ class SchedulingPolicy(ABC):
     def needs_node_ids(self) -> bool:
         """Whether it must know which nodes jobs have, not only how many."""
         return False
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """What it looks at of a job beside nodes and times: of `user`, `partition`, `qos`."""
+        return ()
+
+    @property
+    def usage_half_life(self) -> float | None:
+        """Seconds after which what a user has used counts half, 0: never; None: it does not matter."""
+        return None
 
     @abstractmethod
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:

@@ -149,6 +149,8 @@ class _PolicyServer:
                 "repr": _short(self._policy),
                 "needs_node_ids": getattr(self._policy, "needs_node_ids", False),
                 "uses_malleable": getattr(self._policy, "uses_malleable", False),
+                "looks_at": list(getattr(self._policy, "looks_at", ())),
+                "usage_half_life": getattr(self._policy, "usage_half_life", None),
             }
         except ApplesError as error:
             hello = {"reason": str(error), "whole": True}

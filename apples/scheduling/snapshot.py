@@ -194,6 +194,8 @@ def plain_fields(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name == "events":
             fields_of[name] = Events(*map(tuple, value))
+        elif name == "usage":
+            fields_of[name] = ReadOnly(value)
         elif name == "node_states":
             fields_of[name] = tuple(map(NodeOccupancy, value))
         elif isinstance(value, list):

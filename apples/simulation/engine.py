@@ -73,6 +73,7 @@ class EventEngine(SchedulerBackend):
             config.cores_per_node,
             track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
             overrun_guess=config.overrun_seconds,
+            usage_half_life=getattr(policy, "usage_half_life", None),
             acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
         )
         self.now = self.jobs[0].submit

@@ -31,7 +31,7 @@ from apples.simulation.explained_waits import WaitExplanation, explain, waits_of
 from apples.simulation.run import KERNELS, EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
-from apples.simulation.workload import Workload, mark_malleable
+from apples.simulation.workload import ATTRIBUTES, Workload, mark_malleable
 
 MOST = 1e15
 """Of a number a user gives."""
@@ -416,6 +416,7 @@ def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
 def prepare(
     log: str, policy: str, words: Sequence[str], *, processors: int | None, nodes: int | None,
     cores: int | None, malleable: float | None, seed: int, strict: bool = False,
+    attributes: Sequence[str] = (),
 ) -> PreparedSimulation:  # fmt: skip
     """Return a simulation of a log.
 
@@ -425,6 +426,8 @@ def prepare(
         The machine; without them the log's header says how large it is.
     malleable
         Fraction of the jobs; None: all if the policy resizes jobs, else none.
+    attributes
+        What other policies that will run on the same workload look at.
 
     Raises
     ------
@@ -439,8 +442,9 @@ def prepare(
     if seed < 0:
         raise UsageError(f"--seed {seed}: a seed is 0 or more")
     source = load_workload(
-        log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed
-    )
+        log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed,
+        attributes=sorted({*_attributes_of(chosen), *attributes}),
+    )  # fmt: skip
     workload = source.workload
     if malleable is None:
         malleable = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
@@ -468,6 +472,15 @@ MOST_BY_EVENTS = 50_000
 """Jobs of a log on which a policy without a kernel is tried though nobody names it: some tens of seconds."""
 
 
+def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
+    """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
+    wanted = tuple(getattr(policy, "looks_at", ()))
+    unknown = [name for name in wanted if name not in ATTRIBUTES]
+    if unknown:
+        raise UsageError(f"{policy!r} looks at {unknown[0]!r}: not one of {', '.join(ATTRIBUTES)}")
+    return wanted
+
+
 def base_policies() -> tuple[str, ...]:
     """Return the names of our policies that resize no job: what a site may have run."""
     return tuple(name for name, policy in POLICIES.items() if not policy.uses_malleable)
@@ -490,19 +503,20 @@ def explain_waits(
     if policy in POLICIES and policy not in names:
         raise UsageError(f"--calibrate: {policy} resizes jobs; a log tells of rigid ones")
     read, waits = waits_of_log(Path(log))
+    policies = {
+        name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
+        for name in names
+    }
+    attributes = [name for one in policies.values() for name in _attributes_of(one)]
     made = prepare(
         log, names[0], options_of_policy(names[0], words), processors=processors, nodes=nodes,
-        cores=cores, malleable=0.0, seed=seed, strict=strict,
+        cores=cores, malleable=0.0, seed=seed, strict=strict, attributes=attributes,
     )  # fmt: skip
     slow = [
         name
         for name in names
         if len(made.workload) > MOST_BY_EVENTS and name != policy and POLICIES[name] not in KERNELS
     ]
-    policies = {
-        name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
-        for name in names
-        if name not in slow
-    }
+    policies = {name: one for name, one in policies.items() if name not in slow}
     explained = explain(policies, made.workload, made.config, read, waits)
     return replace(explained, not_tried=tuple(slow))

@@ -16,7 +16,7 @@ from apples.errors import LaunchError, UsageError
 from apples.simulation.packed import LogText
 from apples.simulation.sacct import read_sacct
 from apples.simulation.swf import NEEDED, Log, parse_swf
-from apples.simulation.workload import Cleaning, Workload, clean
+from apples.simulation.workload import ATTRIBUTES, Cleaning, Workload, clean
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
@@ -143,8 +143,11 @@ def load_workload(
     *,
     strict: bool = False,
     seed: int = 0,
+    attributes: Sequence[str] = (),
 ) -> Source:
     """Return a workload for a machine of so many processors; None: as the log's header says.
+
+    `attributes` are read beside what every simulation needs (`workload.ATTRIBUTES`).
 
     Raises
     ------
@@ -160,7 +163,7 @@ def load_workload(
         if not fits.any():
             raise UsageError(f"{source}: no job can run on {processors} processors")
         return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
-    log = read_log(Path(source))
+    log = read_log(Path(source), (*NEEDED, *(ATTRIBUTES[name] for name in attributes)))
     size = _header_processors(log) if processors is None else processors
     workload, cleaning = clean(log, size, rule, strict)
     return Source(workload, cleaning, len(log), log.sha256, size, processors is None)

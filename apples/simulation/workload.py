@@ -29,6 +29,9 @@ class Workload:
         Asked for; the least and the most a malleable job can use.
     malleable
         Whether the scheduler may resize the job.
+    attributes, names
+        What a policy looks at beside them (`user`, `partition`, `qos`): numbers, -1 where the log does not say;
+        of a column that stands for names, the name of 1, of 2, ..
     """
 
     job: NDArray[np.int64]
@@ -39,13 +42,17 @@ class Workload:
     minimum: NDArray[np.int64]
     maximum: NDArray[np.int64]
     malleable: NDArray[np.bool_]
+    attributes: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.job)
 
     def take(self, chosen: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Workload:
         """Return some of the jobs, in the order given."""
-        return Workload(**{name: getattr(self, name)[chosen] for name in self.__dict__})
+        columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
+        attributes = {name: column[chosen] for name, column in self.attributes.items()}
+        return Workload(**columns, attributes=attributes, names=self.names)
 
     def jobs(self) -> list[Job]:
         """Return the jobs as values."""
@@ -53,13 +60,33 @@ class Workload:
             self.job, self.submit, self.processors, self.requested,
             self.minimum, self.maximum, self.malleable,
         )  # fmt: skip
-        return [
+        jobs = [
             Job(number, at, width, seconds, least, most,
                 JobKind.MALLEABLE if soft else JobKind.RIGID)
             for number, at, width, seconds, least, most, soft in zip(
                 *(column.tolist() for column in columns), strict=True
             )
         ]  # fmt: skip
+        if self.attributes:
+            said = zip(jobs, *map(self._words, ("user", "partition", "qos")), strict=True)
+            jobs = [replace(job, user=u, partition=p, qos=q) for job, u, p, q in said]
+        return jobs
+
+    def _words(self, name: str) -> list[str]:
+        """Return a column as names; numbers where the log has no names."""
+        if name not in self.attributes:
+            return [""] * len(self)
+        known = self.names.get(name, ())
+        return [
+            "" if code < 0 else known[code - 1] if 0 < code <= len(known) else str(code)
+            for code in self.attributes[name].astype(np.int64).tolist()
+        ]
+
+
+COLUMNS = ("job", "submit", "run", "processors", "requested", "minimum", "maximum", "malleable")
+"""Columns that every workload has."""
+ATTRIBUTES = {"user": "user", "partition": "partition", "qos": "queue"}
+"""What else a job may have -> the column of a log that says it."""
 
 
 def rigid(
@@ -164,6 +191,16 @@ def clean(
         raise UsageError(f"{log.source}:{line}: out of order of submission (--strict)")
     workload = rigid(
         submit, run[keep], np.ceil(width[keep]).astype(np.int64), request[keep], number
+    )
+    order = np.lexsort((number, submit))
+    workload = replace(
+        workload,
+        attributes={
+            name: columns[column][keep][order]
+            for name, column in ATTRIBUTES.items()
+            if column in columns
+        },
+        names={name: log.names.get(column, ()) for name, column in ATTRIBUTES.items()},
     )
     raised = int((request[keep] < run[keep]).sum())
     notes = (*log.notes, *_not_looked_at(columns, keep))

@@ -1,5 +1,6 @@
 """The policy that schedules as Slurm does: its order, its cycles and what they look at."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -8,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
+from apples.scheduling.jobs import Job
 from apples.scheduling.policies import SlurmBackfill
 from apples.scheduling.policies.slurm import slurm_seconds
+from apples.scheduling.policy import ClusterState, ReadOnly
+from apples.scheduling.snapshot import from_json, to_json
+from apples.scheduling.usage import UserUsage
 from apples.simulation.config import SimulationConfig
+from apples.simulation.prepare import prepare
 from apples.simulation.run import simulate
+from apples.simulation.swf import Log, write_swf
 from apples.simulation.workload import rigid
 
 EXACT = SlurmBackfill(bf_interval=1, bf_resolution=1, bf_window=10**9)
@@ -126,8 +133,95 @@ def test_times_are_written_as_in_slurm_conf(word, seconds):
         ({"PriorityWeightAge": -1.0}, "option PriorityWeightAge=-1.0: at least 0"),
         ({"PriorityMaxAge": "a week"}, "option PriorityMaxAge=a week: not a time of slurm.conf"),
         ({"PriorityMaxAge": 0}, "option PriorityMaxAge=0: must be more than 0"),
+        ({"QOSPriority": "high"}, "'high' is not of the form name:priority"),
+        ({"PriorityWeightQOS": 5.0}, "options QOSPriority and PriorityWeightQOS go together"),
     ],
 )
 def test_an_option_that_slurm_would_not_take_is_refused(options, said):
     with pytest.raises(UsageError, match=said):
         SlurmBackfill(**options)
+
+
+def shared(policy, *rows, nodes=4, **attributes):
+    """Starts of jobs with a column more, by the name of what it says."""
+    workload = jobs(*rows)
+    columns = {
+        name: np.array([sorted(set(words)).index(word) + 1.0 for word in words])
+        for name, words in attributes.items()
+    }
+    names = {name: tuple(sorted(set(words))) for name, words in attributes.items()}
+    workload = replace(workload, attributes=columns, names=names)
+    return simulate(workload, policy, SimulationConfig(nodes)).start.tolist()
+
+
+def test_who_used_much_comes_after_who_used_nothing():
+    rows = [(0, 4, 100), (1, 4, 50), (2, 4, 50)]
+    fair = SlurmBackfill(PriorityWeightFairshare=10)
+    assert shared(fair, *rows, user="aab") == [0, 150, 100]
+    assert shared(SlurmBackfill(), *rows, user="aab") == [0, 100, 150]
+
+
+def test_what_was_used_long_ago_is_forgotten():
+    """Ann used 4 x 6,000 s an hour and more ago, Bob just now 4 x 3,000."""
+    rows = [(0, 4, 6000), (9600, 4, 3000), (9601, 4, 10), (9602, 4, 10)]
+    never = SlurmBackfill(PriorityWeightFairshare=10, PriorityDecayHalfLife=0)
+    soon = SlurmBackfill(PriorityWeightFairshare=10, PriorityDecayHalfLife=20)
+    assert shared(never, *rows, user="abba") == [0, 9600, 12600, 12610]
+    assert shared(soon, *rows, user="abba") == [0, 9600, 12610, 12600]
+
+
+def test_quality_of_service_and_partition_go_before():
+    rows = [(0, 4, 100), (1, 4, 50), (2, 4, 50)]
+    qos = SlurmBackfill(PriorityWeightQOS=10, QOSPriority="low:1,high:9")
+    assert shared(qos, *rows, qos=("low", "low", "high")) == [0, 150, 100]
+    parts = SlurmBackfill(PriorityWeightPartition=10, PriorityJobFactor="debug:5")
+    assert shared(parts, *rows, partition=("batch", "batch", "debug")) == [0, 150, 100]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 4)), max_size=8))
+def test_usage_is_the_integral_of_what_was_held_decayed(pieces):
+    """Against a sum over small steps; each job is entered in parts, as passes come."""
+    half, end, step = 10.0, 100.0, 0.01
+    usage, wanted = UserUsage(half), 0.0
+    held = [(k, float(a), float(a + d), n) for k, (a, d, n) in enumerate(pieces)]
+    for now in range(101):
+        for k, start, stop, width in held:
+            if start <= now <= stop:
+                usage.enter(Job(k, 0.0, width, 1.0, width, width, user="a"), start, now, width)
+    for _, start, stop, width in held:
+        at = np.arange(start + step / 2, stop, step)
+        wanted += width * step * float((2.0 ** (-(end - at) / half)).sum())
+    assert usage.until(end).get("a", 0.0) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_usage_crosses_to_another_process_and_back():
+    state = ClusterState(4, usage=ReadOnly({"ann": 12.5}))
+    assert from_json(to_json(state)) == state
+    assert isinstance(from_json(to_json(state)).usage, ReadOnly)
+
+
+def test_a_log_gives_users_and_partitions_to_the_policy_that_looks_at_them(tmp_path):
+    path = tmp_path / "site.swf"
+    count = np.arange(4)
+    blank = {"run": np.full(4, 100.0), "requested_time": np.full(4, 100.0)}
+    write_swf(
+        path,
+        Log(
+            {
+                "job": count + 1.0, "submit": count * 1.0, "allocated": np.full(4, 4.0), **blank,
+                "requested_processors": np.full(4, 4.0), "status": np.ones(4),
+                "user": np.array([7.0, 7.0, 7.0, 8.0]), "partition": np.array([1.0, 1, 1, 2]),
+            },
+            count + 1,
+        ),
+    )  # fmt: skip
+    rows = []
+    for words in (
+        ["PriorityWeightFairshare=1"], ["PriorityWeightPartition=1", "PriorityJobFactor=2:5"], [],
+    ):  # fmt: skip
+        made = prepare(
+            str(path), "slurm", words, processors=4, nodes=None, cores=None, malleable=None, seed=0
+        )
+        rows.append(made.run().start.tolist())
+    assert rows == [[0, 200, 300, 100], [0, 200, 300, 100], [0, 100, 200, 300]]

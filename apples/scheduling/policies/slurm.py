@@ -17,6 +17,15 @@ INSTANT = 1e-3
 """Seconds by which a pass may be off the moment it was asked for."""
 MINUTE = 60.0
 
+WEIGHT_OF = {"QOSPriority": "PriorityWeightQOS", "PriorityJobFactor": "PriorityWeightPartition"}
+WEIGHTS = (
+    "PriorityWeightAge", "PriorityWeightJobSize", "PriorityWeightFairshare", "PriorityWeightQOS",
+    "PriorityWeightPartition",
+)  # fmt: skip
+COUNTS = (
+    "bf_interval", "bf_max_job_test", "bf_resolution", "bf_window", "default_queue_depth",
+    "FairShareDampeningFactor",
+)  # fmt: skip
 _SLURM_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -49,6 +58,29 @@ def slurm_seconds(word: str | float, what: str) -> float:
     return 86400.0 * float(days or 0) + 3600.0 * hours + 60.0 * minutes + seconds
 
 
+def factors_of(words: str, what: str) -> Mapping[str, float]:
+    """Return the factors, in 0 to 1, of names with priorities: `normal:10,high:40`.
+
+    Raises
+    ------
+    UsageError
+        That is not what it says. Permanent.
+
+    Examples
+    --------
+    >>> factors_of("normal:10,high:40", "QOSPriority")
+    {'normal': 0.25, 'high': 1.0}
+    """
+    found = {}
+    for word in filter(None, words.split(",")):
+        name, colon, number = word.rpartition(":")
+        if not colon or not name or not number.isdigit():
+            raise UsageError(f"option {what}={words}: {word!r} is not of the form name:priority")
+        found[name] = float(number)
+    most = max(found.values(), default=0.0) or 1.0
+    return {name: priority / most for name, priority in found.items()}
+
+
 @dataclass(frozen=True)
 class SlurmBackfill(SchedulingPolicy):
     """Slurm's main scheduler and its backfill plugin under the multifactor priority.
@@ -71,13 +103,20 @@ class SlurmBackfill(SchedulingPolicy):
         Minutes that a cycle looks ahead: a job whose place is later holds no nodes.
     default_queue_depth
         Jobs that the main scheduler looks at.
-    PriorityWeightAge, PriorityWeightJobSize
+    PriorityWeightAge, PriorityWeightJobSize, PriorityWeightFairshare, PriorityWeightQOS, PriorityWeightPartition
         Weights of the factors of a job's priority, each factor in 0 to 1. With no weight at all the order is
         that of submission.
     PriorityMaxAge
         Time of waiting from which on the factor of age is 1.
     PriorityFavorSmall
         Whether the factor of size is 1 for the smallest job, not for the largest.
+    PriorityDecayHalfLife
+        Time after which what a user has used counts half, 0: never.
+    FairShareDampeningFactor
+        By how much a user's usage beyond the share counts less.
+    QOSPriority, PriorityJobFactor
+        Priorities of the qualities of service and of the partitions, `name:priority,..`; the largest is a
+        factor of 1, one that is not named 0.
 
     Examples
     --------
@@ -107,15 +146,46 @@ class SlurmBackfill(SchedulingPolicy):
     PriorityWeightJobSize: float = 0
     PriorityMaxAge: str | float = "7-0"
     PriorityFavorSmall: bool = False
+    PriorityWeightFairshare: float = 0
+    PriorityWeightQOS: float = 0
+    PriorityWeightPartition: float = 0
+    PriorityDecayHalfLife: str | float = "7-0"
+    FairShareDampeningFactor: float = 1
+    QOSPriority: str = ""
+    PriorityJobFactor: str = ""
 
     def __post_init__(self) -> None:
-        least = {"bf_interval": 1, "bf_max_job_test": 1, "bf_resolution": 1, "bf_window": 1,
-                 "default_queue_depth": 1, "PriorityWeightAge": 0, "PriorityWeightJobSize": 0}  # fmt: skip
+        least = dict.fromkeys(WEIGHTS, 0) | dict.fromkeys(COUNTS, 1)
         for name, low in least.items():
             if not low <= getattr(self, name) < 1e15:
                 raise UsageError(f"option {name}={getattr(self, name)}: at least {low}")
         if not slurm_seconds(self.PriorityMaxAge, "PriorityMaxAge") > 0:
             raise UsageError(f"option PriorityMaxAge={self.PriorityMaxAge}: must be more than 0")
+        slurm_seconds(self.PriorityDecayHalfLife, "PriorityDecayHalfLife")
+        for name, weight in (
+            ("QOSPriority", self.PriorityWeightQOS),
+            ("PriorityJobFactor", self.PriorityWeightPartition),
+        ):
+            if bool(factors_of(str(getattr(self, name)), name)) != bool(weight):
+                needed = WEIGHT_OF[name]
+                raise UsageError(f"options {name} and {needed} go together")
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """What the weights ask for."""
+        weighed = {
+            "user": self.PriorityWeightFairshare,
+            "partition": self.PriorityWeightPartition,
+            "qos": self.PriorityWeightQOS,
+        }
+        return tuple(name for name, weight in weighed.items() if weight)
+
+    @property
+    def usage_half_life(self) -> float | None:
+        """As slurm.conf has it, where fair share has a weight."""
+        if not self.PriorityWeightFairshare:
+            return None
+        return slurm_seconds(self.PriorityDecayHalfLife, "PriorityDecayHalfLife")
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and when the next cycle of the backfill scheduler is due."""
@@ -174,7 +244,7 @@ class SlurmBackfill(SchedulingPolicy):
 
     def in_order(self, cluster: ClusterState) -> Sequence[Job]:
         """Return the waiting jobs, those of the highest priority first; ties go by (submit, id)."""
-        if not (self.PriorityWeightAge or self.PriorityWeightJobSize):
+        if not any(getattr(self, weight) for weight in WEIGHTS):
             return cluster.queue
         priority = self.priorities(cluster)
         return sorted(cluster.queue, key=lambda job: (-priority[job.id], job.submit, job.id))
@@ -183,11 +253,33 @@ class SlurmBackfill(SchedulingPolicy):
         """Return the priority of each waiting job."""
         oldest = slurm_seconds(self.PriorityMaxAge, "PriorityMaxAge")
         nodes, cores = max(1, cluster.nodes), cluster.cores_per_node
+        qos = factors_of(self.QOSPriority, "QOSPriority")
+        partitions = factors_of(self.PriorityJobFactor, "PriorityJobFactor")
+        shares = self.fair_shares(cluster) if self.PriorityWeightFairshare else {}
         found = {}
         for job in cluster.queue:
             age = min(1.0, (cluster.time - job.submit) / oldest)
             size = (-(-job.processors // cores) + job.processors / cores) / (2.0 * nodes)
             if self.PriorityFavorSmall:
                 size = 1.0 - size
-            found[job.id] = self.PriorityWeightAge * age + self.PriorityWeightJobSize * size
+            found[job.id] = (
+                self.PriorityWeightAge * age
+                + self.PriorityWeightJobSize * size
+                + self.PriorityWeightFairshare * shares.get(job.user, 1.0)
+                + self.PriorityWeightQOS * qos.get(job.qos, 0.0)
+                + self.PriorityWeightPartition * partitions.get(job.partition, 0.0)
+            )
         return found
+
+    def fair_shares(self, cluster: ClusterState) -> Mapping[str, float]:
+        """Return each user's factor of fair share: 1 for one who used nothing, 1/2 for one who used the share.
+
+        All users have the same share (there are no accounts in a log): 2 to the power of minus usage over
+        share, as the classic fair share of priority_multifactor has it.
+        """
+        users = {*cluster.usage, *(job.user for job in cluster.queue)}
+        total = sum(cluster.usage.values())
+        if not total:
+            return {}
+        beyond = len(users) / (total * self.FairShareDampeningFactor)
+        return {user: 2.0 ** (-used * beyond) for user, used in cluster.usage.items()}
