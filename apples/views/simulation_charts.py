@@ -309,7 +309,7 @@ def gantt(
     bottom = top + GANTT_TALL
     legend = [
         part
-        for k, (x, word) in enumerate(zip((0, 25, 75), CLASSES, strict=True))
+        for k, (x, word) in enumerate(zip((0, 22, 80), CLASSES, strict=True))
         for part in (draw.box(x, 4, 4, 12, f"box fill-{k}"), text(x + 5, 14, [word], "label"))
     ]
     paths = (
