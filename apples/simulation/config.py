@@ -122,6 +122,8 @@ class SimulationConfig:
     failures, cancellations, demands
         Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
         (part of the work done, processors it then asks for), in order.
+    dependencies
+        Job -> the job whose end it waits for, and how many seconds after it it comes.
     slowdown
         How many times longer a job takes on the nodes it has; None: it matters only how many they are.
     overrun_seconds
@@ -142,6 +144,7 @@ class SimulationConfig:
     failures: tuple[NodeFailure, ...] = ()
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
+    dependencies: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     slowdown: PlacementSlowdown | None = None
     overrun_seconds: float = 60.0
     strict: bool = False
@@ -175,7 +178,13 @@ class SimulationConfig:
     @property
     def has_events(self) -> bool:
         """Whether anything but submissions and ends happens, or matters."""
-        return bool(self.failures or self.cancellations or self.demands or self.slowdown)
+        return bool(
+            self.failures
+            or self.cancellations
+            or self.demands
+            or self.dependencies
+            or self.slowdown
+        )
 
     def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the whole nodes for so many processors."""

@@ -30,7 +30,7 @@ from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
 #: Kinds of events, in the order in which those of one instant happen; submissions come before all.
-END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE = range(8)
+COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE = range(9)
 
 
 class DecisionError(UsageError):
@@ -103,6 +103,10 @@ class EventEngine(SchedulerBackend):
         self.idle_passes = 0
         self.promised = False
         self.node_seconds = 0.0
+        # By position of a job that is not over: those that come after its end. How many have not come.
+        self.after: dict[int, list[int]] = {}
+        self.to_come = 0
+        self.over = [False] * count
         for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
         # By position: the stall of the resize that waits for a safe point.
@@ -156,7 +160,7 @@ class EventEngine(SchedulerBackend):
 
     def _nothing_left(self) -> bool:
         """Return whether no job waits or runs, so that failures and repairs to come change nothing."""
-        return not self.ledger.queue and not self.ledger.running
+        return not (self.ledger.queue or self.ledger.running or self.to_come)
 
     def _only_promises(self, arrived: int) -> bool:
         """Return whether the policy goes on promising starts and starts nothing.
@@ -185,7 +189,7 @@ class EventEngine(SchedulerBackend):
         """Let the events of the instant happen, or one of them; return the number of jobs submitted."""
         one = self.config.ties != "instant"
         while arrived < len(self.jobs) and self.jobs[arrived].submit <= now:
-            self.driver.submit(self.jobs[arrived])
+            self._submit(arrived)
             arrived += 1
             if one:
                 return arrived
@@ -195,10 +199,43 @@ class EventEngine(SchedulerBackend):
                 break
         return arrived
 
+    def _submit(self, k: int) -> None:
+        """Submit a job, unless one that has to end before is not over."""
+        before, seconds = self.config.dependencies.get(self.jobs[k].id, (0, 0.0))
+        first = self.position.get(before)
+        if first is None or (self.over[first] and self.end_of(first) + seconds <= self.now):
+            self.driver.submit(self.jobs[k])
+            return
+        self.to_come += 1
+        if self.over[first]:
+            heapq.heappush(self.events, (self.end_of(first) + seconds, COME, 0, k))
+        else:
+            self.after.setdefault(first, []).append(k)
+
+    def end_of(self, k: int) -> float:
+        """Return when a job that is over ended; one that never ran counts as ended at its submission."""
+        return self.end[k] if self.start[k] == self.start[k] else self.jobs[k].submit
+
+    def _is_over(self, k: int) -> None:
+        """Let the jobs come that waited for the end of this one, each after its own time."""
+        self.over[k] = True
+        for later in self.after.pop(k, ()):
+            _, seconds = self.config.dependencies[self.jobs[later].id]
+            heapq.heappush(self.events, (self.now + seconds, COME, 0, later))
+
+    def _come(self, k: int) -> None:
+        """Submit a job whose predecessor is over: to the scheduler it is submitted now."""
+        self.to_come -= 1
+        self.jobs[k] = replace(self.jobs[k], submit=self.now)
+        self.driver.submit(self.jobs[k])
+
     def _take_event(self, time: float, kind: int, order: int, k: int) -> None:
-        if kind == END:
+        if kind == COME:
+            self._come(k)
+        elif kind == END:
             if self.rate[k] > 0 and self.end[k] == time:
                 self._end_job(k, completed=True)
+                self._is_over(k)
         elif kind == FAIL:
             self._fail_node(self.failures[time, k])
         elif kind == REPAIR:
@@ -226,8 +263,10 @@ class EventEngine(SchedulerBackend):
         number = self.jobs[k].id
         if number in self.ledger.running:
             self._end_job(k, completed=False)
+            self._is_over(k)
         elif any(job.id == number for job in self.ledger.queue):
             self.driver.withdraw(number)
+            self._is_over(k)
 
     def _fail_node(self, failure: NodeFailure) -> None:
         """Lose the runs of the jobs on a node, two where it is shared; they start again from nothing."""
@@ -311,8 +350,9 @@ class EventEngine(SchedulerBackend):
             heapq.heappush(self.events, (time, WAKE, 0, 0))
             self.promised = True
 
-    def reject_job(self, job: int, reason: str) -> None:
+    def reject_job(self, job: int, reason: str) -> None:  # noqa: ARG002 - the ledger keeps it
         """Leave the job without a start; the result says why."""
+        self._is_over(self.position[job])
 
     def policy_failed(self, failure: PolicyFailure) -> None:
         """Go on, unless the run is strict; the result says how often it was.

@@ -101,6 +101,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "mtbf": "mean seconds between failures of a node (with mttr)",
     "mttr": "mean seconds to repair",
     "cancellations": "CSV file: job,time",
+    "dependencies": "on, off: whether a job waits for the end of the one that its log names",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
     "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
@@ -136,6 +137,13 @@ class SimulationOptions:
         if not isfinite(number) or abs(number) > MOST:
             raise UsageError(f"option {name}={self.simulation[name]}: not a number up to {MOST:g}")
         return number
+
+    def switch(self, name: str) -> bool:
+        """Return an option of the simulation that is on or off; off without it."""
+        value = _value(self.simulation.get(name, "off"))
+        if not isinstance(value, bool):
+            raise UsageError(f"option {name}={self.simulation[name]}: not on or off")
+        return value
 
     @property
     def clean(self) -> str:
@@ -444,6 +452,7 @@ def prepare(
     source = load_workload(
         log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed,
         attributes=sorted({*_attributes_of(chosen), *attributes}),
+        dependencies=options.switch("dependencies"),
     )  # fmt: skip
     workload = source.workload
     if malleable is None:
@@ -457,7 +466,7 @@ def prepare(
     begin = float(workload.submit[0])
     end = float(workload.submit[-1] + workload.run.sum() / max(1, source.processors // 64))
     config = config_of(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
-    config = replace(config, strict=strict)
+    config = replace(config, strict=strict, dependencies=source.dependencies)
     if not PLACES.isdisjoint(options.simulation):
         placement = import_module("apples.simulation.placement")  # with the room of topology
         chosen, config = placement.with_placement(

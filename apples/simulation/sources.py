@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import chain
 from math import isfinite
@@ -16,7 +16,7 @@ from apples.errors import LaunchError, UsageError
 from apples.simulation.packed import LogText
 from apples.simulation.sacct import read_sacct
 from apples.simulation.swf import NEEDED, Log, parse_swf
-from apples.simulation.workload import ATTRIBUTES, Cleaning, Workload, clean
+from apples.simulation.workload import ATTRIBUTES, Cleaning, Workload, clean, dependencies_of
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
@@ -126,6 +126,8 @@ class Source:
         Of the machine.
     from_header
         Whether the log's header said how large the machine is.
+    dependencies
+        Job -> the job whose end it waits for, and seconds more; empty unless they were asked for.
     """
 
     workload: Workload
@@ -134,6 +136,7 @@ class Source:
     sha256: str
     processors: int
     from_header: bool = False
+    dependencies: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
 
 def load_workload(
@@ -144,10 +147,11 @@ def load_workload(
     strict: bool = False,
     seed: int = 0,
     attributes: Sequence[str] = (),
+    dependencies: bool = False,
 ) -> Source:
     """Return a workload for a machine of so many processors; None: as the log's header says.
 
-    `attributes` are read beside what every simulation needs (`workload.ATTRIBUTES`).
+    `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs.
 
     Raises
     ------
@@ -163,10 +167,20 @@ def load_workload(
         if not fits.any():
             raise UsageError(f"{source}: no job can run on {processors} processors")
         return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
-    log = read_log(Path(source), (*NEEDED, *(ATTRIBUTES[name] for name in attributes)))
+    columns = [ATTRIBUTES[name] for name in attributes]
+    if dependencies:
+        columns += ["preceding", "think_time"]
+    log = read_log(Path(source), (*NEEDED, *columns))
     size = _header_processors(log) if processors is None else processors
-    workload, cleaning = clean(log, size, rule, strict)
-    return Source(workload, cleaning, len(log), log.sha256, size, processors is None)
+    workload, cleaning = clean(
+        log, size, rule, strict, looked_at=("preceding",) if dependencies else ()
+    )
+    waits: Mapping[int, tuple[int, float]] = {}
+    if dependencies and "preceding" in log.columns:
+        waits, counts = dependencies_of(log, workload)
+        said = (f"{count} {what}" for what, count in counts.items())
+        cleaning = replace(cleaning, notes=(*cleaning.notes, *said))
+    return Source(workload, cleaning, len(log), log.sha256, size, processors is None, waits)
 
 
 def _header_processors(log: Log) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -135,7 +136,11 @@ class Cleaning:
 
 
 def clean(
-    log: Log, processors: int, rule: str = "default", strict: bool = False
+    log: Log,
+    processors: int,
+    rule: str = "default",
+    strict: bool = False,
+    looked_at: Sequence[str] = (),
 ) -> tuple[Workload, Cleaning]:
     """Return the jobs that can be simulated, and what was done to the others.
 
@@ -143,7 +148,7 @@ def clean(
     time, or larger than the machine is dropped. The request is raised to the run time. Under
     "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
     Of several records with one number the first counts. The order is (submit, number); no time is
-    shifted.
+    shifted. `looked_at` are columns of `NOT_LOOKED_AT` that the simulation does look at.
 
     Raises
     ------
@@ -203,7 +208,8 @@ def clean(
         names={name: log.names.get(column, ()) for name, column in ATTRIBUTES.items()},
     )
     raised = int((request[keep] < run[keep]).sum())
-    notes = (*log.notes, *_not_looked_at(columns, keep))
+    left_out = {name: what for name, what in NOT_LOOKED_AT.items() if name not in looked_at}
+    notes = (*log.notes, *_not_looked_at(columns, keep, left_out))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)
 
 
@@ -212,16 +218,60 @@ NOT_LOOKED_AT = {"gpus": "ask for GPUs", "preceding": "wait for another job's en
 
 
 def _not_looked_at(
-    columns: Mapping[str, NDArray[np.float64]], keep: NDArray[np.intp]
+    columns: Mapping[str, NDArray[np.float64]],
+    keep: NDArray[np.intp],
+    left_out: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield what jobs of a log have and no simulation looks at, counted."""
-    for name, what in NOT_LOOKED_AT.items():
+    """Yield what jobs of a log have and this simulation does not look at, counted."""
+    for name, what in left_out.items():
         count = int((columns[name][keep] > 0).sum()) if name in columns else 0
         if count:
             yield f"{count} jobs {what}: not looked at"
     partitions = len(np.unique(columns["partition"][keep])) if "partition" in columns else 1
     if partitions > 1:
         yield f"{partitions} partitions taken as one"
+
+
+def dependencies_of(
+    log: Log, workload: Workload
+) -> tuple[dict[int, tuple[int, float]], Counter[str]]:
+    """Return which job waits for the end of which other, and for how many seconds more; and what was left out.
+
+    A predecessor that is not among the jobs counts as ended. Of jobs that wait for one another in a ring
+    none waits.
+    """
+    columns, counts = log.columns, Counter[str]()
+    present = set(workload.job.tolist())
+    think = columns.get("think_time", np.zeros(len(log)))
+    before = columns["preceding"]
+    asked = {
+        number: (first, max(0.0, seconds))
+        for number, first, seconds in zip(
+            *(column[before > 0].tolist() for column in (columns["job"], before, think)),
+            strict=True,
+        )
+        if number in present
+    }
+    found = {}
+    for number, (first, seconds) in asked.items():
+        if first in present:
+            found[int(number)] = int(first), seconds
+        else:
+            counts["jobs after one that is not among them: they do not wait"] += 1
+    settled: set[int] = set()
+    for number in list(found):
+        path: dict[int, None] = {}
+        at = number
+        while at in found and at not in settled and at not in path:
+            path[at] = None
+            at = found[at][0]
+        if at in path:
+            ring = list(path)[list(path).index(at) :]
+            counts["jobs that wait for one another in a ring: they do not wait"] += len(ring)
+            for one in ring:
+                del found[one]
+        settled.update(path)
+    return found, counts
 
 
 def _repeated(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
