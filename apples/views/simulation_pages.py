@@ -250,7 +250,10 @@ def comparison_page(
     ]
     title = f"{document['log']}, {document['jobs']} jobs, {document['processors']} processors"
     policies = _policies(document)
-    compared: Table = (("policy", "figure", *CHANGE_HEAD, "verdict"), _change_rows(document))
+    compared: Table = (
+        ("policy", "figure", *CHANGE_HEAD, "in this simulation"),
+        _change_rows(document),
+    )
     sizes = [
         (
             (f"nodes ({one['policy']})", "jobs", document["baseline"], one["policy"]),
