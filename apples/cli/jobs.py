@@ -11,7 +11,14 @@ from apples import jobs as service
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer, show_json
 from apples.errors import UsageError
-from apples.views.job import job_line, job_text, resize_text, run_record_text
+from apples.views.job import (
+    job_line,
+    job_text,
+    program_text,
+    resize_text,
+    run_record_text,
+    submitted_text,
+)
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
@@ -128,3 +135,21 @@ def weights_of(text: str) -> dict[str, float]:
             raise UsageError(f"--hosts {name}: is named twice")
         weights[name] = weight
     return weights
+
+
+def detach_job(spec: service.JobSpec | service.ProgramSpec, json: bool) -> int:
+    """Start a job that outlives this command, and show it."""
+    job = service.submit(spec, talk=say)
+    words = f"wait {job.id}"
+    if isinstance(spec, service.ProgramSpec):
+        words = f"migrate {job.id} --from {spec.on} --to HOST"
+    show_answer(job.document(), submitted_text(job, words), json)
+    return 0
+
+
+def run_program(spec: service.ProgramSpec, json: bool) -> int:
+    """Run a program to its end; it is a job with an id that can be migrated all the same."""
+    record = service.run_program(spec, talk=say)
+    if record.document is not None:
+        show_answer(record.document, program_text(record.document), json)
+    return record.exit_code

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from apples import jobs
 from apples.agent.session.phases import of_this_process
 from apples.agent.session.results import dry_document
 from apples.agent.session.running import prepare
@@ -18,11 +17,8 @@ from apples.agent.session.spec import RunSpec
 from apples.cli import options, progress
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError, VerificationError
-from apples.jobs.programs import program_spec
 from apples.malleable.control.job_file import ENGINES
-from apples.views.job import program_text, submitted_text
 from apples.views.provenance import made_by
-from apples.views.run_page import run_page
 from apples.views.run_text import dry_text, run_text
 
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
@@ -82,11 +78,14 @@ def run(
     Example: apples run --hosts hosts.toml --template template.toml --user user.toml
     """
     if program:
+        from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
+        from apples.jobs.programs import program_spec  # noqa: PLC0415
+
         job = program_spec(
             words or [], hosts, on=on, signal=signal, signal_seconds=signal_seconds,
             weather=weather, output=output,
         )  # fmt: skip
-        return _detach(job, json) if detach else _run_program(job, json)
+        return detach_job(job, json) if detach else run_program(job, json)
     template, user = _demand(words, template, user, engine)
     spec = RunSpec(
         hosts, template, user, options.settings_of(settings), blueprint, weather, planner, distance,
@@ -94,7 +93,10 @@ def run(
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
     if detach:
-        return _detach(jobs.JobSpec(spec), json)
+        from apples.cli.jobs import detach_job  # noqa: PLC0415
+        from apples.jobs import JobSpec  # noqa: PLC0415
+
+        return detach_job(JobSpec(spec), json)
     prepared = prepare(spec, look=not dry_run, talk=say, phases=of_this_process())
     if prepared.plan.refusal is not None:
         prepared.close()
@@ -111,29 +113,13 @@ def run(
     command = shlex.join(["apples", *sys.argv[1:]])
     document = {**result.document(), "made_by": made_by(command)}
     if report is not None:
+        from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
+
         write_page(report, run_page(document))
     show_answer(document, run_text(document, command), json)
     if result.verified is False:
         raise VerificationError("the result differs from the sequential run's")
     return 0
-
-
-def _detach(spec: jobs.JobSpec | jobs.ProgramSpec, json: bool) -> int:
-    """Start a job that outlives this command, and show it."""
-    job = jobs.submit(spec, talk=say)
-    words = f"wait {job.id}"
-    if isinstance(spec, jobs.ProgramSpec):
-        words = f"migrate {job.id} --from {spec.on} --to HOST"
-    show_answer(job.document(), submitted_text(job, words), json)
-    return 0
-
-
-def _run_program(spec: jobs.ProgramSpec, json: bool) -> int:
-    """Run a program to its end; it is a job with an id that can be migrated all the same."""
-    record = jobs.run_program(spec, talk=say)
-    if record.document is not None:
-        show_answer(record.document, program_text(record.document), json)
-    return record.exit_code
 
 
 def _demand(

@@ -120,6 +120,8 @@ class Actuator(ABC):
     """Whether its site may want to be told something (``--slurm partition=NAME``)."""
     reaches_other_machines: ClassVar[bool] = False
     """Whether a host of a plan may be another machine, with a launcher of its own there."""
+    movable: ClassVar[bool] = False
+    """Whether what it starts can be moved while it runs."""
     talk: Talk
     """Receives what the launcher and the program say besides events; `apples.run` sets it before the start."""
 

@@ -14,7 +14,6 @@ from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 from apples.launch.actuators import ACTUATORS, actuator_class
 from apples.launch.actuators.local import LocalActuator
-from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 
@@ -70,7 +69,7 @@ def actuator_of(
 
 def malleable_of(
     through: Actuator, output: Path | None, information: InformationPool, option: str, **job: Any
-) -> MalleableActuator:
+) -> Actuator:
     """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches.
 
     Parameters
@@ -90,6 +89,8 @@ def malleable_of(
             f"{option}: moves the application while it runs, and the template of "
             f"{information.template.name} does not say 'malleable = true'"
         )
+    from apples.launch.actuators.malleable import MalleableActuator  # noqa: PLC0415 - for such jobs only
+
     return MalleableActuator(output, save=output is not None, through=through, **job)
 
 

@@ -36,7 +36,6 @@ from apples.agent.verification import Reference, sequential
 from apples.errors import ApplicationError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.actuators import actuator_class
-from apples.launch.actuators.malleable import MalleableActuator
 from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.events import Talk, unheard
@@ -260,7 +259,7 @@ def _prepared(
         coordinator = coordinator_of(spec, information, rehearsal, refresh)
         decided = decide(title, blueprint, coordinator)
         moves = decided.refusal is None and decided.decisions.policy is not None
-        if not moves or isinstance(starter, MalleableActuator):
+        if not moves or starter.movable:
             break
         # The blueprint moves what it started. The actuator for that may find other hosts unfit: decide again.
         starter = _malleable(rigid, spec, information, f"--blueprint {title}")
@@ -274,7 +273,7 @@ def _prepared(
 
 def _malleable(
     through: Actuator, spec: RunSpec, information: InformationPool, option: str, **job: Any
-) -> MalleableActuator:
+) -> Actuator:
     return malleable_of(
         through, spec.output, information, option,
         warm=spec.warm, commit_seconds=spec.commit_seconds, engine=spec.engine, **job,

@@ -140,6 +140,7 @@ def measured_as_needed(
     propose: Propose,
     measure: Callable[[Set[Pair]], None],
     rounds: int = MOST_ROUNDS,
+    first: Callable[[set[Pair]], set[Pair]] = set,
 ) -> ProposedPlan | None:
     """Measure links until the plan depends on none that is uncertain, or so often; return the plan then.
 
@@ -153,6 +154,8 @@ def measured_as_needed(
         Returns the plan under a weather, None where there is none.
     measure
         Measures these links; one that cannot be measured is not asked for again.
+    first
+        Returns those of some links to measure before the others, which may not have to be measured then.
     """
     tried: set[Pair] = set()
     for _ in range(rounds):
@@ -167,6 +170,7 @@ def measured_as_needed(
             links = needed(plan, best, worst, open_links)  # of that which would be made
             if not links:
                 return plan
+        links = first(links)
         tried |= links
         measure(links)
     return propose(weather())

@@ -122,10 +122,29 @@ class LinkSensing:
 
     def measure_needed(self, weather: Callable[[], Weather], propose: Propose) -> None:
         """Measure the links that the plan can depend on."""
-        plan = measured_as_needed(weather, self.bounds, propose, self.measure)
+        plan = measured_as_needed(
+            weather, self.bounds, propose, self.measure, first=self._telling_of_others
+        )
         self._note(
             {pair for pair in (plan.links if plan else ()) if set(pair) <= set(self._site_of)}
         )
+
+    def _telling_of_others(self, pairs: set[Pair]) -> set[Pair]:
+        """Return some links without those that one of the others will tell of.
+
+        Of links between the same two sites of which nothing is known, one is enough to begin with: the others
+        are bounded by it (`UNSEEN_SPREAD`), and most plans that were possible before are none after it.
+        """
+        latency, bandwidth = self.tables()
+        filled = interpolate_links(Weather(latency=latency, bandwidth=bandwidth), self._site_of)
+        between: dict[Pair, Pair] = {}
+        told = set()
+        for pair in sorted(pairs):
+            if _unseen(filled, pair) is UNKNOWN and pair not in self._old:
+                between.setdefault((self._site_of[pair[0]], self._site_of[pair[1]]), pair)
+            else:
+                told.add(pair)
+        return told | set(between.values())
 
     def _note(self, used: Set[Pair]) -> None:
         for pair in used - self.probed:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from apples.errors import UsageError
 from apples.resources import Host
 from apples.storage import state
-from nws import Client, Forecast, ServiceError, Weather
+from nws import Forecast, Weather
 
 DEADLINE = 5.0
 """Seconds that the service may take to answer."""
@@ -68,6 +68,8 @@ def ask(settings: ServiceSettings, over: float | None) -> Weather:
     ServiceError
         It does not answer, or cannot now. Transient.
     """
+    from nws import Client, ServiceError  # noqa: PLC0415 - an HTTP client, where there is a service
+
     try:
         with Client(
             settings.url, settings.token, certificate=settings.certificate, deadline=DEADLINE

@@ -19,7 +19,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from apples.units import duration
-from nws import ServiceError, Weather
+from nws import Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
 ProposeUnder = Callable[[Conditions, Mapping[str, Fitness]], ProposedPlan | None]
@@ -169,6 +169,8 @@ class WeatherSource:
         """Return what the service knows."""
         if self._settings is None or self._down:
             return Weather()
+        from nws import ServiceError  # noqa: PLC0415 - an HTTP client, where there is a service
+
         try:
             return by_names_of(self._hosts.hosts, ask(self._settings, over))
         except ServiceError as error:

@@ -117,6 +117,8 @@ class MalleableActuator(Actuator):
         cannot move a job.
     """
 
+    movable = True
+
     def __init__(
         self,
         output: Path | None = None,

@@ -22,7 +22,7 @@ from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.run import Run, RunExecution
-from apples.launch.slurm import client, script
+from apples.launch.slurm import client, nodes, script
 from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.targets import eligible, eligible_groups
@@ -220,7 +220,7 @@ def nodes_looked_at(
     if not unseen:
         return {}
     known = {node.name: node for node in client.nodes(partition)}
-    allocated = client.allocated() if allocation else None
+    allocated = nodes.allocated() if allocation else None
     found = {}
     for name in unseen:
         if allocated is not None:

@@ -21,7 +21,7 @@ from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
-from apples.launch.slurm.client import allocated
+from apples.launch.slurm.nodes import allocated
 from apples.launch.targets import (
     bound_targets,
     eligible_groups,

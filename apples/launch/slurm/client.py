@@ -156,21 +156,6 @@ def wait_seconds(folder: Path, script: str) -> float | None:
     return None if start is None else max(0.0, (start - datetime.now(UTC)).total_seconds())
 
 
-def allocated() -> frozenset[str]:
-    """Return the nodes of the allocation this process is in; none where it is in none.
-
-    Raises
-    ------
-    LaunchError
-        Slurm named them in a way that nobody can read.
-    """
-    text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
-    try:
-        return frozenset(node_list.expand(text))
-    except ValueError as error:
-        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None
-
-
 def passed() -> dict[str, str]:
     """Return the environment jobs are submitted with: Slurm keeps it, so it holds no more than is needed."""
     return {**{k: os.environ[k] for k in KEPT if k in os.environ}, **carried()}

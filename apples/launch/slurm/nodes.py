@@ -5,12 +5,14 @@ Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import hat
+from apples.errors import LaunchError
 from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
 from apples.resources import HostListDocument
 
@@ -217,6 +219,21 @@ def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
 
 
 # ------------------------------------------------ lists of names as Slurm writes them: n[01-03,7],login
+def allocated() -> frozenset[str]:
+    """Return the nodes of the allocation this process is in; none where it is in none.
+
+    Raises
+    ------
+    LaunchError
+        Slurm named them in a way that nobody can read.
+    """
+    text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
+    try:
+        return frozenset(expand(text))
+    except ValueError as error:
+        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None
+
+
 def expand(text: str) -> list[str]:
     """Return the names a list stands for, in its order.
 
