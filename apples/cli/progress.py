@@ -8,10 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-
 from apples.cli.program import say
 from apples.launch.actuator import Execution, Progress
 from apples.units import duration
@@ -34,6 +30,15 @@ def on_stderr(
 
 
 def _bar(progress: Iterable[Progress], name: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 - for a terminal only
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -30,6 +30,16 @@ SLOW = {
     "rich",
 }
 """No command that starts nothing needs any of them."""
+RUN = ["run", "--weather", "static", "--dry-run", *PLAN[3:]]
+UNUSED = {
+    "requests",
+    "urllib3",
+    "jinja2",
+    "rich",
+    "apples.jobs",
+    "apples.malleable.control.client",
+}
+"""What a run has no use for that is neither detached, nor moved, nor asks a weather service."""
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
 
@@ -54,6 +64,7 @@ def loaded_by(program, *words):
         (("hat", "check", SAMPLE / "template.toml"), {*HEAVY, "apples.resources"}),
         (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
         (("apples", "hosts", "check", SAMPLE / "hosts.toml"), HEAVY),
+        (("apples", *RUN), {*UNUSED, "numpy.ma", "scipy", "numba", "pulp"}),
         (("apples", *PLAN), {*SLOW, "numpy.ma", "apples.malleable.runtime"}),
     ],
     ids=lambda each: " ".join(map(str, each[:2])) if isinstance(each, tuple) else "",

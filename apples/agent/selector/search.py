@@ -186,15 +186,16 @@ class SubsetSearch:
 
     def _evaluate_together(self, orders: Orders) -> npt.NDArray[np.float64]:
         """Return `_evaluate` of many sets of one size."""
-        members, places = np.unique(orders, return_inverse=True)
+        chosen = np.zeros(len(self.hosts), dtype=bool)
+        chosen[orders] = True
+        members, places = np.flatnonzero(chosen), (np.cumsum(chosen) - 1)[orders]
         among = self._among.get(members.tobytes())
         if among is None:
-            hosts = [self.hosts[i] for i in members]
+            hosts = [self.hosts[i] for i in members.tolist()]
             among = self._among[members.tobytes()] = self.information.model.communication_among(
                 hosts
             )
         p = np.array([self._alone(i, orders.shape[1]) for i in members.tolist()])
-        places = places.reshape(orders.shape)
         caps = self.caps[orders]
         seconds = balanced_seconds_of_sets(p[places], among(places), caps, self.total)
         held = np.isfinite(seconds)

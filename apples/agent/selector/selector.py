@@ -227,13 +227,18 @@ def _ready_together(search: SubsetSearch) -> list[Sequence[int]]:
     nothing to a short run, and dropping one host of several such from a set is no step downhill.
     """
     ready = search.starts + search.waits
-    moments = np.unique(ready)[::-1]
+    moments = _from_latest(ready)
     if len(moments) > MOMENTS:
-        moments = np.unique(np.geomspace(max(moments[0] / 64, 1e-9), moments[0], MOMENTS))[::-1]
+        moments = _from_latest(np.geomspace(max(moments[0] / 64, 1e-9), moments[0], MOMENTS))
         moments[-1] = max(moments[-1], ready.min())
     groups = [np.flatnonzero(ready <= moment).tolist() for moment in moments[1:]]
     sizes = {len(group): group for group in groups if 0 < len(group) < len(ready)}
     return [range(len(ready)), *sizes.values()]
+
+
+def _from_latest(moments: Floats) -> Floats:
+    """Return each moment once, the latest first (`np.unique` would load the masked arrays)."""
+    return np.array(sorted(set(moments.tolist()), reverse=True))
 
 
 def _by_cost(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -331,6 +332,28 @@ def listed(names: Iterable[str]) -> str:
     if len(some) <= SHOWN:
         return ", ".join(some)
     return f"{', '.join(some[:SHOWN])} and {len(some) - SHOWN} more"
+
+
+def said_once(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return remarks on hosts, those that differ in nothing but a count as one, with the greatest count.
+
+    Examples
+    --------
+    >>> said_once([("ada", "2 are not seen"), ("bob", "5 are not seen"), ("ada", "3 are not seen")])
+    ('ada, bob: up to 5 are not seen',)
+    """
+    alike: dict[str, list[tuple[int, str, str]]] = {}
+    for host, remark in remarks:
+        count = re.search(r"\d+", remark)
+        kind = remark if count is None else remark.replace(count[0], "", 1)
+        alike.setdefault(kind, []).append((int(count[0]) if count else 0, remark, host))
+    lines = []
+    for group in alike.values():
+        most, words, _ = max(group)
+        if len({count for count, _, _ in group}) > 1:
+            words = words.replace(str(most), f"up to {most}", 1)
+        lines.append(f"{listed(sorted({host for _, _, host in group}))}: {words}")
+    return tuple(lines)
 
 
 def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:

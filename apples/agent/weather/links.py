@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -54,6 +54,8 @@ class LinkSensing:
     ----------
     site_of
         Of each host that can be asked, its site.
+    sites
+        Of every host, its site.
     ask
         Asks one of them.
     known, found
@@ -78,6 +80,7 @@ class LinkSensing:
     def __init__(
         self,
         site_of: Mapping[str, str],
+        sites: Mapping[str, str],
         ask: Ask,
         known: Series,
         found: Series,
@@ -87,7 +90,7 @@ class LinkSensing:
         address_of: Callable[[str], str],
         fresh: bool = False,
     ) -> None:
-        self._site_of, self._ask = site_of, ask
+        self._site_of, self._sites, self._ask = site_of, sites, ask
         self._known, self._found = known, found
         self._machine_of, self._most = machine_of, most
         self._address_of = address_of
@@ -113,6 +116,10 @@ class LinkSensing:
         weather = self._service.weather()
         return weather.latency, weather.bandwidth
 
+    def interpolated(self, weather: Weather) -> Weather:
+        """Return `weather` with a link between any two hosts that can be asked, or that links are known of."""
+        return interpolate_links(weather, self._sites, self._site_of)
+
     # ---------------------------------------------------------------- what to measure
     def measure_cliques(self) -> None:
         """Measure the links of the cliques that are not known to hold: nobody knows what would be planned."""
@@ -135,8 +142,10 @@ class LinkSensing:
         Of links between the same two sites of which nothing is known, one is enough to begin with: the others
         are bounded by it (`UNSEEN_SPREAD`), and most plans that were possible before are none after it.
         """
+        if len(self._site_of) > MOST_INTERPOLATED:
+            return pairs
         latency, bandwidth = self.tables()
-        filled = interpolate_links(Weather(latency=latency, bandwidth=bandwidth), self._site_of)
+        filled = self.interpolated(Weather(latency=latency, bandwidth=bandwidth))
         between: dict[Pair, Pair] = {}
         told = set()
         for pair in sorted(pairs):
@@ -161,7 +170,7 @@ class LinkSensing:
     def bounds(self) -> dict[Pair, LinkBounds]:
         """Return between what every link lies that was not measured now, or so lately that it is believed."""
         latency, bandwidth = self.tables()
-        filled = interpolate_links(Weather(latency=latency, bandwidth=bandwidth), self._site_of)
+        filled = self.interpolated(Weather(latency=latency, bandwidth=bandwidth))
         access = access_of(bandwidth, self._site_of)
         probed = self.probed
         told: dict[Pair, LinkBounds] = {}
@@ -272,22 +281,23 @@ def _unseen(filled: Weather, pair: Pair) -> LinkBounds:
     return LinkBounds(latency.value, bandwidth.value, UNSEEN_SPREAD)
 
 
-def interpolate_links(weather: Weather, site_of: Mapping[str, str]) -> Weather:
-    """Return `weather` with a link between any two hosts that links were measured of.
+def interpolate_links(
+    weather: Weather, site_of: Mapping[str, str], hosts: Collection[str] = ()
+) -> Weather:
+    """Return `weather` with a link between any two of `hosts`, and of those that links were measured of.
 
     A pair that no probe crossed takes the forecast of the pair that was, between the same sites (the middle one
     where there are several), and no more bandwidth than either host was seen to have in its own site.
     """
-    hosts = sorted(
-        {host for pair in (*weather.latency, *weather.bandwidth) for host in pair} & set(site_of)
-    )
-    if len(hosts) > MOST_INTERPOLATED:
-        return weather
+    measured = {host for pair in (*weather.latency, *weather.bandwidth) for host in pair}
+    among = sorted((measured | set(hosts)) & set(site_of))
+    if len(among) > MOST_INTERPOLATED:
+        return interpolate_links(weather, site_of) if hosts else weather
     return replace(
         weather,
-        latency=_filled(weather.latency, hosts, site_of, {}),
+        latency=_filled(weather.latency, among, site_of, {}),
         bandwidth=_filled(
-            weather.bandwidth, hosts, site_of, access_of(weather.bandwidth, site_of)
+            weather.bandwidth, among, site_of, access_of(weather.bandwidth, site_of)
         ),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from apples.agent.weather.conditions import HERE
+from apples.agent.weather.conditions import HERE, said_once
 from apples.errors import LaunchError
 from apples.launch.remote.addresses import is_here
 from apples.resources import HostList
@@ -131,7 +131,7 @@ class LocalSensing:
         if self._between_local is None:
             for _ in range(self.rounds):
                 self.service.sense()
-            self.remarks = tuple(sorted(self._remarks()))
+            self.remarks = said_once(self._remarks())
             linked = 1 < len(self.local) <= MOST_LINKED
             self._between_local = self._links() if linked else Weather()
         weather, links = self.service.weather(over), self._between_local
@@ -148,10 +148,10 @@ class LocalSensing:
             bandwidth=self._between(links.bandwidth),
         )
 
-    def _remarks(self) -> set[str]:
-        """Return what the sensors could not see, each remark once for the parts of this machine."""
+    def _remarks(self) -> list[tuple[str, str]]:
+        """Return what the sensors could not see."""
         sensors = [one for one in self._sensors.values() if isinstance(one, CpuSensor)]
-        return {f"this machine: {remark}" for sensor in sensors for remark in sensor.remarks}
+        return [("this machine", remark) for sensor in sensors for remark in sensor.remarks]
 
     def _by_host(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
         return {

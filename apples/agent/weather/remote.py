@@ -11,8 +11,9 @@ from dataclasses import replace
 from threading import Condition
 
 from apples.agent.weather import history
+from apples.agent.weather.conditions import said_once
 from apples.agent.weather.link_choice import Propose
-from apples.agent.weather.links import LinkSensing, Series, interpolate_links
+from apples.agent.weather.links import LinkSensing, Series
 from apples.errors import LaunchError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.connection import HostConnection, HostConnections
@@ -69,8 +70,6 @@ class RemoteSensing:
     ----------
     links
         What was done about the links; None before the first weather.
-    remarks
-        What the sensors there could not see, a line each, after the first weather.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class RemoteSensing:
         self._seen = seen
         self._talk = talk
         self._said = 0
-        self.remarks: list[str] = []
+        self._remarks: list[tuple[str, str]] = []
         self._connections = connections
         self._propose, self._fresh, self._phase = propose, fresh, phase
         self._service: NetworkWeatherService | None = None
@@ -104,6 +103,11 @@ class RemoteSensing:
     def measured_hosts(self) -> list[str]:
         """Hosts that are measured."""
         return [host.name for host in self._others]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the sensors there could not see, each kind once; after the first weather."""
+        return said_once(self._remarks)
 
     def weather(self, over: float | None = None) -> Weather:
         """Return the forecasts over so many seconds, from what was measured now and before.
@@ -131,6 +135,7 @@ class RemoteSensing:
         machines = self._machines()
         self.links = LinkSensing(
             {name: self._list[name].site for name in sessions},
+            {host.name: host.site for host in self._list},
             lambda host, do, within, /, **what: self._take(
                 found, sessions[host], do, within, **what
             ),
@@ -228,9 +233,7 @@ class RemoteSensing:
             return None
         for failure in reply.failures:
             self._say(f"{session.host}: {failure}")
-        self.remarks += [
-            line for one in reply.remarks if (line := f"{session.host}: {one}") not in self.remarks
-        ]
+        self._remarks += [(session.host, remark) for remark in reply.remarks]
         return reply, ahead
 
     # ------------------------------------------------------------ remembering
@@ -256,7 +259,7 @@ class RemoteSensing:
             latency=latency,
             bandwidth=bandwidth,
         )
-        return interpolate_links(weather, {host.name: host.site for host in self._list})
+        return self.links.interpolated(weather)
 
     def _machines(self) -> dict[str, list[str]]:
         """Return the hosts that are parts of each machine."""
