@@ -16,6 +16,7 @@ contiguous arrays against 44 % on strided views of the same numbers.
 """
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,25 @@ LEFT = 8
 LINE = 8
 PAGE = 512
 
-NAMES = ("numpy", "numba", "compiled")
+NAMES = ("numpy", "numba", "compiled", "blocked")
 
 
 class KernelUnavailableError(RuntimeError):
     """The implementation asked for cannot run on this host; the message says what is missing."""
+
+
+class GhostRows(NamedTuple):
+    """Copies of the rows of the neighbours that lie next to a strip, as many as there are sweeps to make.
+
+    Each has unknowns in rows 1 .. sweeps or more, the strip's neighbour last in those above and first
+    in those below; None where the strip is at the edge of the grid. The forcing of these rows likewise,
+    None also where there is no source.
+    """
+
+    above: Grid | None = None
+    below: Grid | None = None
+    forcing_above: Grid | None = None
+    forcing_below: Grid | None = None
 
 
 class Kernel(ABC):
@@ -41,7 +56,14 @@ class Kernel(ABC):
     the unknowns of rows `first` .. `last` - 1 (counted as they lie in the array, where row 0 is
     halo) of `new`. Besides them it may write to the padding outside the side columns, and to
     nothing else.
+
+    Attributes
+    ----------
+    most_sweeps
+        How many sweeps `sweep_blocked` makes at most; with 1 there is none.
     """
+
+    most_sweeps = 1
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
@@ -55,6 +77,23 @@ class Kernel(ABC):
         self, now: Grid, new: Grid, forcing: Grid | None, first: int, last: int
     ) -> float:
         """Make the rows of `new` and return the largest absolute change of a point."""
+
+    def sweep_blocked(
+        self,
+        now: Grid,
+        new: Grid,
+        forcing: Grid | None,
+        ghosts: GhostRows,
+        sweeps: int,
+        checked: bool,
+    ) -> float:
+        """Make all rows of `new` as they are after several sweeps.
+
+        Returns the largest absolute change of a point in the last of them, if it is to be checked,
+        else nan. Neighbours' rows are taken from `ghosts` and not from the edges of `now`, which
+        hold what is fixed where there are no neighbours.
+        """
+        raise NotImplementedError(f"{type(self).__name__} makes one sweep at a time")
 
 
 def pitch_of(columns: int) -> int:
@@ -105,4 +144,8 @@ def load_kernel(name: str, columns: int) -> Kernel:
         from kernel_c import CompiledKernel  # noqa: PLC0415  # see above
 
         return CompiledKernel(columns)
+    if name == "blocked":
+        from kernel_c import BlockedKernel  # noqa: PLC0415  # see above
+
+        return BlockedKernel(columns)
     raise KernelUnavailableError(f"no implementation {name!r}; there are {', '.join(NAMES)}")

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import LEFT, NAMES, KernelUnavailableError, allocate, load_kernel, pitch_of
+from kernels import (
+    LEFT,
+    NAMES,
+    GhostRows,
+    KernelUnavailableError,
+    allocate,
+    load_kernel,
+    pitch_of,
+)
 
 SIZES = st.tuples(st.integers(1, 12), st.integers(1, 70))
 
@@ -12,7 +20,7 @@ SIZES = st.tuples(st.integers(1, 12), st.integers(1, 70))
 def needed(name):
     if name == "numba":
         pytest.importorskip("numba", reason="numba is in the fast extra")
-    if name == "compiled" and shutil.which("cc") is None:
+    if name in {"compiled", "blocked"} and shutil.which("cc") is None:
         pytest.skip("no C compiler")
 
 
@@ -89,6 +97,93 @@ def test_writing_past_the_caches_changes_no_bit(monkeypatch, forced):
     monkeypatch.setattr(kernel_c, "STREAMING_BYTES", 0)
     for columns in (1, 7, 8, 9, 64, 71):
         check(load_kernel("compiled", columns), strip(5, columns, columns), forced, 1, 6)
+
+
+def swept(now, forcing, columns, sweeps):
+    """A grid after several sweeps of the formula."""
+    now = now.copy()
+    for _ in range(sweeps):
+        now[1:-1, LEFT : LEFT + columns] = formula(now, forcing, columns)
+    return now
+
+
+def check_pass(kernel, rows, cuts, sweeps, forced, seed):
+    """Cut a grid in three strips (or two, or one) and check the one between the cuts."""
+    columns = kernel.columns
+    whole, _, force = strip(rows, columns, seed)
+    force = force if forced else None
+    expected = swept(whole, force, columns, sweeps)
+    top, bottom = cuts
+
+    def piece(grid, first, last):
+        """Rows first .. last - 1 as unknowns, and nothing that is of use around them."""
+        if grid is None or first < 1 or last > rows + 1:
+            return None
+        copy = allocate(last - first, columns)
+        copy[...] = np.nan
+        copy[1:-1] = grid[first:last]
+        return copy
+
+    now = piece(whole, top, bottom)
+    if top == 1:
+        now[0] = whole[0]
+    if bottom == rows + 1:
+        now[-1] = whole[-1]
+    new = allocate(bottom - top, columns)
+    new[...] = -1.0
+    before = now.copy()
+    beside = (top - sweeps, top), (bottom, bottom + sweeps)
+    ghosts = GhostRows(*(piece(grid, *rows) for grid in (whole, force) for rows in beside))
+    change = kernel.sweep_blocked(
+        now, new, piece(force, top, bottom), ghosts, sweeps, checked=seed % 2 == 0
+    )
+    inside = slice(LEFT, LEFT + columns)
+    assert np.array_equal(new[1:-1, inside], expected[top:bottom, inside])
+    assert np.array_equal(now, before, equal_nan=True)
+    assert (new[[0, -1]] == -1.0).all()
+    assert (new[1:-1, [LEFT - 1, LEFT + columns]] == -1.0).all()
+    if seed % 2 == 0:
+        last_but_one = swept(whole, force, columns, sweeps - 1)
+        both = expected[top:bottom, inside] - last_but_one[top:bottom, inside]
+        assert change == np.abs(both).max()
+    else:
+        assert np.isnan(change)
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(forced):
+    needed("blocked")
+
+    @settings(max_examples=60, deadline=None)
+    @given(data=st.data(), columns=st.integers(1, 70), seed=st.integers(0, 999))
+    def claim(data, columns, seed):
+        sweeps = data.draw(st.integers(1, 8), "sweeps")
+        own = data.draw(st.integers(1, 20), "own rows")
+        above, below = (data.draw(st.sampled_from([0, sweeps, sweeps + 3])) for _ in range(2))
+        cuts = (1 + above, 1 + above + own)
+        check_pass(
+            load_kernel("blocked", columns), above + own + below, cuts, sweeps, forced, seed
+        )
+
+    claim()
+
+
+@pytest.mark.parametrize("columns", [2047, 2048, 2049, 2055, 2057, 4096 + 3])
+@pytest.mark.parametrize("streams", [False, True])
+def test_tiles_of_a_wide_strip_join_without_a_seam(monkeypatch, columns, streams):
+    needed("blocked")
+    import kernel_c
+
+    monkeypatch.setattr(kernel_c, "STREAMING_BYTES", 0 if streams else 1 << 40)
+    for sweeps in (2, 7, 8):
+        check_pass(load_kernel("blocked", columns), 30, (9, 21), sweeps, True, sweeps + streams)
+
+
+def test_a_pass_of_more_sweeps_than_the_tiles_allow_is_refused():
+    needed("blocked")
+    grid = allocate(9, 9)
+    with pytest.raises(ValueError, match="9 sweeps, not 1 to 8"):
+        load_kernel("blocked", 9).sweep_blocked(grid, grid, None, GhostRows(), 9, False)
 
 
 def test_a_row_of_unknowns_begins_on_a_cache_line_and_never_a_page_apart():
