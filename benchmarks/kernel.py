@@ -1,7 +1,9 @@
-"""Jacobi2D's kernels against memcpy, and its halo exchange against a sweep.
+"""Jacobi2D's kernels against memcpy, alone and on several ranks, and its halo exchange against a sweep.
 
-A kernel moves 16 bytes a point (one read, one written), memcpy as many: the figures are per cent
-of a one-thread ``numpy.copyto`` of the same size, both taken in turn in the same run, medians.
+A sweep moves 16 bytes a point (one read, one written), memcpy as many: the figures are per cent
+of a one-thread ``numpy.copyto`` of the same size, both taken in turn in the same run, medians. On
+several ranks each has its part of the grid; what counts is the slowest, exchanges included, beside
+as many memcpys of the same parts at once.
 
     python benchmarks/kernel.py [--json] [--grid 4000] [--repeats 25]
 """
@@ -13,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,15 +26,25 @@ import numpy as np
 PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "jacobi2d"
 sys.path.insert(0, str(PROGRAM))
 
-from kernels import NAMES, Kernel, KernelUnavailableError, allocate, load_kernel, unknowns
+from kernels import (
+    NAMES,
+    GhostRows,
+    Kernel,
+    KernelUnavailableError,
+    allocate,
+    load_kernel,
+    unknowns,
+)
 
 from apples.launch import hydra
 
 # Per cent of memcpy without a source term; the halo's bar is per cent of a sweep.
-BARS = {"numpy": 35.0, "numba": 42.0}
+BARS = {"numpy": 35.0, "numba": 42.0, "blocked": 150.0}
 HALO_BAR = 1.0
 HALO_RANKS = 2
 EXCHANGES = 100
+RANKS = (1, 2, 4)
+SWEEPS = 16
 
 Report = dict[str, Any]
 
@@ -51,9 +64,13 @@ def main() -> int:
     parser.add_argument("--grid", type=int, default=4000)
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--loop-as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:
         measure_halo(options.grid, options.repeats)
+        return 0
+    if options.loop_as_rank:
+        measure_loops(options.grid, options.repeats)
         return 0
     report: Report = {
         "schema": "apples.bench.kernel/1",
@@ -61,7 +78,10 @@ def main() -> int:
         "repeats": options.repeats,
         "load": os.getloadavg()[0],
         **measure_kernels(options.grid, options.repeats),
-        "halo": start_halo(options.grid, options.repeats),
+        "halo": start_ranks("--as-rank", HALO_RANKS, options.grid, options.repeats),
+        "loops": [
+            start_ranks("--loop-as-rank", ranks, options.grid, options.repeats) for ranks in RANKS
+        ],
     }
     report["bars"] = [bar._asdict() for bar in bars_of(report)]
     print(json.dumps(report, indent=1) if options.json else table(report))
@@ -69,17 +89,28 @@ def main() -> int:
 
 
 def measure_kernels(grid: int, repeats: int) -> Report:
-    """Return median milliseconds of memcpy and of every kernel's variants."""
+    """Return median milliseconds of memcpy and of one sweep of every kernel's variants."""
     now, new, forcing = (allocate(grid, grid) for _ in range(3))
     unknowns(now, grid)[...] = np.random.default_rng(1).random((grid, grid))
     source, target = np.ones(grid * grid), np.empty(grid * grid)
     works: dict[str, Callable[[], object]] = {"memcpy": lambda: np.copyto(target, source)}
-    missing = {}
+    missing, sweeps = {}, {}
     for name in NAMES:
         try:
             kernel = load_kernel(name, grid)
         except KernelUnavailableError as error:
             missing[name] = str(error)
+            continue
+        if (count := kernel.most_sweeps) > 1:
+            blocked, alone = kernel.sweep_blocked, GhostRows()
+            works[name] = partial(blocked, now, new, None, alone, count, checked=False)
+            works[f"{name}, residual"] = partial(
+                blocked, now, new, None, alone, count, checked=True
+            )
+            works[f"{name}, source"] = partial(
+                blocked, now, new, forcing, alone, count, checked=False
+            )
+            sweeps |= dict.fromkeys((name, f"{name}, residual", f"{name}, source"), count)
             continue
         works[name] = partial(kernel.sweep, now, new, None, 1, grid + 1)
         works[f"{name}, residual"] = partial(kernel.sweep_residual, now, new, None, 1, grid + 1)
@@ -92,7 +123,7 @@ def measure_kernels(grid: int, repeats: int) -> Report:
         for name, work in works.items():
             start = time.perf_counter()
             work()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append((time.perf_counter() - start) / sweeps.get(name, 1))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {
         "milliseconds": {name: round(1e3 * value, 3) for name, value in medians.items()},
@@ -103,10 +134,10 @@ def measure_kernels(grid: int, repeats: int) -> Report:
     }
 
 
-def start_halo(grid: int, repeats: int) -> Report:
-    """Run this program as two ranks that halve the grid and return what rank 0 measured."""
-    arguments = ["--as-rank", "--grid", str(grid), "--repeats", str(repeats)]
-    command = [hydra.mpiexec(), "-disable-auto-cleanup", "-n", str(HALO_RANKS), sys.executable]
+def start_ranks(role: str, ranks: int, grid: int, repeats: int) -> Report:
+    """Run this program as ranks that share the grid and return what rank 0 measured."""
+    arguments = [role, "--grid", str(grid), "--repeats", str(repeats)]
+    command = [hydra.mpiexec(), "-disable-auto-cleanup", "-n", str(ranks), sys.executable]
     done = subprocess.run(
         [*command, "-m", "mpi4py", __file__, *arguments],  # which ends all ranks where one fails
         check=False,
@@ -160,13 +191,68 @@ def measure_halo(grid: int, repeats: int) -> None:
         print(json.dumps({"ranks": comm.Get_size(), "kernel": type(kernel).__name__, **measured}))
 
 
+def measure_loops(grid: int, repeats: int) -> None:
+    """Print the median of an iteration of the loop with both C kernels, and of memcpy. Collective."""
+    # Only the ranks start MPI.
+    from iterate import Iteration  # noqa: PLC0415
+    from mpi4py import MPI  # noqa: PLC0415
+    from patience import Patience  # noqa: PLC0415
+    from strip import Halo, Strip  # noqa: PLC0415
+    from task import Parameters, RankStrip, Task, share_rows  # noqa: PLC0415
+
+    comm = MPI.COMM_WORLD
+    shares = share_rows(grid, comm.Get_size())
+    strips = tuple(RankStrip(i, sum(shares[:i]), rows) for i, rows in enumerate(shares))
+    parameters = Parameters(grid, iterations=1 << 60, residual_every=0)
+    hosts = tuple(str(i) for i in range(len(shares)))
+    task = Task("run", parameters, hosts, strips, {}, None, False, 0.0, "", ())
+    points = shares[comm.Get_rank()] * grid
+    source, target = np.ones(points), np.empty(points)
+
+    def copy() -> None:
+        for _ in range(SWEEPS):
+            np.copyto(target, source)
+
+    works: dict[str, Callable[[], None]] = {"memcpy": copy}
+    halos = []
+
+    def iterate(loop: Iteration, halo: Halo) -> None:
+        end = loop.outcome.iterations + SWEEPS
+        while loop.outcome.iterations < end:
+            loop.step(halo)
+
+    for name, kernel in available(("compiled", "blocked"), grid):
+        strip = Strip.begin(parameters, strips[comm.Get_rank()])
+        loop = Iteration(task, strip, kernel, comm, Patience(60.0))
+        halos.append(loop.new_halo())
+        works[name] = partial(iterate, loop, halos[-1])
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats + 1):
+        for name, work in works.items():
+            comm.Barrier()
+            start = time.perf_counter()
+            work()
+            comm.Barrier()
+            seconds[name].append((time.perf_counter() - start) / SWEEPS)
+    medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
+    for halo in halos:
+        halo.free()
+    if comm.Get_rank() == 0:
+        percent = {name: round(100 * medians["memcpy"] / s, 1) for name, s in medians.items()}
+        print(json.dumps({"ranks": comm.Get_size(), "percent_of_memcpy": percent}))
+
+
+def available(names: Sequence[str], grid: int) -> Iterator[tuple[str, Kernel]]:
+    """Yield the kernels of these that this host has."""
+    for name in names:
+        with suppress(KernelUnavailableError):
+            yield name, load_kernel(name, grid)
+
+
 def fastest(grid: int) -> Kernel:
     """Return the last kernel of the list that this host has."""
-    for name in reversed(NAMES):
-        try:
-            return load_kernel(name, grid)
-        except KernelUnavailableError:
-            continue
+    for _, kernel in available(NAMES[::-1], grid):
+        return kernel
     raise SystemExit("no kernel at all")
 
 
@@ -177,6 +263,16 @@ def bars_of(report: Report) -> list[Bar]:
         Bar(f"{name} >= {bar:g} % of memcpy", percent[name], percent[name] >= bar)
         for name, bar in BARS.items()
         if name in percent
+    ]
+    bars += [
+        Bar(
+            f"blocked on {ranks} ranks >= {BARS['blocked']:g} % of memcpy",
+            figure,
+            figure >= BARS["blocked"],
+        )
+        for loop in report["loops"]
+        for ranks, figure in [(loop["ranks"], loop["percent_of_memcpy"].get("blocked"))]
+        if figure is not None
     ]
     halo = report["halo"]["percent_of_sweep"]
     return [*bars, Bar(f"halo < {HALO_BAR:g} % of a sweep", halo, halo < HALO_BAR)]
@@ -199,6 +295,9 @@ def table(report: Report) -> str:
         f" {halo['percent_of_sweep']:.2f} % of a {halo['sweep_milliseconds']:.2f} ms sweep"
         f" ({halo['ranks']} ranks, {halo['kernel']})"
     )
+    for loop in report["loops"]:
+        figures = (f"{name} {figure:g} %" for name, figure in loop["percent_of_memcpy"].items())
+        lines.append(f"loop on {loop['ranks']} ranks      {', '.join(figures)}")
     lines += [
         f"bar {bar.claim}: {bar.figure:g} % {'ok' if bar.met else 'MISSED'}"
         for bar in bars_of(report)

@@ -13,7 +13,7 @@ from kernels import Grid, Kernel, load_kernel, pitch_of
 from mpi4py import MPI
 from patience import Patience
 from solver import conclude, prepare_output, seconds_since_start
-from strip import Halo, Strip, fill_first, fill_forcing, set_sides
+from strip import Strip, fill_first, fill_forcing, set_sides
 from task import Parameters, RankStrip, Task
 
 from apples import malleable
@@ -26,7 +26,7 @@ def run_adaptive(task: Task) -> None:
         prepare_output(str(task.output))
     with malleable.Job() as job:
         grids = declare(job, parameters)
-        state = job.state(iteration=0, residual=float("nan"), seconds=0.0, done=False)
+        state = job.state(iteration=0, turn=0, residual=float("nan"), seconds=0.0, done=False)
         kernel = load_kernel(task.implementations.get(job.host, "numpy"), parameters.grid)
         startup = seconds_since_start()
         leg: Leg | None = None
@@ -86,9 +86,8 @@ class Leg:
         strip = Strip(task.parameters.grid, (even, odd), forcing[0] if forcing else None)
         self.sweeps = Sweeps(job, with_members(task, job), strip, kernel)
         self.sweeps.clock = before.sweeps.clock if before else Clock()
-        turn = state.iteration % 2
-        self.sweeps.outcome = Outcome(state.iteration, residual=state.residual, turn=turn)
-        self.halo = Halo(strip, job.comm)
+        self.sweeps.outcome = Outcome(state.iteration, residual=state.residual, turn=state.turn)
+        self.halo = self.sweeps.new_halo()
         began = before.began if before else time.perf_counter() - state.seconds
         if isinstance(change, malleable.Change) and change.kind == "started" and job.rank == 0:
             emit_ready(job.size)
@@ -99,12 +98,13 @@ class Leg:
         self.reports = Reports(self.sweeps, self.began, elapsed)
 
     def step(self) -> None:
-        """Sweep once; what the next leg must know goes into the state."""
-        last = self.sweeps.step(self.state.iteration + 1, self.halo)
+        """Exchange edges and sweep; what the next leg must know goes into the state."""
+        last = self.sweeps.step(self.halo)
         if not last:
             self.reports.report_if_due()
         outcome, state = self.sweeps.outcome, self.state
-        state.iteration, state.residual, state.done = outcome.iterations, outcome.residual, last
+        state.iteration, state.turn = outcome.iterations, outcome.turn
+        state.residual, state.done = outcome.residual, last
         state.seconds = time.perf_counter() - self.began
 
     def end(self, startup: float) -> None:

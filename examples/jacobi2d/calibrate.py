@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 from events import emit, emit_ready
-from kernels import Grid, Kernel, allocate, load_kernel, unknowns
+from kernels import GhostRows, Grid, Kernel, allocate, load_kernel, unknowns
 from task import Task
 
 # A sample is long enough for the clock and the caches, a size gets enough samples for a median
@@ -39,19 +39,35 @@ def measure(
 
     Processor time, so that other processes' turns on the CPU do not count.
     """
+    sweep, sweeps = _work(kernel, rows, source)
     arrays = _strip(rows, kernel.columns)
-    forcing = allocate(rows, kernel.columns) if source else None
-    points = rows * kernel.columns
-    sweeps = 1
-    while (first := _sample(kernel, arrays, forcing, sweeps, clock)) < SAMPLE_SECONDS:
-        sweeps = max(sweeps + 1, min(100 * sweeps, int(sweeps * SAMPLE_SECONDS / (first + 1e-9))))
+    points = sweeps * rows * kernel.columns
+    calls = 1
+    while (first := _sample(sweep, arrays, calls, clock)) < SAMPLE_SECONDS:
+        calls = max(calls + 1, min(100 * calls, int(calls * SAMPLE_SECONDS / (first + 1e-9))))
     samples: list[float] = []
     spent = 0.0
     while len(samples) < FEWEST or (spent < SIZE_SECONDS and len(samples) < MOST):
-        seconds = _sample(kernel, arrays, forcing, sweeps, clock)
-        samples.append(seconds / (sweeps * points))
+        seconds = _sample(sweep, arrays, calls, clock)
+        samples.append(seconds / (calls * points))
         spent += seconds
     return samples
+
+
+def _work(kernel: Kernel, rows: int, source: bool) -> tuple[Callable[[Grid, Grid], object], int]:
+    """Return what sweeps a strip of `rows` from one array to another, and how many times it does.
+
+    Where that is several times, the strip lies between two others: the rows of theirs that are made again
+    are part of the price.
+    """
+    columns, sweeps = kernel.columns, min(kernel.most_sweeps, rows)
+    forcing = allocate(rows, columns) if source else None
+    if sweeps == 1:
+        return lambda now, new: kernel.sweep(now, new, forcing, 1, rows + 1), 1
+    beside = _strip(sweeps, columns)
+    forced = (allocate(sweeps, columns), allocate(sweeps, columns)) if source else (None, None)
+    ghosts = GhostRows(*beside, *forced)
+    return lambda now, new: kernel.sweep_blocked(now, new, forcing, ghosts, sweeps, False), sweeps
 
 
 def _strip(rows: int, columns: int) -> tuple[Grid, Grid]:
@@ -64,14 +80,12 @@ def _strip(rows: int, columns: int) -> tuple[Grid, Grid]:
 
 
 def _sample(
-    kernel: Kernel,
+    sweep: Callable[[Grid, Grid], object],
     arrays: tuple[Grid, Grid],
-    forcing: Grid | None,
-    sweeps: int,
+    calls: int,
     clock: Callable[[], float],
 ) -> float:
-    last = len(arrays[0]) - 1
     start = clock()
-    for turn in range(sweeps):
-        kernel.sweep(arrays[turn % 2], arrays[1 - turn % 2], forcing, 1, last)
+    for turn in range(calls):
+        sweep(arrays[turn % 2], arrays[1 - turn % 2])
     return clock() - start

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import numpy as np
 from fields import fill_rows, read_side
-from kernels import LEFT, Grid, allocate, unknowns
+from kernels import LEFT, GhostRows, Grid, allocate, unknowns
 from mpi4py import MPI
 from task import Parameters, RankStrip
 
 SOUTHWARD, NORTHWARD = 1, 2
+NO_GHOSTS = GhostRows()
 
 
 class Strip:
@@ -71,19 +72,40 @@ def set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
         array[1:-1, column] = side if isinstance(side, float) else side[first:last]
 
 
+def ghost_rows(parameters: Parameters, place: RankStrip, sweeps: int) -> GhostRows:
+    """Return room for so many rows of each neighbour of a strip, with the forcing of these rows."""
+    grid, end = parameters.grid, place.first_row + place.rows
+    rows: list[Grid | None] = []
+    forcing: list[Grid | None] = []
+    for there, first in ((place.first_row > 0, place.first_row - sweeps), (end < grid, end)):
+        rows.append(allocate(sweeps, grid) if there else None)
+        forced = allocate(sweeps, grid) if there and parameters.source != "" else None
+        if forced is not None:
+            fill_forcing(forced, parameters, RankStrip(place.host, first, sweeps))
+        forcing.append(forced)
+    return GhostRows(*rows, *forcing)
+
+
 class Halo:
     """Persistent requests for a strip's edges, one set for each of the two arrays.
 
     Attributes
     ----------
+    sweeps
+        Rows that each neighbour sends, and so the sweeps that can follow before the next exchange.
+    ghosts
+        Where they arrive if that is more than one; a single one arrives in the array itself.
     began
         When the exchange was started, by this rank's clock.
     ended
         When it had ended with each neighbour, the one above first.
     """
 
-    def __init__(self, strip: Strip, comm: MPI.Intracomm) -> None:
-        self.sets = tuple(_requests(array, strip, comm) for array in strip.arrays)
+    def __init__(
+        self, strip: Strip, comm: MPI.Intracomm, sweeps: int = 1, ghosts: GhostRows = NO_GHOSTS
+    ) -> None:
+        self.sweeps, self.ghosts = sweeps, ghosts
+        self.sets = tuple(_requests(array, self, strip.columns, comm) for array in strip.arrays)
         self.tests = tuple([_test_of(one) for one in both] for both in self.sets)
         self.began = 0.0
         self.ended: list[float] = []
@@ -110,17 +132,28 @@ class Halo:
                     request.Free()
 
 
-def _requests(array: Grid, strip: Strip, comm: MPI.Intracomm) -> list[list[MPI.Prequest]]:
+def _requests(
+    array: Grid, halo: Halo, columns: int, comm: MPI.Intracomm
+) -> list[list[MPI.Prequest]]:
     """Return the requests at each neighbour, the one above first."""
-    rank, size = comm.Get_rank(), comm.Get_size()
-    row = [array[index, LEFT : LEFT + strip.columns] for index in (0, 1, -2, -1)]
+    rank, size, sweeps = comm.Get_rank(), comm.Get_size(), halo.sweeps
+    if sweeps == 1:
+        above, first, last, below = (
+            array[index, LEFT : LEFT + columns] for index in (0, 1, -2, -1)
+        )
+    else:
+        # Whole rows, so that they are one piece, with the fixed values at their sides.
+        first, last = array[1 : 1 + sweeps], array[-1 - sweeps : -1]
+        above, below = (
+            ghost if ghost is None else ghost[1 : 1 + sweeps] for ghost in halo.ghosts[:2]
+        )
     requests = []
     if rank > 0:
-        receive = comm.Recv_init(row[0], rank - 1, SOUTHWARD)
-        requests.append([receive, comm.Send_init(row[1], rank - 1, NORTHWARD)])
+        receive = comm.Recv_init(above, rank - 1, SOUTHWARD)
+        requests.append([receive, comm.Send_init(first, rank - 1, NORTHWARD)])
     if rank < size - 1:
-        receive = comm.Recv_init(row[3], rank + 1, NORTHWARD)
-        requests.append([receive, comm.Send_init(row[2], rank + 1, SOUTHWARD)])
+        receive = comm.Recv_init(below, rank + 1, NORTHWARD)
+        requests.append([receive, comm.Send_init(last, rank + 1, SOUTHWARD)])
     return requests
 
 

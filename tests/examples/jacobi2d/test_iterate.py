@@ -30,6 +30,7 @@ class Sweeping:
     """What `Reports` needs of an iteration."""
 
     comm: Comm
+    sweeps: int = 1
     clock: Clock = field(default_factory=Clock)
     transfers: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(settle=lambda: 1.0, below=None, comparing=1.0)

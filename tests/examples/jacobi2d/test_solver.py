@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mpi
 
 KERNELS = ["numpy"]
 KERNELS += ["numba"] if find_spec("numba") else []
-KERNELS += ["compiled"] if shutil.which("cc") else []
+KERNELS += ["compiled", "blocked"] if shutil.which("cc") else []
 
 
 def sha256(grid):
@@ -66,6 +66,43 @@ def test_any_partition_and_any_mixture_of_kernels_gives_the_sequential_bits(solv
     assert run.kinds()[0] == "ready"
     assert run.kinds()[-2:] == ["result", "done"]
     assert run.only("ready")["ranks"] == sum(ranks for _, ranks in pieces)
+
+
+@pytest.mark.skipif("blocked" not in KERNELS, reason="no C compiler")
+@pytest.mark.parametrize(
+    ("pieces", "rows"),
+    [
+        ([(23, 1), (8, 1), (29, 1)], 8),
+        ([(9, 1), (51, 3)], 8),
+        pytest.param([(60, 1)], None, marks=pytest.mark.more),
+        pytest.param([(55, 1), (5, 1)], 5, marks=pytest.mark.more),
+        pytest.param([(59, 1), (1, 1)], 1, marks=pytest.mark.more),
+    ],
+    ids=lambda one: "".join(str(one).split()),
+)
+def test_several_sweeps_an_exchange_give_the_sequential_bits(solve, pieces, rows):
+    stop = reference(60, 38, every=19, sides=(1, -2, 3, -4), source=50)[2]
+    tolerances = [0.0, stop] if len(pieces) == 2 else [stop]
+    for tolerance in tolerances:
+        parameters = {"grid": 60, "iterations": 100, "tolerance": tolerance, "residual_every": 19}
+        parameters |= {"top": 1, "bottom": -2, "left": 3, "right": -4, "source": 50}
+
+        run = solve(run_task(parameters, pieces, "blocked", progress_seconds=1e-9))
+
+        expected, iterations, residual = reference(
+            60, 100, tolerance, 19, sides=(1, -2, 3, -4), source=50
+        )
+        result = run.only("result")
+        assert result["sha256"] == sha256(expected)
+        assert (result["iterations"], result["residual"]) == (iterations, residual)
+        assert iterations == (38 if tolerance else 100)
+        assert {border["bytes"] for border in result["borders"]} == (
+            {8 * 60 * rows} if rows else set()
+        )
+        reported = [event["iteration"] for event in run.events if event["event"] == "progress"]
+        # The steps up to a residual are as equal as can be: 19 sweeps are 7 and 6 and 6.
+        if rows in {8, None}:
+            assert reported[:5] == [7, 13, 19, 26, 32]
 
 
 @pytest.mark.parametrize(("below", "stop"), [(False, 21), (True, 24)])
