@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 from hat.modules import Implementation
@@ -28,6 +29,11 @@ class ActiveSet:
     implementations: Mapping[str, Implementation]
     left_out: Mapping[str, str]
 
+    @property
+    def sweeps(self) -> int:
+        """Iterations between two exchanges of borders: as many as all its implementations make."""
+        return min((one.sweeps for one in self.implementations.values()), default=1)
+
 
 def nothing_known(host: str, implementation: Implementation) -> None:
     """Know no measured cost (the default of `active_set`)."""
@@ -44,6 +50,10 @@ def active_set(
 
     The template's own choice for a host is binding. A cost that `cost` does not know is the
     template's measured one; implementations nobody measured come last, equal ones in file order.
+
+    All hosts make as many iterations between two exchanges of borders, where the template's choices
+    allow that: of the numbers that every host has an implementation for the one at which all together
+    are fastest, 1 where somebody's speed is not known.
 
     Parameters
     ----------
@@ -63,18 +73,39 @@ def active_set(
     >>> {host: one.name for host, one in found.implementations.items()}
     {'ada': 'fast', 'bob': 'slow'}
     """
-    chosen: dict[str, Implementation] = {}
+    usable: dict[str, list[Implementation]] = {}
     left_out: dict[str, str] = {}
     for host, platform in hosts.items():
         wanted = template.active_set.get(host)
         offered = [one for one in template.implementations if wanted in {None, one.name}]
         fitting = [one for one in offered if one.runs_on(platform)]
-        usable = [one for one in fitting if available(host, one)]
-        if usable:
-            chosen[host] = min(usable, key=lambda one: _seconds(one, host, platform, cost))
+        found = [one for one in fitting if available(host, one)]
+        if found:
+            usable[host] = found
         else:
             left_out[host] = _reason(wanted, fitting, platform)
-    return ActiveSet(chosen, left_out)
+
+    def seconds(host: str, one: Implementation) -> float:
+        return _seconds(one, host, hosts[host], cost)
+
+    def fastest(offered: Mapping[str, list[Implementation]]) -> dict[str, Implementation]:
+        return {host: min(ones, key=partial(seconds, host)) for host, ones in offered.items()}
+
+    def speed(chosen: Mapping[str, Implementation]) -> float:
+        """Return points a second of all hosts; 0 where that of one is not known."""
+        every = [seconds(host, one) for host, one in chosen.items()]
+        return 0.0 if inf in every else sum(1.0 / each for each in every)
+
+    numbers = sorted({one.sweeps for one in template.implementations})
+    offers = [_of_sweeps(sweeps, usable) for sweeps in numbers]
+    together = [fastest(offered) for offered in offers if all(offered.values())]
+    return ActiveSet(max(together, key=speed) if together else fastest(usable), left_out)
+
+
+def _of_sweeps(
+    sweeps: int, usable: Mapping[str, list[Implementation]]
+) -> dict[str, list[Implementation]]:
+    return {host: [one for one in ones if one.sweeps == sweeps] for host, ones in usable.items()}
 
 
 def _seconds(one: Implementation, host: str, platform: str, cost: Cost) -> float:

@@ -276,6 +276,10 @@ class Implementation(StrictTable):
     measured: dict[Line, Positive] = Field(
         {}, description="Measured processor seconds per grid point by platform pattern."
     )
+    sweeps: Count = Field(
+        1,
+        description="Iterations it makes between two exchanges of borders; more than 1 only where all hosts do.",
+    )
     description: Text = Field("", description="What is special about it.")
 
     def runs_on(self, platform: str) -> bool:

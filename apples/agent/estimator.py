@@ -71,7 +71,10 @@ class PerformanceEstimator:
             speedup=alone_seconds / seconds if alone_seconds else None,
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
-            border_seconds=tuple(model.border_seconds(schedule.resources)),
+            border_seconds=tuple(
+                information.active_set.sweeps * each
+                for each in model.border_seconds(schedule.resources)
+            ),
         )
         return replace(estimate, value=objective_value(estimate, information))
 

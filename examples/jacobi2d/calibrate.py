@@ -67,7 +67,7 @@ def _work(kernel: Kernel, rows: int, source: bool) -> tuple[Callable[[Grid, Grid
     beside = _strip(sweeps, columns)
     forced = (allocate(sweeps, columns), allocate(sweeps, columns)) if source else (None, None)
     ghosts = GhostRows(*beside, *forced)
-    return lambda now, new: kernel.sweep_blocked(now, new, forcing, ghosts, sweeps, False), sweeps
+    return lambda now, new: kernel.several_sweeps(now, new, forcing, ghosts, sweeps, False), sweeps
 
 
 def _strip(rows: int, columns: int) -> tuple[Grid, Grid]:

@@ -153,7 +153,7 @@ class Iteration:
         now, new = self.strip.arrays[turn], self.strip.arrays[1 - turn]
         forcing, end = self.strip.forcing, self.strip.rows + 1
         if self.sweeps > 1:
-            return self.kernel.sweep_blocked(now, new, forcing, halo.ghosts, sweeps, checked)
+            return self.kernel.several_sweeps(now, new, forcing, halo.ghosts, sweeps, checked)
         if checked:
             return self.kernel.sweep_residual(now, new, forcing, 1, end)
         self.kernel.sweep(now, new, forcing, 1, end)

@@ -92,7 +92,7 @@ class _StripInC(ctypes.Structure):
     )
 
 
-class BlockedKernel(CompiledKernel):
+class WavefrontKernel(CompiledKernel):
     """Several sweeps in one pass over the strip, blocked in time.
 
     More than eight gain nothing: 4, 8, 12 and 16 sweeps a pass ran at 127, 151, 150 and 145 % of
@@ -103,13 +103,13 @@ class BlockedKernel(CompiledKernel):
 
     def __init__(self, columns: int) -> None:
         super().__init__(columns)
-        self.passing = self.library.sweep_blocked
+        self.passing = self.library.sweep_wavefront
         self.passing.argtypes = [ctypes.POINTER(_StripInC)]
         self.passing.restype = None
         # Rows of this many columns lie RING_PITCH apart.
         self.ring = allocate(RING * (self.most_sweeps - 1), TILE + 2 * LINE)
 
-    def sweep_blocked(
+    def several_sweeps(
         self,
         now: Grid,
         new: Grid,

@@ -27,7 +27,7 @@ LEFT = 8
 LINE = 8
 PAGE = 512
 
-NAMES = ("numpy", "numba", "compiled", "blocked")
+NAMES = ("numpy", "numba", "compiled", "wavefront")
 
 
 class KernelUnavailableError(RuntimeError):
@@ -60,7 +60,7 @@ class Kernel(ABC):
     Attributes
     ----------
     most_sweeps
-        How many sweeps `sweep_blocked` makes at most; with 1 there is none.
+        How many sweeps `several_sweeps` makes at most; with 1 there is none.
     """
 
     most_sweeps = 1
@@ -78,7 +78,7 @@ class Kernel(ABC):
     ) -> float:
         """Make the rows of `new` and return the largest absolute change of a point."""
 
-    def sweep_blocked(
+    def several_sweeps(
         self,
         now: Grid,
         new: Grid,
@@ -144,8 +144,8 @@ def load_kernel(name: str, columns: int) -> Kernel:
         from kernel_c import CompiledKernel  # noqa: PLC0415  # see above
 
         return CompiledKernel(columns)
-    if name == "blocked":
-        from kernel_c import BlockedKernel  # noqa: PLC0415  # see above
+    if name == "wavefront":
+        from kernel_c import WavefrontKernel  # noqa: PLC0415  # see above
 
-        return BlockedKernel(columns)
+        return WavefrontKernel(columns)
     raise KernelUnavailableError(f"no implementation {name!r}; there are {', '.join(NAMES)}")

@@ -267,7 +267,7 @@ INLINE void make_rows(const struct strip *strip, struct tile tile, int level, in
 
 /* Make the grid after `sweeps` sweeps; `largest` may be null, else it is raised by the changes of the last
    one. Level t makes sweeps - t rows of each neighbour too, which level t + 1 needs. */
-void sweep_blocked(const struct strip *strip)
+void sweep_wavefront(const struct strip *strip)
 {
     struct tile tile;
     int sweeps = strip->sweeps;

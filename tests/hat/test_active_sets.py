@@ -71,3 +71,60 @@ def test_a_host_that_can_run_none_is_left_out_with_the_reason():
     assert chosen({"ada": "arm64"}, lambda *_: False)[1] == {
         "ada": "no implementation is available there (numpy needs what it says; c needs cc)"
     }
+
+
+PACED = ApplicationTemplate.model_validate(
+    {
+        "name": "heat",
+        "program": ["heat"],
+        "implementation": [
+            {"name": "plain"},
+            {"name": "quick"},
+            {"name": "paced", "sweeps": 8, "requires": {"commands": ["cc"]}},
+        ],
+    }
+)
+
+
+def paced(costs, missing=()):
+    """What runs where, and the sweeps between exchanges, by costs of (host, implementation)."""
+    hosts = dict.fromkeys(sorted({host for host, _ in costs}), "x86_64")
+    found = active_set(
+        PACED,
+        hosts,
+        lambda host, one: (host, one.name) not in missing,
+        lambda host, one: costs.get((host, one.name)),
+    )
+    return {host: one.name for host, one in found.implementations.items()}, found.sweeps
+
+
+COSTS_OF_TWO = {
+    ("ada", "plain"): 3e-9,
+    ("ada", "quick"): 2e-9,
+    ("ada", "paced"): 1e-9,
+    ("bob", "plain"): 2e-9,
+    ("bob", "quick"): 3e-9,
+    ("bob", "paced"): 2.5e-9,
+}
+
+
+def test_several_sweeps_an_exchange_are_made_by_all_hosts_where_together_they_are_faster():
+    assert paced(COSTS_OF_TWO) == ({"ada": "paced", "bob": "paced"}, 8)
+    slower = COSTS_OF_TWO | {("bob", "paced"): 90e-9, ("ada", "paced"): 1.9e-9}
+    assert paced(slower) == ({"ada": "quick", "bob": "plain"}, 1)
+
+
+def test_one_host_that_cannot_make_several_sweeps_an_exchange_keeps_all_from_it():
+    found = paced(COSTS_OF_TWO, missing={("bob", "paced")})
+    assert found == ({"ada": "quick", "bob": "plain"}, 1)
+
+
+def test_several_sweeps_an_exchange_are_not_chosen_unmeasured():
+    unmeasured = {key: cost for key, cost in COSTS_OF_TWO.items() if key != ("bob", "paced")}
+    assert paced(unmeasured)[1] == 1
+    assert paced(dict.fromkeys(COSTS_OF_TWO)) == ({"ada": "plain", "bob": "plain"}, 1)
+
+
+def test_where_hosts_have_nothing_in_common_each_runs_what_it_has():
+    missing = {("ada", "plain"), ("ada", "quick"), ("bob", "paced")}
+    assert paced(COSTS_OF_TWO, missing) == ({"ada": "paced", "bob": "plain"}, 1)

@@ -1,6 +1,7 @@
 """Random walks of Jacobi2D over hosts: ``walk.py COMMANDS [--seed S]``; the grid must be the rigid run's.
 
-One job after another takes commands, growth, shrink, weights, migration, until so many were done.
+One job after another takes commands, growth, shrink, weights, migration, until so many were done. Hosts run
+numpy or several sweeps an exchange, in each job all the same or any mixture.
 """
 
 import argparse
@@ -47,11 +48,18 @@ def maps(draw):
         yield [HostShare(host, draw.choice([0.25, 1.0, 2.0, 3.5])) for host in hosts]
 
 
+def implementations(draw):
+    """Return what each host runs."""
+    names = draw.choice([["numpy"], ["wavefront"], ["wavefront"], ["numpy", "wavefront"]])
+    return {host: draw.choice(names) for host in SLOTS}
+
+
 def main(commands, seed):
     """Walk; return 1 where something was wrong."""
     order, draw, done, begun = task(GRID, ITERATIONS), random.Random(seed), 0, time.monotonic()
     right = rigid_digest(order)
     while done < commands:
+        order = order | {"implementations": implementations(draw)}
         run = rehearse(
             (sys.executable, str(SOLVER)), SLOTS, [HostShare("ada")], maps(draw), task=order
         )

@@ -279,6 +279,7 @@ def strip(information: InformationPool) -> StripModel:
         share_bias=information.learned.share_bias_of(information.conditions),
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
+        sweeps=information.active_set.sweeps,
     )
 
 

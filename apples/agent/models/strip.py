@@ -100,6 +100,10 @@ class StripModel(ModelTemplate):
         How many mean absolute forecast errors later than the mean to plan for.
     memory_limit
         The user's own bound on the bytes of a strip.
+    sweeps
+        Iterations between two exchanges of borders, which then are of as many rows: the same bytes an
+        iteration in fewer messages. The rows that neighbours compute twice are in the speeds: calibration
+        measures such an implementation between two other strips.
     """
 
     application: Application
@@ -111,6 +115,7 @@ class StripModel(ModelTemplate):
     straggler_factor: float = 1.0
     risk: float = 0.0
     memory_limit: float | None = None
+    sweeps: int = 1
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     share_bias: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
@@ -305,7 +310,7 @@ class StripModel(ModelTemplate):
         return known
 
     def _new_border(self, a: Host, b: Host) -> _Border:
-        size, messages = self.application.border_bytes, self.application.messages
+        size, messages = self.application.border_bytes, self._messages
         measured = self.links.of(a, b)
         if measured is None:
             there = self.conditions.link(a, b).seconds(size, messages, self.risk)
@@ -319,6 +324,11 @@ class StripModel(ModelTemplate):
             size / link.bandwidth * longer,
             measured.spread,
         )
+
+    @property
+    def _messages(self) -> float:
+        """Messages per border, direction and iteration."""
+        return self.application.messages / self.sweeps
 
     def longest_border(self, resources: Sequence[Host]) -> float:
         """Return the seconds of the longest border of a set as forecast, 0 for a host alone.
@@ -493,7 +503,7 @@ class StripModel(ModelTemplate):
 
     def _forecast_error(self, a: Host, b: Host) -> float:
         """Return the relative standard deviation of a border from the forecasts of its link."""
-        size, messages = self.application.border_bytes, self.application.messages
+        size, messages = self.application.border_bytes, self._messages
         ways = (self.conditions.link(a, b), self.conditions.link(b, a))
         mean = sum(link.seconds(size, messages, 0.0) for link in ways)
         error = sum(link.error(size, messages) for link in ways)

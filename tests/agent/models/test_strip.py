@@ -1,5 +1,7 @@
 """T_i = A_i P_i + C_i against the formulas of DESIGN section 4, worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,6 +43,13 @@ def test_the_two_directions_of_a_border_each_use_their_own_link():
     links = {("a", "b"): Link(1e-3, 1e6), ("b", "a"): Link(5e-3, 4e6)}
     _, communicate = times(pool(hosts, links), [500, 500])
     assert communicate == pytest.approx([1e-3 + 8e-3 + 5e-3 + 2e-3] * 2)
+
+
+def test_several_sweeps_an_exchange_send_the_same_bytes_in_fewer_messages():
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9)]
+    information = pool(hosts, {("local", "local"): Link(1e-2, 1e6)})
+    (border,) = replace(information.model, sweeps=4).border_seconds(hosts)
+    assert border == pytest.approx(2 * (1e-2 / 4 + 8000 / 1e6))
 
 
 def test_memory_is_both_arrays_of_the_strip_and_a_border_row_on_each_side():

@@ -20,7 +20,7 @@ SIZES = st.tuples(st.integers(1, 12), st.integers(1, 70))
 def needed(name):
     if name == "numba":
         pytest.importorskip("numba", reason="numba is in the fast extra")
-    if name in {"compiled", "blocked"} and shutil.which("cc") is None:
+    if name in {"compiled", "wavefront"} and shutil.which("cc") is None:
         pytest.skip("no C compiler")
 
 
@@ -134,7 +134,7 @@ def check_pass(kernel, rows, cuts, sweeps, forced, seed):
     before = now.copy()
     beside = (top - sweeps, top), (bottom, bottom + sweeps)
     ghosts = GhostRows(*(piece(grid, *rows) for grid in (whole, force) for rows in beside))
-    change = kernel.sweep_blocked(
+    change = kernel.several_sweeps(
         now, new, piece(force, top, bottom), ghosts, sweeps, checked=seed % 2 == 0
     )
     inside = slice(LEFT, LEFT + columns)
@@ -152,7 +152,7 @@ def check_pass(kernel, rows, cuts, sweeps, forced, seed):
 
 @pytest.mark.parametrize("forced", [False, True])
 def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(forced):
-    needed("blocked")
+    needed("wavefront")
 
     @settings(max_examples=60, deadline=None)
     @given(data=st.data(), columns=st.integers(1, 70), seed=st.integers(0, 999))
@@ -162,7 +162,7 @@ def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(forced)
         above, below = (data.draw(st.sampled_from([0, sweeps, sweeps + 3])) for _ in range(2))
         cuts = (1 + above, 1 + above + own)
         check_pass(
-            load_kernel("blocked", columns), above + own + below, cuts, sweeps, forced, seed
+            load_kernel("wavefront", columns), above + own + below, cuts, sweeps, forced, seed
         )
 
     claim()
@@ -171,19 +171,19 @@ def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(forced)
 @pytest.mark.parametrize("columns", [2047, 2048, 2049, 2055, 2057, 4096 + 3])
 @pytest.mark.parametrize("streams", [False, True])
 def test_tiles_of_a_wide_strip_join_without_a_seam(monkeypatch, columns, streams):
-    needed("blocked")
+    needed("wavefront")
     import kernel_c
 
     monkeypatch.setattr(kernel_c, "STREAMING_BYTES", 0 if streams else 1 << 40)
     for sweeps in (2, 7, 8):
-        check_pass(load_kernel("blocked", columns), 30, (9, 21), sweeps, True, sweeps + streams)
+        check_pass(load_kernel("wavefront", columns), 30, (9, 21), sweeps, True, sweeps + streams)
 
 
 def test_a_pass_of_more_sweeps_than_the_tiles_allow_is_refused():
-    needed("blocked")
+    needed("wavefront")
     grid = allocate(9, 9)
     with pytest.raises(ValueError, match="9 sweeps, not 1 to 8"):
-        load_kernel("blocked", 9).sweep_blocked(grid, grid, None, GhostRows(), 9, False)
+        load_kernel("wavefront", 9).several_sweeps(grid, grid, None, GhostRows(), 9, False)
 
 
 def test_a_row_of_unknowns_begins_on_a_cache_line_and_never_a_page_apart():

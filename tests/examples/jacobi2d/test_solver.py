@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mpi
 
 KERNELS = ["numpy"]
 KERNELS += ["numba"] if find_spec("numba") else []
-KERNELS += ["compiled", "blocked"] if shutil.which("cc") else []
+KERNELS += ["compiled", "wavefront"] if shutil.which("cc") else []
 
 
 def sha256(grid):
@@ -68,7 +68,7 @@ def test_any_partition_and_any_mixture_of_kernels_gives_the_sequential_bits(solv
     assert run.only("ready")["ranks"] == sum(ranks for _, ranks in pieces)
 
 
-@pytest.mark.skipif("blocked" not in KERNELS, reason="no C compiler")
+@pytest.mark.skipif("wavefront" not in KERNELS, reason="no C compiler")
 @pytest.mark.parametrize(
     ("pieces", "rows"),
     [
@@ -87,7 +87,7 @@ def test_several_sweeps_an_exchange_give_the_sequential_bits(solve, pieces, rows
         parameters = {"grid": 60, "iterations": 100, "tolerance": tolerance, "residual_every": 19}
         parameters |= {"top": 1, "bottom": -2, "left": 3, "right": -4, "source": 50}
 
-        run = solve(run_task(parameters, pieces, "blocked", progress_seconds=1e-9))
+        run = solve(run_task(parameters, pieces, "wavefront", progress_seconds=1e-9))
 
         expected, iterations, residual = reference(
             60, 100, tolerance, 19, sides=(1, -2, 3, -4), source=50
