@@ -147,7 +147,7 @@ def start_ranks(role: str, ranks: int, grid: int, repeats: int) -> Report:
     said = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or len(said) != 1:
         words = (done.stderr + done.stdout).strip() or "the ranks said nothing"
-        raise SystemExit(f"the halo's ranks failed (exit code {done.returncode}):\n{words}")
+        raise SystemExit(f"{ranks} ranks failed (exit code {done.returncode}):\n{words}")
     measured: Report = json.loads(said[0])
     return measured
 
