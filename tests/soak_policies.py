@@ -5,9 +5,9 @@
 Three claims are checked on every log. No policy raises, decides what cannot be done or leaves a job waiting for
 ever. Under EASY (in order of submission), conservative backfilling and SD-Policy with the head protected no
 waiting job at the head of the queue (under conservative: no job) starts later than it was first promised, unless
-a host was lost or a job overran its estimate in between. Where a policy has a kernel for the log, kernel and
-driver give the same starts and ends bit for bit. Prints the counts; exit code 1 where a claim fails, with the
-seed: `--first SEED --n 1` runs that log alone.
+a host was lost or a job overran its estimate in between; where resizes take time, later by no more than that for
+each. Where a policy has a kernel for the log, kernel and driver give the same starts and ends bit for bit. Prints
+the counts; exit code 1 where a claim fails, with the seed: `--first SEED --n 1` runs that log alone.
 """
 
 from __future__ import annotations
@@ -82,6 +82,14 @@ class Watched(SchedulingPolicy):
         Waiting job -> start, as it was first promised and nothing has excused it since.
     late
         What was broken.
+    latency
+        Longest time from a resize to its confirmation, seconds. A promise counts from when nodes are free;
+        whoever takes nodes that are being left begins, and ends, so much later than was decided. So a start
+        may be later than promised by the latency for each resize since the promise, no more.
+    resized
+        Resizes decided so far.
+    counted
+        Waiting job -> resizes that were settled when it was promised its start.
     """
 
     inner: SchedulingPolicy
@@ -90,6 +98,9 @@ class Watched(SchedulingPolicy):
     late: list[str] = field(default_factory=list)
     limits: dict[int, float] = field(default_factory=dict)
     excuses: int = 0
+    latency: float = 0.0
+    resized: int = 0
+    counted: dict[int, int] = field(default_factory=dict)
 
     @property
     def needs_node_ids(self) -> bool:
@@ -106,10 +117,13 @@ class Watched(SchedulingPolicy):
         elif cluster.events.repaired and cluster.queue:  # new promises; the head's is kept
             head = cluster.queue[0].id
             self.promised = {n: at for n, at in self.promised.items() if n == head}
+        settled = self.resized - sum(bool(one.proposal) for one in cluster.running.values())
+        self.resized += sum(isinstance(one, Resize) for one in decisions)
         for decision in decisions:
             if isinstance(decision, Start):
                 promise = self.promised.pop(decision.job, inf)
-                if cluster.time > promise + INSTANT:
+                since = self.resized - self.counted.pop(decision.job, self.resized)
+                if cluster.time > promise + INSTANT + self.latency * since:
                     self.late.append(f"job {decision.job}: {promise} promised, {cluster.time}")
             elif isinstance(decision, Reserve):
                 self.promised.setdefault(decision.job, decision.time)
@@ -122,6 +136,7 @@ class Watched(SchedulingPolicy):
             start = first_fit_time(cluster, ends, cluster.nodes_for(head.processors))
             kept = self.promised.get(head.id, start)
             self.promised = {head.id: kept}
+        self.counted = {number: self.counted.get(number, settled) for number in self.promised}
         return iter(decisions)
 
 
@@ -215,7 +230,32 @@ def drawn_case(seed: int) -> Case:
         config = replace(config, cancellations=dict(zip(cancelled, times, strict=True)))
     if rng.random() < 0.2 and not topology:
         config = replace(config, demands=drawn_demands(rng, workload, config))
+    if not config.cost.is_free:
+        config = replace(config, cost=drawn_cost(rng, config.cost))
+        config = replace(config, release=("confirmed", "at_once")[int(rng.random() < 0.3)])
     return Case(workload, config, policy, overruns)
+
+
+def drawn_cost(rng: np.random.Generator, cost: ReconfigurationCost) -> ReconfigurationCost:
+    """Return a cost with a wait for the safe point in a third of the cases, measured in another third."""
+    kind = int(rng.integers(3))
+    if kind == 0:
+        return cost
+    if kind == 1:
+        return replace(cost, wait=float(rng.uniform(0.1, 5.0)))
+    rows = [(8.0, 4.0), (8.0, 1.0), (4.0, 8.0), (1.0, 8.0)]
+    times = rng.uniform(0.0, 4.0, (len(rows), 2)).tolist()
+    return replace(cost, curve=tuple((*row, *more) for row, more in zip(rows, times, strict=True)))
+
+
+def longest_latency(config: SimulationConfig) -> float:
+    """Return the longest time from a resize to its confirmation; 0 where none is confirmed."""
+    if not config.acknowledges:
+        return 0.0
+    cost, sizes = config.cost, range(1, config.nodes + 1)
+    return max(
+        cost.waiting_seconds(a, b) + cost.seconds(a, b) for a in sizes for b in sizes if a != b
+    )
 
 
 def drawn_failures(rng: np.random.Generator, nodes: int) -> tuple[NodeFailure, ...]:
@@ -250,7 +290,7 @@ def check(seed: int) -> Counter[str]:
         One does not hold; anything else that a policy or the engine raises.
     """
     case = drawn_case(seed)
-    watched = Watched(case.policy)
+    watched = Watched(case.policy, latency=longest_latency(case.config))
     driven = EventEngine(case.workload, watched, case.config).run()
     assert not watched.late, watched.late
     cancelled = np.isin(case.workload.job, list(case.config.cancellations))
@@ -266,6 +306,7 @@ def check(seed: int) -> Counter[str]:
         resizes=int(driven.resizes.sum()),
         guests=int(driven.guest.sum()),
         evolving=len(case.config.demands),
+        latencies=int(case.config.acknowledges),
     )
     if has_kernel(case.policy, case.config, case.workload):
         fast = simulate(case.workload, case.policy, case.config)
