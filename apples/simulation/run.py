@@ -78,8 +78,8 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Wor
     """Return whether a compiled kernel does exactly what the event engine would do."""
     if config.has_events or type(policy) not in KERNELS:
         return False
-    if isinstance(policy, Equipartition) and config.acknowledges:
-        return False  # its kernel frees nodes at once
+    if isinstance(policy, Equipartition) and (config.acknowledges or config.cost.curve):
+        return False  # its kernel frees nodes at once, and knows no measured resizes
     if (workload.run > workload.requested).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):

@@ -1,9 +1,15 @@
 """A sample of `tests/soak_policies.py`, which takes a hundred thousand logs, and that it can fail."""
 
+from dataclasses import replace
+
 from soak_policies import POLICIES, Watched, check, drawn_case, longest_latency, run
 
-from apples.scheduling.policies import Easy, FirstFit
+from apples.scheduling.policies import Easy, Equipartition, FirstFit
+from apples.simulation.config import ReconfigurationCost, SimulationConfig
 from apples.simulation.engine import EventEngine
+from apples.simulation.generators import lublin_workload
+from apples.simulation.run import simulate
+from apples.simulation.workload import mark_malleable
 
 SAMPLE = range(8 * len(POLICIES))
 
@@ -37,3 +43,14 @@ def test_a_promise_slips_by_the_time_of_a_resize_where_a_job_waits_for_nodes_to_
 
 def test_the_logs_of_a_seed_are_always_the_same():
     assert check(3) == check(3)
+
+
+def test_measured_times_of_resizes_are_taken_where_nodes_are_free_at_once_too():
+    """Equipartition's kernel does not know them: the event engine has to run it."""
+    workload = mark_malleable(lublin_workload(50, 64, 1), 1.0, 0)
+    cost = ReconfigurationCost(curve=((8.0, 4.0, 0.0, 5.0), (4.0, 8.0, 0.0, 5.0)))
+    config = SimulationConfig(64, cost=cost, release="at_once")
+    driven = EventEngine(workload, Equipartition(), config).run()
+    assert simulate(workload, Equipartition(), config).start.tolist() == driven.start.tolist()
+    free = replace(config, cost=ReconfigurationCost())
+    assert simulate(workload, Equipartition(), free).end.tolist() != driven.end.tolist()
