@@ -9,7 +9,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from cache import cache_directory, demand_own
@@ -83,7 +85,7 @@ class CompiledKernel(Kernel):
 class _StripInC(ctypes.Structure):
     """`struct strip` of `stencil.c`."""
 
-    _fields_ = (
+    _fields_: ClassVar[Sequence[Any]] = (
         *((name, ctypes.c_void_p) for name in ("now", "above", "below")),
         *((name, ctypes.c_void_p) for name in ("forcing", "forcing_above", "forcing_below")),
         *((name, ctypes.c_void_p) for name in ("new", "largest", "ring")),

@@ -137,6 +137,8 @@ def _requests(
 ) -> list[list[MPI.Prequest]]:
     """Return the requests at each neighbour, the one above first."""
     rank, size, sweeps = comm.Get_rank(), comm.Get_size(), halo.sweeps
+    above: Grid | None
+    below: Grid | None
     if sweeps == 1:
         above, first, last, below = (
             array[index, LEFT : LEFT + columns] for index in (0, 1, -2, -1)
