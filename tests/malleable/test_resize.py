@@ -84,7 +84,7 @@ def test_a_host_that_cannot_start_is_refused_and_the_job_goes_on(tmp_path):
 
 def test_a_loss_says_which_rank_was_killed_and_by_what(tmp_path):
     def killing():
-        pid = next(p for p in all_processes() if counts_on(p, "bob"))
+        pid = next(p for p in all_processes() if counts_on(p, "bob", tmp_path))
         os.kill(pid, signal.SIGKILL)
         return
         yield
@@ -95,9 +95,9 @@ def test_a_loss_says_which_rank_was_killed_and_by_what(tmp_path):
     assert re.fullmatch(words, run.ended.reason)
 
 
-def counts_on(pid, host):
-    """Whether a process is a rank of this file's program on a host."""
-    first = read(f"/proc/{pid}/cmdline").split(b"\0")[1:2]
-    return first == [COUNTING[1].encode()] and f"APPLES_HOST={host}".encode() in read(
-        f"/proc/{pid}/environ"
-    ).split(b"\0")
+def counts_on(pid, host, tmp_path):
+    """Whether a process is a rank of this test's program on a host: other tests run the same one."""
+    words = read(f"/proc/{pid}/cmdline").split(b"\0")
+    mine = words[1:2] == [COUNTING[1].encode()] and str(tmp_path / "stop").encode() in words
+    environment = read(f"/proc/{pid}/environ").split(b"\0")
+    return mine and f"APPLES_HOST={host}".encode() in environment
