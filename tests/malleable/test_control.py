@@ -149,13 +149,16 @@ def test_recorded_lines_are_worth_nothing_again(anchor):
     middle.close()
     anchor.announce.write_text(real)
     assert len(anchor.carried_out) == 1
-    with anchor.connect() as replay:
-        answers = replay.makefile("rb")
+    with anchor.connect() as replay, replay.makefile("rb") as answers:
         answers.readline()
-        for to_job, line in told:
-            if to_job:
-                replay.sendall(line)
-        assert answers.readline() == b""  # it hung up
+        try:
+            for to_job, line in told:
+                if to_job:
+                    replay.sendall(line)
+            answer = answers.readline()
+        except ConnectionError:  # it hung up before it had read all
+            answer = b""
+        assert answer == b""
     assert len(anchor.carried_out) == 1
 
 
