@@ -98,8 +98,10 @@ def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
     assert all(one["cpu_samples"] >= 3 for one in strips.values()), strips
     remembered = json.loads((tmp_path / "state/apples/measurements.json").read_text())
     kinds = {(e["resource"], e["host"], e["peer"]) for e in remembered["series"]}
-    assert ("bandwidthTcp", "h1@127.0.0.2", "h2@127.0.0.3") in kinds
-    assert ("latencyTcp", "h2@127.0.0.3", "h1@127.0.0.2") in kinds
+    ways = [("h1@127.0.0.2", "h2@127.0.0.3"), ("h2@127.0.0.3", "h1@127.0.0.2")]
+    measured = {way for way in ways if ("bandwidthTcp", *way) in kinds}
+    assert measured  # one way may tell enough of the other
+    assert all(("latencyTcp", *way) in kinds for way in measured)
     assert ("availableCpu", "h1@127.0.0.2", None) in kinds
     assert "dead1 cannot be used" in talk
 
