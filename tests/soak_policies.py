@@ -1,4 +1,4 @@
-"""Random logs under all built-in policies: failures, repairs, overruns, cancellations, resizes.
+"""Random logs under all built-in policies: failures, repairs, overruns, limits that kill, cancellations, resizes.
 
     python tests/soak_policies.py --n 100000 --processes 2
 
@@ -6,8 +6,9 @@ Three claims are checked on every log. No policy raises, decides what cannot be 
 ever. Under EASY (in order of submission), conservative backfilling and SD-Policy with the head protected no
 waiting job at the head of the queue (under conservative: no job) starts later than it was first promised, unless
 a host was lost or a job overran its estimate in between; where resizes take time, later by no more than that for
-each. Where a policy has a kernel for the log, kernel and driver give the same starts and ends bit for bit. Prints
-the counts; exit code 1 where a claim fails, with the seed: `--first SEED --n 1` runs that log alone.
+each. Where limits kill, no job that had its nodes to itself runs beyond its limit and the grace. Where a policy
+has a kernel for the log, kernel and driver give the same starts and ends bit for bit. Prints the counts; exit code
+1 where a claim fails, with the seed: `--first SEED --n 1` runs that log alone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ from apples.scheduling.policies import (
 )
 from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
 from apples.scheduling.policy import ClusterState, SchedulingPolicy
-from apples.simulation.config import NodeFailure, ReconfigurationCost, SimulationConfig
+from apples.simulation.config import (
+    Checkpointing,
+    NodeFailure,
+    ReconfigurationCost,
+    SimulationConfig,
+)
 from apples.simulation.engine import EventEngine
 from apples.simulation.run import has_kernel, simulate
 from apples.simulation.workload import Workload, mark_malleable, rigid
@@ -233,7 +239,17 @@ def drawn_case(seed: int) -> Case:
     if not config.cost.is_free:
         config = replace(config, cost=drawn_cost(rng, config.cost))
         config = replace(config, release=("confirmed", "at_once")[int(rng.random() < 0.3)])
-    return Case(workload, config, policy, overruns)
+    return Case(workload, with_drawn_ends(rng, config), policy, overruns)
+
+
+def with_drawn_ends(rng: np.random.Generator, config: SimulationConfig) -> SimulationConfig:
+    """Return the assumptions with limits that kill, and checkpoints, in some of the cases."""
+    if rng.random() < 0.25:
+        config = replace(config, limits="kill", grace=float(rng.choice([0.0, 0.0, 3.0])))
+    if rng.random() < 0.6:
+        saving = Checkpointing(float(rng.uniform(0.5, 8.0)), float(rng.choice([0.0, 0.3])))
+        config = replace(config, checkpoint=saving)
+    return config
 
 
 def drawn_cost(rng: np.random.Generator, cost: ReconfigurationCost) -> ReconfigurationCost:
@@ -295,7 +311,11 @@ def check(seed: int) -> Counter[str]:
     assert not watched.late, watched.late
     cancelled = np.isin(case.workload.job, list(case.config.cancellations))
     rejected = np.isin(case.workload.job, list(driven.rejected))
-    assert (driven.completed | cancelled | rejected).all(), "a job never ended"
+    killed = ~(driven.completed | cancelled | rejected)
+    assert killed.sum() <= driven.killed, "a job never ended"
+    alone = ~(driven.guest | driven.mate | np.isnan(driven.start))
+    limits = case.workload.requested + (case.config.grace if case.config.kills else inf)
+    assert (driven.end - driven.start <= limits + INSTANT)[alone].all(), "beyond its limit"
     assert (driven.start >= case.workload.submit)[driven.completed].all(), "a job started early"
     counts = Counter(
         logs=1,
@@ -307,10 +327,12 @@ def check(seed: int) -> Counter[str]:
         guests=int(driven.guest.sum()),
         evolving=len(case.config.demands),
         latencies=int(case.config.acknowledges),
+        killed=driven.killed,
+        saved=int(driven.work_saved > 0),
     )
     if has_kernel(case.policy, case.config, case.workload):
         fast = simulate(case.workload, case.policy, case.config)
-        for name in ("start", "end", "resizes", "guest", "mate"):
+        for name in ("start", "end", "resizes", "guest", "mate", "completed"):
             assert getattr(fast, name).tolist() == getattr(driven, name).tolist(), name
         counts["kernels"] += 1
     return counts

@@ -102,7 +102,7 @@ class ClusterLedger:
 
     A job may run beyond its estimated end. It then has a new one, the same for all policies: now and a
     stated guess, doubled at each overrun of the job (as Tsafrir, Etsion and Feitelson 2007 correct
-    predictions that were too short).
+    predictions that were too short). Where jobs are killed at their limits, it has the grace.
 
     Parameters
     ----------
@@ -112,6 +112,8 @@ class ClusterLedger:
         Whether to say which nodes a job has, not only how many; the lowest free ones are given.
     overrun_guess
         Seconds that a job is given at its first overrun.
+    grace
+        Seconds after its limit at which a job is killed, by whoever runs it; None: it is not.
     acknowledged
         The changes that count as made only when the job has confirmed them (`proposals`).
     answer_seconds
@@ -141,6 +143,7 @@ class ClusterLedger:
         cores_per_node: int = 1,
         track_node_ids: bool = False,
         overrun_guess: float = 60.0,
+        grace: float | None = None,
         acknowledged: Collection[Change] = (),
         answer_seconds: float = inf,
         usage_half_life: float | None = None,
@@ -151,6 +154,7 @@ class ClusterLedger:
         self.rejected: dict[int, str] = {}
         self.waits: dict[int, Wait] = {}
         self._guess = overrun_guess
+        self._grace = grace
         self.proposals = Proposals()
         self.undone: list[int] = []
         self._acknowledged = frozenset(acknowledged)
@@ -241,10 +245,10 @@ class ClusterLedger:
             limit, number = heappop(self._limits)
             running = self._running.get(number)
             if running is not None and running.limit == limit:
-                longer = self._guess * 2.0**running.overruns
-                self._set_limit(
-                    running._replace(limit=time + longer, overruns=running.overruns + 1)
-                )
+                later = time + self._guess * 2.0**running.overruns
+                if self._grace is not None:
+                    later = max(time, limit + self._grace)
+                self._set_limit(running._replace(limit=later, overruns=running.overruns + 1))
                 self._happened("overran", number)
 
     def _set_limit(self, running: RunningJob) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ PlacementSlowdown = Callable[[RunningJob], float]
 TIES = ("instant", "event", "predictsim")
 RELEASES = ("confirmed", "at_once")
 RUNTIME_MODELS = ("ideal", "worst")
+LIMITS = ("overrun", "kill")
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,43 @@ class NodeFailure:
 
 
 @dataclass(frozen=True)
+class Checkpointing:
+    """How often running jobs save their state, and how long that takes.
+
+    Attributes
+    ----------
+    interval
+        Seconds of a job's work, on the processors it asked for, between two checkpoints. There is none at
+        its end.
+    cost
+        Seconds that one takes on these processors, in which the job does nothing else; on others as much
+        longer or shorter as its work.
+
+    Examples
+    --------
+    >>> saving = Checkpointing(60.0, cost=5.0)
+    >>> saving.with_checkpoints(150.0), saving.saved(100.0, 150.0)
+    (160.0, 65.0)
+    """
+
+    interval: float
+    cost: float = 0.0
+
+    def count(self, work: float) -> int:
+        """Return how many checkpoints a job of so much work makes."""
+        return max(0, ceil(work / self.interval) - 1)
+
+    def with_checkpoints(self, work: float) -> float:
+        """Return a job's work with the time of its checkpoints."""
+        return work + self.count(work) * self.cost
+
+    def saved(self, done: float, work: float) -> float:
+        """Return how much of what is done, checkpoints included, the last checkpoint holds."""
+        every = self.interval + self.cost
+        return min(floor(done / every + 1e-9), self.count(work)) * every
+
+
+@dataclass(frozen=True)
 class SimulationConfig:
     """The assumptions of a simulation.
 
@@ -128,6 +167,11 @@ class SimulationConfig:
         How many times longer a job takes on the nodes it has; None: it matters only how many they are.
     overrun_seconds
         What a job is guessed to need still when it is first found running at its estimated end.
+    limits, grace
+        `overrun`: a job may run beyond its limit, its estimated end as the ledger has it
+        (`RunningJob.limit`). `kill`: it is ended so many seconds after it.
+    checkpoint
+        What a run that is lost goes on from; None: it starts again from nothing.
     strict
         Whether a user's policy that fails in a pass ends the simulation.
     idle_watts, busy_watts
@@ -147,6 +191,9 @@ class SimulationConfig:
     dependencies: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     slowdown: PlacementSlowdown | None = None
     overrun_seconds: float = 60.0
+    limits: str = "overrun"
+    grace: float = 0.0
+    checkpoint: Checkpointing | None = None
     strict: bool = False
     idle_watts: float | None = None
     busy_watts: float | None = None
@@ -160,6 +207,15 @@ class SimulationConfig:
             raise UsageError(
                 f"model {self.runtime_model!r}: not one of {', '.join(RUNTIME_MODELS)}"
             )
+        if self.limits not in LIMITS:
+            raise UsageError(f"limits {self.limits!r}: not one of {', '.join(LIMITS)}")
+        if self.grace < 0 or (self.grace and not self.kills):
+            raise UsageError(f"grace {self.grace:g}: 0 or more, and with limits=kill only")
+        if self.checkpoint and not (self.checkpoint.interval > 0 and self.checkpoint.cost >= 0):
+            raise UsageError(
+                f"checkpoint {self.checkpoint.interval:g},cost={self.checkpoint.cost:g}: an interval of "
+                "more than 0 s, a cost of 0 s or more"
+            )
         if self.nodes < 1 or self.cores_per_node < 1:
             raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
         if not self.overrun_seconds > 0:
@@ -169,6 +225,11 @@ class SimulationConfig:
     def processors(self) -> int:
         """Of the whole machine."""
         return self.nodes * self.cores_per_node
+
+    @property
+    def kills(self) -> bool:
+        """Whether a job is ended at its limit."""
+        return self.limits == "kill"
 
     @property
     def acknowledges(self) -> bool:
@@ -206,7 +267,7 @@ class SimulationResult:
     guest, mate
         Whether it started inside mates' nodes; whether it was a mate at least once.
     completed
-        False for cancelled and rejected jobs.
+        False for cancelled and rejected jobs, and for those that were killed.
     node_seconds
         Nodes that were occupied, times seconds.
     engine
@@ -214,7 +275,12 @@ class SimulationResult:
     seconds
         Simulation, wall time without reading and compiling.
     restarts
-        Runs lost to failures.
+        Runs lost to failures and requeues.
+    killed
+        Jobs that were ended at their limit.
+    work_lost, work_saved
+        What was done of the runs that were lost: since their last checkpoint, and what they had saved in
+        theirs, in processor-seconds on the processors asked for.
     passes, failed_passes
         Passes of the event engine, and those of them in which a user's policy failed, so that
         first-come-first-served decided.
@@ -236,6 +302,9 @@ class SimulationResult:
     engine: str
     seconds: float
     restarts: int = 0
+    killed: int = 0
+    work_lost: float = 0.0
+    work_saved: float = 0.0
     changes: tuple[tuple[float, int, int], ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict)
     passes: int = 0

@@ -22,7 +22,7 @@ from apples.errors import UsageError
 from apples.scheduling.driver import Driver, SchedulerBackend, name_of, policy_at
 from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
 from apples.scheduling.jobs import JobKind
-from apples.scheduling.ledger import ClusterLedger, Refused
+from apples.scheduling.ledger import INSTANT, ClusterLedger, Refused
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
 from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
@@ -67,12 +67,18 @@ class EventEngine(SchedulerBackend):
         if len(self.position) != len(self.jobs):
             twice = [job.id for k, job in enumerate(self.jobs) if self.position[job.id] != k]
             raise UsageError(f"two jobs of the log have the number {twice[0]}")
+        #: By position: a job's work with the time of its checkpoints, and what the next run has to do of it.
+        self.whole: list[float] = workload.run.tolist()
+        if config.checkpoint is not None:
+            self.whole = list(map(config.checkpoint.with_checkpoints, self.whole))
+        self.to_do = list(self.whole)
         self.run_times: list[float] = workload.run.tolist()
         self.ledger = ClusterLedger(
             config.nodes,
             config.cores_per_node,
             track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
             overrun_guess=config.overrun_seconds,
+            grace=config.grace if config.kills else None,
             usage_half_life=getattr(policy, "usage_half_life", None),
             acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
         )
@@ -91,6 +97,7 @@ class EventEngine(SchedulerBackend):
         self.guest = [False] * count
         self.mate = [False] * count
         self.completed = [False] * count
+        self.to_kill = [False] * count  # whether it is at its limit that it ends
         self.demands_made = [0] * count
         # Events are (time, kind, order of the job's start, position of the job or number of the node).
         self.events: list[tuple[float, int, int, int]] = []
@@ -98,6 +105,8 @@ class EventEngine(SchedulerBackend):
         self.starts = 0
         self.changes: list[tuple[float, int, int]] | None = [] if record else None
         self.restarts = 0
+        self.killed = 0
+        self.work_lost = self.work_saved = 0.0
         self.passes = 0
         self.guard = guard_of(policy)
         self.idle_passes = 0
@@ -234,7 +243,8 @@ class EventEngine(SchedulerBackend):
             self._come(k)
         elif kind == END:
             if self.rate[k] > 0 and self.end[k] == time:
-                self._end_job(k, completed=True)
+                self.killed += self.to_kill[k]
+                self._end_job(k, completed=not self.to_kill[k])
                 self._is_over(k)
         elif kind == FAIL:
             self._fail_node(self.failures[time, k])
@@ -269,14 +279,26 @@ class EventEngine(SchedulerBackend):
             self._is_over(k)
 
     def _fail_node(self, failure: NodeFailure) -> None:
-        """Lose the runs of the jobs on a node, two where it is shared; they start again from nothing."""
+        """Lose the runs of the jobs on a node, two where it is shared; they are to start again."""
         while (victim := self.ledger.fail_node(failure.node)) is not None:
             k = self.position[victim]
+            self._lose_run(k)
             self._end_job(k, completed=False)
-            self.restarts += 1
-            self.demands_made[k] = 0
             self.ledger.requeue(self.jobs[k])
         heapq.heappush(self.events, (failure.repaired, REPAIR, 0, failure.node))
+
+    def _lose_run(self, k: int) -> None:
+        """Note what the run that is lost leaves to the next one."""
+        left = self.work[k] - max(0.0, self.now - self.since[k]) * self.rate[k]
+        done, held_before = self.whole[k] - left, self.whole[k] - self.to_do[k]
+        held = held_before
+        if self.config.checkpoint is not None:
+            held = max(held, self.config.checkpoint.saved(done, self.run_times[k]))
+        self.work_saved += (held - held_before) * self.jobs[k].processors
+        self.work_lost += max(0.0, done - held) * self.jobs[k].processors
+        self.to_do[k] = self.whole[k] - held
+        self.restarts += 1
+        self.demands_made[k] = 0
 
     def _demand(self, k: int) -> None:
         """Let an evolving job ask for other processors; the policy grants them, or does not."""
@@ -296,10 +318,10 @@ class EventEngine(SchedulerBackend):
         self.start[k] = self.since[k] = self.now
         self.order[k] = self.starts
         self.starts += 1
-        self.work[k] = self.run_times[k]
+        self.work[k] = self.to_do[k]
         self.rate[k] = rate_of(running, self.ledger, self.config)
         self.guest[k] = bool(running.mates)
-        self.end[k] = self.now + self.work[k] / self.rate[k]
+        self.end[k] = self._end_of_run(k, running)
         heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
         self._record(k, cores_of(running, self.ledger) if self.changes is not None else 0)
         self._await_demand(k)
@@ -338,11 +360,10 @@ class EventEngine(SchedulerBackend):
         self._set_rate(running)
 
     def requeue_job(self, job: int) -> None:
-        """Lose a job's run: it starts again from nothing."""
+        """Lose a job's run: it is to start again."""
         k = self.position[job]
+        self._lose_run(k)
         self._stop_job(k, completed=False)
-        self.restarts += 1
-        self.demands_made[k] = 0
 
     def wake_at(self, time: float) -> None:
         """Put a pass into the heap, unless the time is now."""
@@ -390,17 +411,30 @@ class EventEngine(SchedulerBackend):
         self.work[k] = max(0.0, self.work[k] - done)
         self.since[k] = self.now + stall
         self.rate[k] = rate
-        self.end[k] = self.since[k] + self.work[k] / rate
+        self.end[k] = self._end_of_run(k, running)
         self.resizes[k] += 1
         heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
         self._await_demand(k)
+
+    def _end_of_run(self, k: int, running: RunningJob) -> float:
+        """Return when a job will have done its work, or is killed before that.
+
+        By the limit that the ledger has: it moves when a job becomes a mate, not when it is resized. Once
+        the grace has begun, the ledger's limit is its end.
+        """
+        end = self.since[k] + self.work[k] / self.rate[k]
+        if not self.config.kills:
+            return end
+        last = running.limit if running.overruns else running.limit + self.config.grace
+        self.to_kill[k] = end > last + INSTANT
+        return max(last, self.now) if self.to_kill[k] else end
 
     def _await_demand(self, k: int) -> None:
         """Put the moment into the heap at which an evolving job will ask next."""
         demands = self.config.demands.get(self.jobs[k].id, ())
         if self.demands_made[k] < len(demands):
             part, _ = demands[self.demands_made[k]]
-            left = self.work[k] - (1.0 - part) * self.run_times[k]
+            left = self.work[k] - (1.0 - part) * self.whole[k]
             self.events = [e for e in self.events if e[1] != ASK or e[3] != k]
             heapq.heapify(self.events)
             at = self.since[k] + max(0.0, left) / self.rate[k]
@@ -423,6 +457,9 @@ class EventEngine(SchedulerBackend):
             engine="events",
             seconds=seconds,
             restarts=self.restarts,
+            killed=self.killed,
+            work_lost=self.work_lost,
+            work_saved=self.work_saved,
             changes=tuple(self.changes or ()),
             rejected=self.ledger.rejected,
             passes=self.passes,

@@ -3,7 +3,7 @@
 Wait = start - submission. Response = end - submission. Slowdown = response / run time on the
 processors asked for. Bounded slowdown = max(1, response / max(run time, 10 s)) (Feitelson 2001).
 Makespan = last end - first submission. Utilisation = occupied node-seconds / (nodes * makespan).
-Cancelled and rejected jobs count nowhere but in their own number.
+Cancelled, rejected and killed jobs count nowhere but in their own number.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ def summary(
         "mates": int(result.mate.sum()),
         "resizes": int(result.resizes.sum()),
         "restarts": result.restarts,
+        "killed": result.killed,
+        "work_lost": result.work_lost,
+        "work_saved": result.work_saved,
         "rejected": len(result.rejected),
         "failed_passes": result.failed_passes,
         "policy_failures": [

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import (
     COSTS,
+    Checkpointing,
     NodeFailure,
     ReconfigurationCost,
     SimulationConfig,
@@ -94,6 +95,9 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "data_bytes": "data of a job that moves when it is resized",
     "bandwidth": "bytes a second at which it moves",
     "overrun_seconds": "guess for a job that runs beyond its request, doubled each time",
+    "limits": "overrun, kill: what becomes of a job that reaches its requested time",
+    "grace": "seconds after its limit at which a job is killed",
+    "checkpoint": "SECONDS[,cost=SECONDS]: a lost run goes on from its last checkpoint",
     "pass_seconds": "processor time that a policy of your own may take in one pass",
     "idle_watts": "of a node",
     "busy_watts": "of a node",
@@ -115,7 +119,7 @@ MOST_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "resize_wait", "data_bytes", "bandwidth",
     "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity", "overrun_seconds",
-    "pass_seconds",
+    "pass_seconds", "grace",
 )  # fmt: skip
 
 
@@ -144,6 +148,23 @@ class SimulationOptions:
         if not isinstance(value, bool):
             raise UsageError(f"option {name}={self.simulation[name]}: not on or off")
         return value
+
+    @property
+    def checkpoint(self) -> Checkpointing | None:
+        """How often jobs save their state."""
+        if "checkpoint" not in self.simulation:
+            return None
+        word = self.simulation["checkpoint"]
+        interval, comma, cost = word.partition(",cost=")
+        try:
+            numbers = float(interval), float(cost) if comma else 0.0
+        except ValueError:
+            numbers = inf, inf
+        if not all(0 <= number <= MOST for number in numbers):
+            raise UsageError(
+                f"option checkpoint={word}: SECONDS or SECONDS,cost=SECONDS, as in 3600,cost=60"
+            )
+        return Checkpointing(*numbers)
 
     @property
     def clean(self) -> str:
@@ -309,6 +330,9 @@ def config_of(
         release=words.get("release", "confirmed"),
         runtime_model=words.get("model", "ideal"),
         overrun_seconds=options.number("overrun_seconds", 60.0),
+        limits=words.get("limits", "overrun"),
+        grace=options.number("grace", 0.0),
+        checkpoint=options.checkpoint,
         cancellations={int(j): t for j, t in rows_of(words, "cancellations", 2)},
         demands=demands_of(words),
     )
@@ -453,6 +477,7 @@ def prepare(
         log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed,
         attributes=sorted({*_attributes_of(chosen), *attributes}),
         dependencies=options.switch("dependencies"),
+        limits_kill=options.simulation.get("limits") == "kill",
     )  # fmt: skip
     workload = source.workload
     if malleable is None:
@@ -472,7 +497,7 @@ def prepare(
         chosen, config = placement.with_placement(
             options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
         )
-        if config.slowdown is not None:  # no job outlives its estimate
+        if config.slowdown is not None and not config.kills:  # no job outlives its estimate
             workload = replace(workload, requested=workload.requested * config.slowdown.most)
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Literal
 
+import numpy as np
+
 from apples.errors import UsageError
+from apples.scheduling.ledger import INSTANT
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -76,11 +80,17 @@ _loops = _Loops()
 
 def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
     """Return whether a compiled kernel does exactly what the event engine would do."""
-    if config.has_events or type(policy) not in KERNELS:
+    late = config.checkpoint is not None and config.checkpoint.cost > 0.0
+    if config.has_events or late or type(policy) not in KERNELS:
         return False
+    if config.kills and policy.uses_malleable and workload.malleable.any():
+        return False  # that a resized job reaches its limit they do not see
     if isinstance(policy, Equipartition) and (config.acknowledges or config.cost.curve):
         return False  # its kernel frees nodes at once, and knows no measured resizes
-    if (workload.run > workload.requested).any():  # the kernels know no overruns
+    over = workload.run - workload.requested
+    if config.kills and not config.grace:  # rigid jobs run to their limit, no longer
+        over = over[over <= 2 * INSTANT]
+    if (over > 0).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):
         return config.speedup is linear and not policy.needs_node_ids
@@ -144,7 +154,12 @@ def simulate(
     if engine == "events" or not has_kernel(policy, config, workload):
         return EventEngine(workload, policy, config, record).run()
     dispatch = _loops.load(policy, len(workload))
+    killed = workload.run > workload.requested + INSTANT
+    if killed.any():
+        workload = replace(workload, run=np.where(killed, workload.requested, workload.run))
     if dispatch.COMPILED:  # compile, or load what was compiled, outside the time that is reported
         dispatch.run_kernel(workload.take(slice(0, 1)), policy, config)
     result: SimulationResult = dispatch.run_kernel(workload, policy, config, record)
+    if killed.any():
+        result = replace(result, completed=~killed, killed=int(killed.sum()))
     return result

@@ -148,10 +148,12 @@ def load_workload(
     seed: int = 0,
     attributes: Sequence[str] = (),
     dependencies: bool = False,
+    limits_kill: bool = False,
 ) -> Source:
     """Return a workload for a machine of so many processors; None: as the log's header says.
 
     `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs.
+    Where limits kill, requests stay under the run time (`clean`).
 
     Raises
     ------
@@ -173,7 +175,7 @@ def load_workload(
     log = read_log(Path(source), (*NEEDED, *columns))
     size = _header_processors(log) if processors is None else processors
     workload, cleaning = clean(
-        log, size, rule, strict, looked_at=("preceding",) if dependencies else ()
+        log, size, rule, strict, ("preceding",) if dependencies else (), limits_kill
     )
     waits: Mapping[int, tuple[int, float]] = {}
     if dependencies and "preceding" in log.columns:

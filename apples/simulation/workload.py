@@ -25,7 +25,8 @@ class Workload:
     job
         Numbers in the log.
     submit, run, requested
-        Seconds. `run` is the time on `processors`; `requested` is never under it.
+        Seconds. `run` is the time on `processors`; `requested` is not under it, unless the workload was made
+        for limits that kill.
     processors, minimum, maximum
         Asked for; the least and the most a malleable job can use.
     malleable
@@ -141,11 +142,13 @@ def clean(
     rule: str = "default",
     strict: bool = False,
     looked_at: Sequence[str] = (),
+    limits_kill: bool = False,
 ) -> tuple[Workload, Cleaning]:
     """Return the jobs that can be simulated, and what was done to the others.
 
     Processors are those requested, else those allocated. A job without processors, without a run
-    time, or larger than the machine is dropped. The request is raised to the run time. Under
+    time, or larger than the machine is dropped. The request is raised to the run time; where limits
+    kill, only one that is not known is. Under
     "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
     Of several records with one number the first counts. The order is (submit, number); no time is
     shifted. `looked_at` are columns of `NOT_LOOKED_AT` that the simulation does look at.
@@ -208,6 +211,10 @@ def clean(
         names={name: log.names.get(column, ()) for name, column in ATTRIBUTES.items()},
     )
     raised = int((request[keep] < run[keep]).sum())
+    if limits_kill:
+        known = request[keep] > 0
+        raised = int((~known).sum())
+        workload = replace(workload, requested=np.where(known, request[keep], run[keep])[order])
     left_out = {name: what for name, what in NOT_LOOKED_AT.items() if name not in looked_at}
     notes = (*log.notes, *_not_looked_at(columns, keep, left_out))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)

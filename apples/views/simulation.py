@@ -76,11 +76,17 @@ def simulation_text(figures: dict[str, Any]) -> str:
     """Return the figures as lines: first the answer, last what to do next."""
     f, log = figures, figures["log"]["name"]
     failed = f"  {words}\n" if (words := failed_words(f["failed_passes"])) else ""
+    trouble = f"  killed at their limit: {f['killed']}\n" if f["killed"] else ""
+    if f["restarts"]:
+        trouble += (
+            f"  restarts {f['restarts']}: work lost {f['work_lost']:.6g} processor-s, "
+            f"saved in checkpoints {f['work_saved']:.6g} processor-s\n"
+        )
     energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
     return (
         f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
         f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
-        f"{failed}  jobs {f['jobs']} ({f['completed']} completed)\n"
+        f"{failed}  jobs {f['jobs']} ({f['completed']} completed)\n{trouble}"
         f"  mean response {f['mean_response']:.6g} s\n"
         f"  mean slowdown {f['mean_slowdown']:.6g}\n"
         f"  makespan {f['makespan']:.10g} s\n"
