@@ -65,6 +65,7 @@ from nws.sensing.wire import SensorReply as SensorReply
 from nws.sensor import Sensor as Sensor
 from nws.sensor import SensorError as SensorError
 from nws.sensors.cpu import CpuSensor as CpuSensor
+from nws.sensors.cpu import ProbeCorrection as ProbeCorrection
 from nws.sensors.cpu_probe import probe_share as probe_share
 from nws.sensors.cpu_share import available_share as available_share
 from nws.sensors.cpu_share import competitors_for as competitors_for

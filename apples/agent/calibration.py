@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
@@ -17,6 +18,7 @@ from apples.launch.remote.preflight import preflight
 from apples.launch.ssh import LaunchTarget
 from apples.launch.targets import first_target
 from apples.resources import Host
+from hat import Implementation
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
@@ -33,28 +35,55 @@ def looked_at(information: InformationPool) -> InformationPool:
 
 
 def calibrate_hosts(
-    information: InformationPool, rows: Sequence[int], talk: Talk = lambda _: None
+    information: InformationPool,
+    rows: Sequence[int],
+    talk: Talk = lambda _: None,
+    *,
+    at_once: bool = False,
 ) -> dict[str, Speeds]:
-    """Measure every other machine, and this one for each set of CPUs; store and return the speed functions."""
+    """Measure every other machine, and this one for each set of CPUs; store and return the speed functions.
+
+    Parameters
+    ----------
+    at_once
+        Whether hosts on other CPUs are measured at the same time: they share memory then, as in a run of all.
+    """
     template = information.template
-    measured: dict[str | tuple[int, ...], Speeds] = {}
-    found: dict[str, Speeds] = {}
+    places: dict[str | tuple[int, ...], list[Host]] = {}
     for host in information.hosts:
         if reason := refusal(information, host):
             talk(f"warning: {host.name} cannot be used: {reason}")
             continue
         which = host.name if host.name in information.findings else host.cpus
-        if which not in measured:
-            measured[which] = _speeds(host, information, rows, talk)
-        found[host.name] = measured[which]
-        store_speeds(template.name, template.version, host.identity, found[host.name])
-    return found
+        places.setdefault(which, []).append(host)
+
+    def measured(hosts: Sequence[Host]) -> Speeds:
+        speeds = _speeds(hosts, information, rows, talk)
+        for host in hosts:
+            store_speeds(template.name, template.version, host.identity, speeds)
+        return speeds
+
+    if at_once:
+        with ThreadPoolExecutor(max(1, len(places))) as pool:
+            every = list(pool.map(measured, places.values()))
+    else:
+        every = [measured(hosts) for hosts in places.values()]
+    of = {
+        host.name: speeds
+        for hosts, speeds in zip(places.values(), every, strict=True)
+        for host in hosts
+    }
+    return {host.name: of[host.name] for host in information.hosts if host.name in of}
 
 
-def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk: Talk) -> Speeds:
+def _speeds(
+    hosts: Sequence[Host], information: InformationPool, rows: Sequence[int], talk: Talk
+) -> Speeds:
+    """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs."""
     speeds: Speeds = {}
     for one in information.template.implementations:
-        if not (one.runs_on(host.platform) and offers(information, host.name, one)):
+        host = next((host for host in hosts if _may_run(host, one, information)), None)
+        if host is None:
             continue
         try:
             program = program_of(information, one.name)
@@ -69,6 +98,13 @@ def _speeds(host: Host, information: InformationPool, rows: Sequence[int], talk:
             information.application.columns,
         )
     return speeds
+
+
+def _may_run(host: Host, one: Implementation, information: InformationPool) -> bool:
+    """Whether a host can run an implementation and the template's active set does not bind it to another."""
+    bound = information.template.active_set.get(host.name, one.name)
+    fits = bound == one.name and one.runs_on(host.platform)
+    return fits and offers(information, host.name, one)
 
 
 def _target(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:

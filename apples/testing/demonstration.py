@@ -64,7 +64,7 @@ def compare(
         talk("calibrating the kernels")
         information = world.load(1)
         sizes = [rows for rows in calibration_rows(information) if rows < world.grid]
-        found = calibrate_hosts(information, sizes, talk)  # no host gets the whole grid here
+        found = calibrate_hosts(information, sizes, talk, at_once=True)  # none gets the whole grid
         world = world.calibrated(found)
         with contention(world.loads, own_sessions):
             return _runs(world, methods, repeat, talk)

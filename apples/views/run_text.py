@@ -18,6 +18,9 @@ VERIFIED = {
     None: "Not verified (nobody asked).",
 }
 
+FELT_SECONDS = 0.05
+"""A phase that took less is not told of."""
+
 
 def run_text(document: Document, command: str) -> str:
     """Return the summary of a run; the last line is what to type next."""
@@ -43,9 +46,18 @@ def run_text(document: Document, command: str) -> str:
         "",
         *_table(document),
         "",
+        *_phases(document),
         f"again:  {command}",
     ]
     return "\n".join(lines)
+
+
+def _phases(document: Document) -> Iterator[str]:
+    """Yield where the seconds of the command went, those that can be felt; a job's record tells none."""
+    if document.get("phases"):
+        felt = [(n, s) for n, s in document["phases"].items() if s >= FELT_SECONDS]
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in felt)
+        yield f"{document['seconds']:.1f} s in all{': ' if parts else ''}{parts}"
 
 
 def _table(document: Document) -> Iterator[str]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
 from nws.measurement import Measurement
-from nws.sensing.wire import LONGEST_LINE, answer, question
+from nws.sensing.wire import LONGEST_LINE, answer, bias_of, question
 from nws.sensor import Sensor, SensorError
-from nws.sensors.cpu import CpuSensor
+from nws.sensors.cpu import CpuSensor, ProbeCorrection
 from nws.sensors.free_space import FreeMemorySensor
 from nws.sensors.link_protocol import Endpoint
 from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
@@ -25,6 +25,8 @@ SPACING: Final = 0.01
 MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
 MOST_BYTES: Final = 1 << 26
+PROBE_EVERY: Final = 60.0
+"""Seconds between probes where the asker knows of one."""
 
 
 class StdioSensor:
@@ -44,7 +46,6 @@ class StdioSensor:
         self._source = source
         self._sink = sink
         self._clock = clock
-        self._own: dict[str, list[Sensor]] = {}
         self._endpoint: Endpoint | None = None
 
     def run(self) -> None:
@@ -73,20 +74,20 @@ class StdioSensor:
         self._sink.flush()
 
     def _sense(self, number: int, asked: dict[str, Any]) -> bytes:
-        """Measure this host so many times."""
+        """Measure this host so many times; each time with a probe where the asker knows of none."""
         host, rounds = str(asked["host"]), min(int(asked["rounds"]), MOST_ROUNDS)
-        if host not in self._own:
-            self._own[host] = [
-                CpuSensor(
-                    host,
-                    readings=READINGS,
-                    spacing=SPACING,
-                    probe_every=0.0,
-                ),
-                FreeMemorySensor(host),
-            ]
-        sensors = [sensor for _ in range(rounds) for sensor in self._own[host]]
-        return self._measured(number, sensors)
+        bias = bias_of(asked)
+        known = None if bias is None else ProbeCorrection(bias, self._clock())
+        cpu = CpuSensor(
+            host,
+            readings=READINGS,
+            spacing=SPACING,
+            probe_every=PROBE_EVERY if known else 0.0,
+            correction=known,
+            clock=self._clock,
+        )
+        sensors: list[Sensor] = [cpu, FreeMemorySensor(host)]
+        return self._measured(number, sensors * rounds)
 
     def _listen(self, number: int, asked: dict[str, Any]) -> bytes:
         """Let others probe this host who know the secret."""
@@ -115,16 +116,17 @@ class StdioSensor:
         found: list[Measurement] = []
         failures: list[str] = []
         remarks: dict[str, None] = {}
+        bias: float | None = None
         for sensor in sensors:
             try:
                 found += sensor.measure()
             except SensorError as error:
                 failures.append(f"{sensor.series[0]}: {error}")
             else:
-                remarks.update(
-                    dict.fromkeys(sensor.remarks if isinstance(sensor, CpuSensor) else ())
-                )
-        return answer(number, self._clock(), found, failures, remarks=list(remarks))
+                if isinstance(sensor, CpuSensor):
+                    remarks.update(dict.fromkeys(sensor.remarks))
+                    bias = sensor.correction.bias if sensor.correction else None
+        return answer(number, self._clock(), found, failures, remarks=list(remarks), bias=bias)
 
 
 def main() -> int:

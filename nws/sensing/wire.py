@@ -1,6 +1,6 @@
 """The protocol of a sensor process over standard streams: one JSON object a line, version 1.
 
-    asker:   {"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "ada", "rounds": 5}
+    asker:   {"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "ada", "rounds": 5, "bias": null}
              {.., "do": "listen", "address": "10.0.0.1", "secret": ".."}
              {.., "do": "probe", "host": "ada", "peer": "bob", "address": ["10.0.0.2", 4711],
               "secret": "..", "seconds": 5.0, "wide": true, "most_bytes": 8388608}
@@ -8,8 +8,11 @@
     sensor:  {"schema": "nws.stdio/1", "id": 1, "now": 1700000000.0, "measurements":
               [{"series": "availableCpu/ada", "time": .., "value": ..}, ..],
               "failures": ["availableCpu/ada: the run queue cannot be read", ..], "listening": null,
-              "remarks": ["2 of the processes that want to run are not seen (hidepid=2): ..", ..]}
+              "remarks": ["2 of the processes that want to run are not seen (hidepid=2): ..", ..],
+              "bias": -0.02}
 
+A ``bias`` in a question is what probes of this host found lately: then it is not probed again. That of a reply is
+what they found by now.
 ``measurements`` is what the service's ``POST /v1/measurements`` takes, as it stands. Standard library
 only. What comes from the other side is checked field by field.
 """
@@ -46,6 +49,8 @@ class SensorReply:
         Where its endpoint listens, where that was asked.
     remarks
         What its sensors could not see, one line each: the values stand all the same.
+    bias
+        What probes of its CPUs found (`nws.ProbeCorrection`); None where there was none.
     """
 
     id: int
@@ -54,6 +59,7 @@ class SensorReply:
     failures: tuple[str, ...] = ()
     listening: tuple[str, int] | None = None
     remarks: tuple[str, ...] = ()
+    bias: float | None = None
 
 
 def ask(number: int, do: str, /, **what: Any) -> bytes:
@@ -68,13 +74,14 @@ def answer(
     failures: Sequence[str] = (),
     listening: tuple[str, int] | None = None,
     remarks: Sequence[str] = (),
+    bias: float | None = None,
 ) -> bytes:
     """Return a reply as a line.
 
     Examples
     --------
     >>> decode(answer(3, 5.0, failures=["too late"]))
-    SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None, remarks=())
+    SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None, remarks=(), bias=None)
     """
     samples = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
     return _line(
@@ -86,6 +93,7 @@ def answer(
             "failures": list(failures),
             "listening": listening,
             "remarks": list(remarks),
+            "bias": bias,
         }
     )
 
@@ -114,7 +122,19 @@ def decode(line: bytes) -> SensorReply:
         _lines("failures", document.get("failures")),
         _place(document.get("listening")),
         _lines("remarks", document.get("remarks", [])),
+        bias_of(document),
     )
+
+
+def bias_of(document: dict[str, Any]) -> float | None:
+    """Return the bias of a question or a reply, None where there is none; ValueError if it can be none."""
+    found = document.get("bias")
+    if found is None:
+        return None
+    bias = _number("bias", found)
+    if abs(bias) > 1:
+        raise ValueError(f"bias: {bias} is no difference of two shares")
+    return bias
 
 
 def _lines(name: str, found: object) -> tuple[str, ...]:

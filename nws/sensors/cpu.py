@@ -35,6 +35,22 @@ MOST_THREADS = 2000
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeCorrection:
+    """What probes found that the run queue does not tell of.
+
+    Attributes
+    ----------
+    bias
+        The smoothed difference of the probes and the run queue, added to the share of a CPU.
+    time
+        When the last probe was, seconds since the epoch.
+    """
+
+    bias: float
+    time: float
+
+
 class CpuSensor(Sensor):
     """Measures ``availableCpu``, ``currentCpu``, ``competitors``, ``crowding``, ``cpuQuota`` and ``quotaPeriod``.
 
@@ -67,6 +83,10 @@ class CpuSensor(Sensor):
         How many looks at the run queues make a measurement, and the seconds between them.
     look
         Returns who wants to run now; None: the machine's own.
+    beside
+        A sensor of other CPUs of this machine that measures right before this one: its looks are taken.
+    correction
+        Of a sensor of the same CPUs before this one: its probe counts as this one's first.
     clock, sleep
         Seconds since the epoch, and how to let some pass.
     root
@@ -91,6 +111,8 @@ class CpuSensor(Sensor):
         readings: int = 8,
         spacing: float = 0.02,
         look: Callable[[], RunQueueLook] | None = None,
+        beside: "CpuSensor | None" = None,
+        correction: ProbeCorrection | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         root: Path = ROOT,
@@ -106,11 +128,13 @@ class CpuSensor(Sensor):
         self._spacing = spacing
         self._reader = RunQueueReader(root)
         self._look = look or self._reader.look
+        self._beside = beside
+        self._looks: Sequence[RunQueueLook] = ()
         self._clock = clock
         self._sleep = sleep
         self._root = root
-        self._probed: float | None = None
-        self._bias: float | None = None
+        self._probed = correction.time if correction else None
+        self._bias = correction.bias if correction else None
         self._times: CpuTimes | None = None
         self.remarks: tuple[str, ...] = ()
 
@@ -124,6 +148,13 @@ class CpuSensor(Sensor):
         """The smoothed difference of the probes and the run queue; 0 before the first probe."""
         return self._bias or 0.0
 
+    @property
+    def correction(self) -> ProbeCorrection | None:
+        """The bias with the time of its last probe; None before the first."""
+        if self._bias is None or self._probed is None:
+            return None
+        return ProbeCorrection(self._bias, self._probed)
+
     def measure(self) -> tuple[Measurement, ...]:
         """Look at who wants to run, probe if it is time, and correct.
 
@@ -135,9 +166,10 @@ class CpuSensor(Sensor):
             Permanent: there is no /proc as Linux has it. A probe that fails is logged and the
             correction stays as it was.
         """
+        self._looks = ()
         try:
             online = online_cpus(self._root) | self.cpus
-            looks = self._looks()
+            self._looks = looks = self._look_around()
             ours = self._reader.own_class()
             left = 1 - self._stolen()
         except (OSError, ValueError, LookupError) as error:
@@ -162,14 +194,18 @@ class CpuSensor(Sensor):
             for series, value in zip(self._series, values, strict=True)
         )
 
-    def _looks(self) -> list[RunQueueLook]:
+    def _look_around(self) -> Sequence[RunQueueLook]:
+        if self._beside is not None:
+            if not self._beside._looks:
+                raise LookupError("the sensor beside this one could not")
+            return self._beside._looks
         looks = [self._look()]
         for _ in range(self._readings - 1):
             self._sleep(self._spacing)
             looks.append(self._look())
         return looks
 
-    def _remarks(self, looks: Collection[RunQueueLook]) -> Iterator[str]:
+    def _remarks(self, looks: Sequence[RunQueueLook]) -> Iterator[str]:
         """Yield what the model could not know and is left to the probe."""
         by = "only the probe tells" if self._probe else "and there is no probe"
         unseen = min(look.unseen for look in looks)

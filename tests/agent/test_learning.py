@@ -120,6 +120,34 @@ def test_a_program_that_cannot_tell_waiting_from_talking_is_learned_from_too():
     assert abs(result.off) < 0.05
 
 
+@pytest.mark.parametrize("processor", [True, False], ids=["processor time", "wall time"])
+@pytest.mark.parametrize("known", [None, 1e-9], ids=["none is known", "one is listed"])
+def test_a_host_whose_speed_nobody_gave_is_predicted_right_after_one_run(processor, known):
+    hosts = [Host("a", seconds_per_point=known), Host("b", slots=2)]
+    world = World(processor=processor, wait=True, late=0.0, slowdown=(1.0, 0.3))
+    offs = []
+    for _ in range(2):
+        estimate, information = planned((500, 500), LINKS, hosts)
+        result = check(estimate, world.run(estimate, information))
+        remember(result, information)
+        offs.append(abs(result.off))
+    assert offs[0] > 0.3
+    assert offs[1] < 0.01
+    assert information.assumed_speeds == ()
+
+
+def test_the_speed_that_a_run_measured_belongs_to_no_other_host():
+    """The first assumption is as slow as the slowest that is known: that may change, the measurement may not."""
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", slots=2)]
+    estimate, information = planned((500, 500), LINKS, hosts)
+    world = World(processor=True, wait=True, late=0.0)
+    remember(check(estimate, world.run(estimate, information)), information)
+    store_speeds(*APP, "a", {"default": SpeedFunction.constant(7e-9)})
+    faster = [Host("a", seconds_per_point=1e-11), hosts[1]]
+    for others in (hosts, faster):
+        assert planned((500, 500), LINKS, others)[1].speeds["b"].at(250) == pytest.approx(0.8e-9)
+
+
 SLOW = {("local", "local"): Link(1e-5, 2e7)}
 
 

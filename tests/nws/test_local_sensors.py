@@ -8,7 +8,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nws import CpuSensor, FreeMemorySensor, ReplaySensor, SensorError, SeriesName
+from nws import (
+    CpuSensor,
+    FreeMemorySensor,
+    ProbeCorrection,
+    ReplaySensor,
+    SensorError,
+    SeriesName,
+)
 from nws.sensors import spin
 from nws.sensors.cpu_probe import probe_share, spin_command
 from nws.sensors.fair_share import Runnable, SchedulingGroup
@@ -112,6 +119,46 @@ def test_the_correction_outlives_its_probe_and_is_smoothed_into_the_next(tree):
         seen.append(sensor.measure()[0].value)
     assert seen == pytest.approx([0.8, 0.8, 0.8, 0.75, 0.75])  # .5 + (.3 + .25 * (.1 - .3))
     assert sensor.bias == pytest.approx(0.25)
+
+
+def test_a_correction_of_before_is_its_first_probe(tree):
+    clock, probes = Clock(130.0), []
+    before = ProbeCorrection(-0.1, 100.0)
+    often = {"probe": lambda _: probes.append(clock.now) or 0.5, "probe_every": 60.0, "gain": 0.25}
+    sensor = cpu_sensor(tree(MACHINE), 1, readings=1, clock=clock, correction=before, **often)
+    assert sensor.measure()[0].value == pytest.approx(0.4)
+    assert sensor.correction == before
+    clock.now = 160.0
+    assert sensor.measure()[0].value == pytest.approx(
+        0.425
+    )  # of -.1 and 0, the newest by a quarter
+    assert probes == [160.0]
+    assert sensor.correction == ProbeCorrection(pytest.approx(-0.075), 160.0)
+
+
+def test_sensors_of_one_machine_share_their_looks(tree):
+    looks = []
+
+    def look():
+        looks.append(look_of(1, (1,)))
+        return looks[-1]
+
+    first = cpu_sensor(tree(MACHINE), 0, (1,), look=look, readings=3)
+    second = cpu_sensor(tree(MACHINE), 0, (2,), look=look, readings=3, beside=first)
+    assert values(first) == (0.5, 1.0, 1)
+    assert values(second) == (1.0, 1.0, 0)
+    assert len(looks) == 3
+
+
+def test_a_sensor_beside_one_that_could_not_look_measures_nothing(tree):
+    def look():
+        raise FileNotFoundError("/proc")
+
+    first = cpu_sensor(tree(MACHINE), 0, look=look)
+    second = cpu_sensor(tree(MACHINE), 0, (2,), look=look, beside=first)
+    for sensor in (first, second):
+        with pytest.raises(SensorError, match="cannot be read"):
+            sensor.measure()
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_probes(tree):

@@ -87,6 +87,17 @@ def test_its_measurements_are_what_the_service_takes(asked):
 
 
 @pytest.mark.hardware
+def test_it_does_not_probe_where_the_asker_knows_what_a_probe_found(asked):
+    (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=2, bias=-0.5)[1])
+    available = [m.value for m in reply.measurements if m.series.resource == "availableCpu"]
+    assert max(available) <= 0.5
+    assert reply.bias == -0.5  # a probe would have moved it
+    (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=1)[1])
+    assert reply.bias is not None
+    assert reply.bias > -0.5
+
+
+@pytest.mark.hardware
 def test_two_of_them_measure_the_link_between_them(asked):
     other = Asked()
     (there,) = other.talk.feed(other.ask("listen", address="127.0.0.1", secret=SECRET)[1])
@@ -121,6 +132,7 @@ def test_it_stays_light(asked):
         b'{"schema": "nws.stdio/1", "id": true, "do": "sense"}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "shell"}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "../x", "rounds": 1}\n',
+        b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "x", "rounds": 1, "bias": 7}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "listen", "address": "x", "secret": ""}\n',
         b"[" * 100_000 + b"\n",
     ],

@@ -160,6 +160,8 @@ def run_of(information, generator):
         borders=borders,
     )
     run = run_document(plan, chosen, outcome, check(chosen, outcome), verified=True)
+    run["phases"] = dict(zip(("imports", "here", "loop"), generator.uniform(0, 9, 3), strict=True))
+    run["seconds"] = sum(run["phases"].values())
     planned = [border["predicted_seconds"] for border in run["execution"]["borders"]]
     assert planned == list(chosen.border_seconds)
     return run
@@ -175,6 +177,13 @@ def test_every_number_of_a_runs_face_is_in_the_json():
             assert text.splitlines()[0].startswith(
                 f"{document['execution']['iterations']} iterations in "
             )
+
+
+def test_a_run_says_where_its_seconds_went_unless_they_cannot_be_felt():
+    run = run_of(pool([Host("ada", seconds_per_point=1e-9)]), np.random.default_rng(5))
+    run |= {"phases": {"imports": 0.72, "plan": 0.04, "loop": 2.31}, "seconds": 3.07}
+    assert run_text(run, "x").splitlines()[-2] == "3.1 s in all: imports 0.7 s, loop 2.3 s"
+    assert "in all" not in run_text({**run, "phases": {}}, "x")
 
 
 def test_every_number_of_the_demos_face_is_in_the_json():

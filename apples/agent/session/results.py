@@ -161,7 +161,7 @@ class RunResult:
         )
         document["execution"]["moved"] = self.moved
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
-        document["phases"] = dict(self.phases)
+        document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
         return document
 
 

@@ -1,4 +1,4 @@
-"""Measurements of other machines, remembered from run to run in the state directory."""
+"""Measurements of other machines and probes of this one, remembered from run to run in the state directory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 
 from apples.resources import Host
 from apples.storage import state
-from nws import Measurement, SeriesName
+from nws import Measurement, ProbeCorrection, SeriesName
 
 DOCUMENT = "measurements"
+PROBES = "probes"
+PROBES_HOLD = 60.0
+"""Seconds for which a probe is believed: as long as a sensor process that stays believes its own."""
 KEPT = 50
 """Of one series."""
 MOST_SERIES = 5000
@@ -108,6 +111,47 @@ def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[M
     return [*series[: -len(look)], replace(look[-1], value=mean)]
 
 
+def recall_probes() -> dict[str, ProbeCorrection]:
+    """Return what probes of CPUs found, by `probe_name`, those that are believed still."""
+    return probes_of(state.read(PROBES), time.time())
+
+
+def probes_of(document: Mapping[str, Any], now: float) -> dict[str, ProbeCorrection]:
+    """Return those of a document; entries that make no sense are left out."""
+    found = document.get("found")
+    return {
+        name: ProbeCorrection(float(pair[0]), float(pair[1]))
+        for name, pair in (found.items() if isinstance(found, dict) else ())
+        if _is_pair(pair) and abs(pair[0]) <= 1 and 0 <= now - pair[1] < PROBES_HOLD
+    }
+
+
+def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
+    """Remember what probes found, beside what others found that is still believed.
+
+    Raises
+    ------
+    OSError
+        The state directory cannot be written.
+    """
+    stored = {name: [one.bias, one.time] for name, one in {**recall_probes(), **found}.items()}
+    state.update(PROBES, lambda _: {"schema": "apples.probes/1", "found": stored})
+
+
+def probe_name(machine: str, cpus: str) -> str:
+    """Return what a set of CPUs is called; `machine` is another name each time that it starts."""
+    return f"{cpus} of {machine}"
+
+
+def _is_pair(pair: object) -> bool:
+    """Whether it is a list of two finite numbers."""
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(x) in {int, float} and math.isfinite(x) for x in pair)
+    )
+
+
 def _key(entry: object) -> tuple[Any, ...]:
     if not isinstance(entry, dict):
         return ()
@@ -129,7 +173,5 @@ def _samples(series: SeriesName, entry: Mapping[str, Any]) -> list[Measurement]:
     return [
         Measurement(series, float(pair[0]), float(pair[1]))
         for pair in (samples if isinstance(samples, list) else [])[-KEPT:]
-        if isinstance(pair, list)
-        and len(pair) == 2
-        and all(type(x) in {int, float} and math.isfinite(x) and x >= 0 for x in pair)
+        if _is_pair(pair) and min(pair) >= 0
     ]

@@ -19,7 +19,7 @@ TOLERANCE = 0.02
 """Relative: no measurement is made that could change the iteration time of the plan by less."""
 STEADY = 0.25
 """A series holds as long as its values lie so close to the last, relative to it."""
-LEAST_SECONDS, MOST_SECONDS = 10.0, 3600.0
+LEAST_SECONDS, MOST_SECONDS = 60.0, 3600.0
 """A link is believed for so long after it was measured once, and however long it has held."""
 FEWEST, LEAST_ERROR = 3, 0.05
 """Measurements after which the error of a link's forecasts is believed, and no less than this is believed."""
@@ -88,15 +88,15 @@ def holds_for(series: Sequence[Measurement]) -> float:
     """Return for how many seconds after it the last measurement of a link is believed.
 
     For as long as the series has been seen to hold its value, so that a link that never changes is measured
-    after 10, 20, 40 seconds and at last once an hour, and one that changed begins anew. (HTTP caches take a
+    after one, two, four minutes and at last once an hour, and one that changed begins anew. (HTTP caches take a
     tenth of the time since the last change, RFC 9111, section 4.2.2; there a stale answer is not found out.)
 
     Examples
     --------
     >>> from nws import SeriesName
     >>> name = SeriesName("bandwidthTcp", "ada", "bob")
-    >>> holds_for([Measurement(name, t, v) for t, v in [(0.0, 9e6), (50.0, 6e6), (110.0, 6.1e6)]])
-    60.0
+    >>> holds_for([Measurement(name, t, v) for t, v in [(0.0, 9e6), (50.0, 6e6), (170.0, 6.1e6)]])
+    120.0
     """
     last = series[-1]
     begin = last.time

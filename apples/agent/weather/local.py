@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from apples.agent.weather.conditions import HERE, said_once
+from apples.agent.weather.history import PROBES_HOLD, probe_name
 from apples.errors import LaunchError
 from apples.launch.remote.addresses import is_here
 from apples.resources import HostList
+from apples.supervision.this_host import own_machine
 from nws import (
     BandwidthSensor,
     CpuSensor,
@@ -20,6 +24,7 @@ from nws import (
     FreeMemorySensor,
     LatencySensor,
     NetworkWeatherService,
+    ProbeCorrection,
     RingMemory,
     Sensor,
     SensorError,
@@ -83,14 +88,23 @@ def glance() -> Glance:
 class LocalSensing:
     """This machine's weather, told for each host of a list that is a part of it.
 
-    One sensor measures each distinct set of CPUs, one the memory, one pair of sensors the loopback
-    that local hosts talk through; never two probes at once. Hosts elsewhere are not in the weather:
-    the host list's values stand for them.
+    One sensor measures each distinct set of CPUs, all from the same looks at the run queue, one the memory, one
+    pair of sensors the loopback that local hosts talk through; never two probes at once. Hosts elsewhere are not
+    in the weather: the host list's values stand for them.
+
+    Parameters
+    ----------
+    rounds
+        How often everything is measured.
+    corrections
+        What probes found before and is believed, by `probe_name`: these CPUs are not probed again.
 
     Attributes
     ----------
     remarks
         What the sensors could not see, after the first weather.
+    remembered
+        By host whose CPUs are not probed again: how many seconds ago they were.
 
     Raises
     ------
@@ -98,26 +112,37 @@ class LocalSensing:
         This machine cannot be measured (no /proc, CPUs of the list that it does not have).
     """
 
-    def __init__(self, hosts: HostList, rounds: int = ROUNDS) -> None:
+    def __init__(
+        self,
+        hosts: HostList,
+        rounds: int = ROUNDS,
+        corrections: Mapping[str, ProbeCorrection] = MappingProxyType({}),
+    ) -> None:
         self.local = [host for host in hosts if is_here(host)]
         self.rounds = rounds
-        self._sensors: dict[str, Sensor] = {}
+        self._cpus: dict[str, CpuSensor] = {}
+        self.remembered: dict[str, float] = {}
         try:
             for cpus in sorted({host.cpus for host in self.local}):
-                name = _cpu_name(cpus)
-                self._sensors[name] = CpuSensor(
+                name = _cpus_name(cpus)
+                known = corrections.get(probe_name(own_machine(), name))
+                self._cpus[name] = CpuSensor(
                     name,
                     cpus or None,
                     readings=READINGS,
                     spacing=SPACING,
-                    probe_every=PROBE_EVERY,
+                    beside=next(iter(self._cpus.values()), None),
+                    probe_every=PROBES_HOLD if known else PROBE_EVERY,
+                    correction=known,
                 )
-            if self.local:
-                self._sensors["memory"] = FreeMemorySensor("memory")
+                if known:
+                    hosts_on = (host.name for host in self.local if host.cpus == cpus)
+                    self.remembered |= dict.fromkeys(hosts_on, time.time() - known.time)
+            memory = [FreeMemorySensor("memory")] if self.local else []
         except SensorError as error:
             users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
             raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
-        self.service = NetworkWeatherService(RingMemory(), self._sensors.values())
+        self.service = NetworkWeatherService(RingMemory(), [*self._cpus.values(), *memory])
         self._between_local: Weather | None = None
         self.remarks: tuple[str, ...] = ()
 
@@ -148,16 +173,22 @@ class LocalSensing:
             bandwidth=self._between(links.bandwidth),
         )
 
+    @property
+    def corrections(self) -> dict[str, ProbeCorrection]:
+        """What probes found, these and those before, by `probe_name`; after the first weather."""
+        known = ((name, sensor.correction) for name, sensor in self._cpus.items())
+        return {probe_name(own_machine(), name): one for name, one in known if one is not None}
+
     def _remarks(self) -> list[tuple[str, str]]:
         """Return what the sensors could not see."""
-        sensors = [one for one in self._sensors.values() if isinstance(one, CpuSensor)]
+        sensors = self._cpus.values()
         return [("this machine", remark) for sensor in sensors for remark in sensor.remarks]
 
     def _by_host(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
         return {
-            host.name: table[_cpu_name(host.cpus)]
+            host.name: table[_cpus_name(host.cpus)]
             for host in self.local
-            if _cpu_name(host.cpus) in table
+            if _cpus_name(host.cpus) in table
         }
 
     def _memory(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
@@ -191,5 +222,5 @@ class LocalSensing:
         return {(a.name, b.name): loopback for a in self.local for b in self.local if a is not b}
 
 
-def _cpu_name(cpus: Cpus) -> str:
+def _cpus_name(cpus: Cpus) -> str:
     return "cpus-" + ("-".join(map(str, sorted(cpus))) if cpus else "all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +25,7 @@ from nws import (
     Forecast,
     Measurement,
     NetworkWeatherService,
+    ProbeCorrection,
     RingMemory,
     SensorReply,
     Weather,
@@ -32,6 +33,8 @@ from nws import (
 
 ROUNDS = 3
 """Of which each reads the run queue five times and probes for 0.1 s."""
+ROUNDS_WITHOUT_PROBE = 1
+"""The same where a probe is remembered: past looks are too, so the error of a forecast is known."""
 GREETING_SECONDS = 6.0
 SENSE_SECONDS = 10.0
 MOST_DELAY = 60.0
@@ -70,6 +73,8 @@ class RemoteSensing:
     ----------
     links
         What was done about the links; None before the first weather.
+    remembered
+        By host whose CPUs were not probed again: how many seconds ago they were.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class RemoteSensing:
         self._propose, self._fresh, self._phase = propose, fresh, phase
         self._service: NetworkWeatherService | None = None
         self.links: LinkSensing | None = None
+        self.remembered: dict[str, float] = {}
         fit = [host for host in others if not seen[host.name].refusal]
         for host in fit:
             if not seen[host.name].apples:
@@ -151,12 +157,11 @@ class RemoteSensing:
         else:
             self.links.measure_needed(lambda: self._forecast(None), self._propose)
         together = history.all_of(known, found)
-        self._remember(
-            {
-                name: together[name] if name.peer else history.as_one(together[name], look)
-                for name, look in found.items()
-            }
-        )
+        series = {
+            name: together[name] if name.peer else history.as_one(together[name], look)
+            for name, look in found.items()
+        }
+        self._store(lambda: history.remember(self._list, series))
 
     # ------------------------------------------------------------------- asking
     def _sessions(self) -> dict[str, HostConnection]:
@@ -186,12 +191,27 @@ class RemoteSensing:
             turns[machine] = MachineTurns(self._cpus_of(parts) - 1)
             machine_of |= dict.fromkeys(parts, machine)
 
-        def ask(name: str) -> None:
-            with turns[machine_of[name]].taken(self._list[name].cpu):
-                self._take(found, sessions[name], "sense", SENSE_SECONDS, host=name, rounds=ROUNDS)
+        remembered = {} if self._fresh else history.recall_probes()
+
+        def ask(name: str) -> tuple[str, ProbeCorrection] | None:
+            cpus = history.probe_name(machine_of[name], self._list[name].identity)
+            known = remembered.get(cpus)
+            rounds, bias = ROUNDS, None
+            if known is not None:
+                rounds, bias = ROUNDS_WITHOUT_PROBE, known.bias
+                self.remembered[name] = time.time() - known.time
+            with turns[machine_of[name]].taken(0.0 if known else self._list[name].cpu):
+                reply = self._take(
+                    found, sessions[name], "sense", SENSE_SECONDS,
+                    host=name, rounds=rounds, bias=bias,
+                )  # fmt: skip
+            if known or reply is None or reply.bias is None:
+                return None
+            return cpus, ProbeCorrection(reply.bias, time.time())
 
         with ThreadPoolExecutor(max(1, len(sessions))) as pool:
-            list(pool.map(ask, sessions))
+            probed = dict(filter(None, pool.map(ask, sessions)))
+        self._store(lambda: history.remember_probes(probed) if probed else None)
 
     def _cpus_of(self, parts: Sequence[str]) -> int:
         """Return the CPUs of the machine that these hosts are parts of, as far as they may use them."""
@@ -237,9 +257,9 @@ class RemoteSensing:
         return reply, ahead
 
     # ------------------------------------------------------------ remembering
-    def _remember(self, series: Series) -> None:
+    def _store(self, remember: Callable[[], None]) -> None:
         try:
-            history.remember(self._list, series)
+            remember()
         except OSError as error:
             self._say(f"{error.filename}: {error.strerror}; nothing is remembered")
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from apples.agent.weather import history
 from apples.agent.weather.conditions import HERE, Conditions, listed
 from apples.agent.weather.link_choice import TOLERANCE, ProposedPlan
 from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
@@ -19,7 +20,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from apples.units import duration
-from nws import Weather
+from nws import ProbeCorrection, Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
 ProposeUnder = Callable[[Conditions, Mapping[str, Fitness]], ProposedPlan | None]
@@ -129,7 +130,9 @@ class WeatherSource:
         notes = list(self._notes(unknown, far, here))
         if here:
             told = joined(told, self._measured(over))
-            notes += self._own.remarks if self._own else ()
+            if self._own is not None:
+                notes += self._own.remarks
+                notes += probe_notes(self._own.remembered)
         elsewhere = {host.name for host in (*far, *here)}
         played = [host.name for host in unknown if host.name not in elsewhere]
         if played and self._glance is None:
@@ -151,6 +154,7 @@ class WeatherSource:
                 self._remote = self._look_at(far, lambda one: conditions(joined(told, one)))
             told = joined(told, self._remote.weather(over))
             notes += self._remote.remarks
+            notes += probe_notes(self._remote.remembered)
             notes += link_notes(self._remote)
         return conditions(told)
 
@@ -199,8 +203,19 @@ class WeatherSource:
     def _measured(self, over: float | None) -> Weather:
         if self._own is None:
             self._phase("here")
-            self._own = LocalSensing(self._hosts, self._rounds)
+            known = {} if self._fresh else history.recall_probes()
+            self._own = LocalSensing(self._hosts, self._rounds, known)
+            weather, found = self._own.weather(over), self._own.corrections
+            if found != {name: known[name] for name in found.keys() & known.keys()}:
+                self._remember(found)
+            return weather
         return self._own.weather(over)
+
+    def _remember(self, probes: Mapping[str, ProbeCorrection]) -> None:
+        try:
+            history.remember_probes(probes)
+        except OSError as error:
+            self._talk(f"warning: {error.filename}: {error.strerror}; no probe is remembered")
 
     def _look_at(
         self, far: Sequence[Host], conditions: Callable[[Weather], Conditions]
@@ -245,6 +260,13 @@ class WeatherSource:
             ],
             "left_out": sorted(map(list, links.left_out)) if links else [],
         }
+
+
+def probe_notes(remembered: Mapping[str, float]) -> Iterator[str]:
+    """Yield what is to be said of hosts whose CPUs were probed for a decision before this one."""
+    if remembered:
+        oldest = duration(max(remembered.values()))
+        yield f"CPU probe of {listed(remembered)}: remembered, made up to {oldest} ago (--fresh probes)"
 
 
 def link_notes(remote: RemoteSensing) -> Iterator[str]:

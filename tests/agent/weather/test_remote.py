@@ -18,7 +18,7 @@ from apples.launch.remote.addresses import is_here, remote_hosts
 from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Needs
 from apples.launch.remote.preflight import preflight
-from nws import Forecast, Measurement, SeriesName, Weather
+from nws import Forecast, Measurement, ProbeCorrection, SeriesName, Weather
 
 LINK = SeriesName("bandwidthTcp", "ada", "bob")
 HOSTS = (Host("ada", address="10.0.0.1"), Host("bob", address="10.0.0.2"))
@@ -67,6 +67,29 @@ def test_a_document_of_nonsense_is_no_history(document):
     history.state.update(history.DOCUMENT, lambda _: {"series": [document, entry]})
     for values in history.recall(HOSTS).values():
         assert all(isinstance(one.value, float) for one in values)
+
+
+def test_a_probe_is_remembered_as_long_as_it_is_believed_and_beside_those_of_others():
+    now = time.time()
+    lately, long_ago = ProbeCorrection(-0.1, now), ProbeCorrection(0.2, now - history.PROBES_HOLD)
+    history.remember_probes({"all of ada": lately, "all of bob": long_ago})
+    history.remember_probes({"0 of ada": lately})
+    assert history.recall_probes() == {"all of ada": lately, "0 of ada": lately}
+
+
+@given(
+    document=st.recursive(
+        st.none() | st.floats() | st.booleans() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        ),
+        max_leaves=6,
+    )
+)
+def test_a_document_of_nonsense_is_no_probe(document):
+    assert all(
+        abs(one.bias) <= 1 for one in history.probes_of({"found": document}, 1000.0).values()
+    )
 
 
 @pytest.mark.parametrize(
