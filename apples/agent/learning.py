@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from apples.agent.estimator import without_risk
 from apples.agent.information import InformationPool
-from apples.agent.models import learn, learn_starts
+from apples.agent.models import Learned, RunObservation, learn, learn_starts
 from apples.agent.models.calibration import ShareMeasurement
 from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import EWMA_WEIGHT, SHARE_WEIGHT
@@ -128,73 +128,30 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     """Let the models learn from a run: slowdowns, shares, links, overlap, straggler factor, error.
 
     The measurement is compared with the predicted mean: neither the user's risk nor the straggler factor is part
-    of a host's slowdown, nor is the co-run slowdown of a calibrated host. Where the program reports processor
-    time, the slowdown is that over the dedicated speed, and processor over wall time is the share of a CPU that
-    the host got, which teaches its share bias; else the slowdown is wall time over prediction.
+    of a host's slowdown, nor is the co-run slowdown of a calibrated host.
     """
+    template, learned = information.template, information.learned
+    plain = replace(without_risk(information), learned=replace(learned, straggler_factor=1.0))
     hosts = [information.hosts[one.host] for one in result.hosts]
-    rows = np.array([float(one.rows) for one in result.hosts])
-    learned, together = information.learned, len(hosts) > 1
-    without_stragglers = replace(
-        without_risk(information), learned=replace(learned, straggler_factor=1.0)
-    )
-    model = without_stragglers.model
-    compute = model.computation(hosts, rows)
-    beside = learned.co_run_slowdown if together and model.knows_co_run_slowdown else {}
-    taught = {
-        host.identity: ratio
-        for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
-        if seconds >= LEAST_COMPUTE * result.iteration_seconds
-        and (ratio := _slowdown(one, seconds, beside.get(host.identity, 1.0), information))
-        is not None
-    }
-    overlap, measured, at_borders = _taught_of_borders(result, without_stragglers)
-    # What a calibrated host was slower by it owes to the others.
-    calibrated = {host.identity for host in hosts if _is_calibrated(host, information)}
-    owed = calibrated if together and model.knows_co_run_slowdown else frozenset()
-    co_run_slowdown = {name: ratio for name, ratio in taught.items() if name in owed}
-    slowdown = {name: ratio for name, ratio in taught.items() if name not in owed}
-    known = {
-        n for n in taught if n in (learned.co_run_slowdown if n in owed else learned.slowdown)
-    }
-    shares = {
-        host.identity: ShareMeasurement(
-            one.processor / one.measured_compute * seconds / dedicated,
-            information.conditions.cpu(host).value,
-        )
-        for host, one, seconds in zip(hosts, result.hosts, compute.tolist(), strict=True)
-        if host.identity in taught
-        and one.processor
-        and one.measured_compute > 0
-        and (dedicated := _dedicated(one, beside.get(host.identity, 1.0), information)) > 0
-    }
-    slowed = compute * [
-        taught.get(host.identity, 1.0) ** (EWMA_WEIGHT if host.identity in known else 1.0)
-        / (shares[host.identity].ratio ** SHARE_WEIGHT if host.identity in shares else 1.0)
-        for host in hosts
-    ]
-    template = information.template
-    # A host alone never waits: its run teaches no straggler factor.
-    straggler_factor = (
-        _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
-        if together
-        else None
-    )
-    longest = model.longest_border(hosts)
-    learn(
-        template.name,
-        template.version,
-        slowdown,
+    computing = _observed_computing(result, hosts, plain)
+    overlap, borders, at_borders = _taught_of_borders(result, hosts, plain)
+    straggler_factor = None
+    if len(hosts) > 1:  # a host alone never waits
+        slowed = computing.corrected_seconds(learned)
+        straggler_factor = _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
+    observation = RunObservation(
+        computing.hosts,
+        computing.slowdown,
+        computing.co_run_slowdown,
+        computing.shares,
         overlap,
+        plain.model.longest_border(hosts),
+        borders,
+        information.application.messages,
         straggler_factor,
         result.past,
-        co_run_slowdown,
-        longest,
-        measured,
-        information.application.messages,
-        [host.identity for host in hosts],
-        shares,
     )
+    learn(template.name, template.version, observation)
 
 
 def remember_start(estimate: Estimate, outcome: Outcome, information: InformationPool) -> None:
@@ -203,6 +160,75 @@ def remember_start(estimate: Estimate, outcome: Outcome, information: Informatio
     learn_starts(
         template.name, template.version, information.launcher, hosts, outcome.startup_seconds
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _ObservedComputing:
+    """What a run showed of its hosts' computing, by `Host.identity`.
+
+    Attributes
+    ----------
+    hosts
+        Their identities, in strip order.
+    seconds
+        Predicted of each, without stragglers.
+    slowdown, co_run_slowdown, shares
+        As `RunObservation` has them.
+    """
+
+    hosts: Sequence[str]
+    seconds: Seconds
+    slowdown: Mapping[str, float]
+    co_run_slowdown: Mapping[str, float]
+    shares: Mapping[str, ShareMeasurement]
+
+    def corrected_seconds(self, learned: Learned) -> Seconds:
+        """Return what the model will say of each host once this run is learned from."""
+        return self.seconds * [self._correction(host, learned) for host in self.hosts]
+
+    def _correction(self, host: str, learned: Learned) -> float:
+        """Return the factor on the predicted seconds of one host: the first slowdown is taken as it is."""
+        correction = 1.0
+        for taught, known in (
+            (self.slowdown, learned.slowdown),
+            (self.co_run_slowdown, learned.co_run_slowdown),
+        ):
+            if host in taught:
+                correction = taught[host] ** (EWMA_WEIGHT if host in known else 1.0)
+        share = self.shares.get(host)
+        return correction / share.ratio**SHARE_WEIGHT if share else correction
+
+
+def _observed_computing(
+    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
+) -> _ObservedComputing:
+    """Return slowdowns and shares; `information` is of the mean, without stragglers.
+
+    Where the program reports processor time, the slowdown is that over the dedicated speed, and processor over
+    wall time is the share of a CPU that the host got; else the slowdown is wall time over prediction. What a
+    calibrated host is slower beside others it owes to them.
+    """
+    model, learned = information.model, information.learned
+    with_others = len(hosts) > 1 and model.knows_co_run_slowdown
+    seconds = model.computation(hosts, np.array([float(one.rows) for one in result.hosts]))
+    slowdown: dict[str, float] = {}
+    co_run_slowdown: dict[str, float] = {}
+    shares: dict[str, ShareMeasurement] = {}
+    for host, one, predicted in zip(hosts, result.hosts, seconds.tolist(), strict=True):
+        beside = learned.co_run_slowdown.get(host.identity, 1.0) if with_others else 1.0
+        dedicated = _dedicated(one, beside, information)
+        ratio = _slowdown(one, predicted, dedicated)
+        if ratio is None or predicted < LEAST_COMPUTE * result.iteration_seconds:
+            continue
+        calibrated = learned.speed(host.identity, information.implementation(host)) is not None
+        (co_run_slowdown if calibrated and with_others else slowdown)[host.identity] = ratio
+        if one.processor and one.measured_compute > 0 and dedicated > 0:
+            shares[host.identity] = ShareMeasurement(
+                one.processor / one.measured_compute * predicted / dedicated,
+                information.conditions.cpu(host).value,
+            )
+    identities = [host.identity for host in hosts]
+    return _ObservedComputing(identities, seconds, slowdown, co_run_slowdown, shares)
 
 
 def _straggler_factor(
@@ -231,7 +257,7 @@ def _straggler_factor(
 
 
 def _taught_of_borders(
-    result: PredictionCheck, information: InformationPool
+    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
 ) -> tuple[float | None, list[MeasuredBorder], list[float]]:
     """Return what a run taught of the overlap and of links, and each host's borders by that.
 
@@ -239,7 +265,6 @@ def _taught_of_borders(
     and the overlap, for links that no run measured, is what the program says of the same borders.
     """
     model, learned = information.model, information.learned
-    hosts = [information.hosts[one.host] for one in result.hosts]
     measured = _measured_borders(result, hosts, information)
     if not measured:
         predicted = model.communication(hosts).tolist()
@@ -309,19 +334,9 @@ def _told_of_borders(result: PredictionCheck, predicted: Sequence[float]) -> flo
     return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
 
 
-def _is_calibrated(host: Host, information: InformationPool) -> bool:
-    return information.learned.speed(host.identity, information.implementation(host)) is not None
-
-
-def _slowdown(
-    one: HostCheck, predicted: float, beside: float, information: InformationPool
-) -> float | None:
-    """Return how many times longer the host computed than its speed function says; None if unknown.
-
-    `beside` is its known co-run slowdown, which `predicted` includes.
-    """
+def _slowdown(one: HostCheck, predicted: float, dedicated: float) -> float | None:
+    """Return how many times longer the host computed than its speed function says; None if unknown."""
     if one.processor is not None:
-        dedicated = _dedicated(one, beside, information)
         return one.processor / dedicated if one.processor > 0 else None
     if predicted > 0 and one.measured_compute > 0:
         return one.measured_compute / predicted
@@ -329,7 +344,7 @@ def _slowdown(
 
 
 def _dedicated(one: HostCheck, beside: float, information: InformationPool) -> float:
-    """Return the processor seconds of one slot that its speed function says, `beside` others."""
+    """Return the processor seconds of one slot that its speed function says, `beside` the slowdown by others."""
     host = information.hosts[one.host]
     rows = one.rows / host.slots
     return information.application.columns * rows * information.speeds[one.host].at(rows) * beside

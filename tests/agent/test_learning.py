@@ -10,7 +10,7 @@ from worlds import TEMPLATE, pool
 from apples import Coordinator, Host, Link
 from apples.agent.estimator import without_risk
 from apples.agent.learning import check, remember
-from apples.agent.models import learn, recall, store_speeds
+from apples.agent.models import RunObservation, learn, recall, store_speeds
 from apples.agent.models.model import SpeedFunction
 from apples.agent.verification import Reference
 from apples.launch.actuator import HostTimes, Outcome
@@ -305,7 +305,7 @@ def test_a_border_that_hardly_matters_teaches_nothing_of_links(bandwidth, taught
 
 def test_a_host_alone_has_no_drag_and_teaches_none():
     for hosts in ("ab", "ac"):
-        learn(*APP, slowdown={}, overlap=None, straggler_factor=1.5, past=None, hosts=hosts)
+        learn(*APP, RunObservation(hosts, straggler_factor=1.5))
     assert recall(*APP).straggler_factor == pytest.approx(1.5)
     information = pool(HOSTS[:1], LINKS, learned=recall(*APP))
     coordinator = Coordinator(information)
@@ -328,7 +328,7 @@ def test_drag_is_where_somebody_else_can_be_late(rows, drag):
     """Where all wait for one host nobody drags."""
     computing = np.array(rows, dtype=float)
     plain = planned(rows, LINKS)[1].model.computation(HOSTS, computing).max()
-    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.3, past=None)
+    learn(*APP, RunObservation(straggler_factor=1.3))
     now = planned(rows, LINKS)[1].model.computation(HOSTS, computing).max()
     assert now / plain == pytest.approx(drag, rel=0.01)
 
@@ -342,7 +342,7 @@ def test_drag_is_learned_where_somebody_else_can_be_late(rows, learned):
 
 
 def test_a_run_in_which_nobody_could_be_late_denies_no_drag():
-    learn(*APP, slowdown={}, overlap=None, straggler_factor=1.3, past=None)
+    learn(*APP, RunObservation(straggler_factor=1.3))
     world = World(processor=True, wait=True, late=0.0, slowdown=(1, 1), overlap=1.0)
     estimate, information = planned(UNEVEN, LINKS)
     outcome = world.run(estimate, information)
@@ -424,9 +424,9 @@ def test_a_border_that_was_given_too_long_is_not_believed_for_the_waiting_it_mad
 def test_a_large_straggler_factor_is_not_believed_from_one_set_of_hosts():
     """A lab with a slow link taught a factor of 2.74, and every other set was then off by half."""
     for _ in range(4):
-        learn(*APP, {}, overlap=None, straggler_factor=2.7, past=None, hosts=("a", "b"))
+        learn(*APP, RunObservation(("a", "b"), straggler_factor=2.7))
         assert recall(*APP).straggler_factor == pytest.approx(1.3)
-    learn(*APP, {}, overlap=None, straggler_factor=2.0, past=None, hosts=("b", "c"))
+    learn(*APP, RunObservation(("b", "c"), straggler_factor=2.0))
     assert recall(*APP).straggler_factor == pytest.approx(2.0)
 
 

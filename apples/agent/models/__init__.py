@@ -5,7 +5,14 @@ C_i), `calibration` (measured speed functions, and factors learned from runs), `
 moves from run to run, and the overlap of borders with computing), `links` (what runs measured of links).
 """
 
-from apples.agent.models.calibration import Learned, learn, learn_starts, recall, store_speeds
+from apples.agent.models.calibration import (
+    Learned,
+    RunObservation,
+    learn,
+    learn_starts,
+    recall,
+    store_speeds,
+)
 from apples.agent.models.strip import StripModel
 
-__all__ = ["Learned", "StripModel", "learn", "learn_starts", "recall", "store_speeds"]
+__all__ = ["Learned", "RunObservation", "StripModel", "learn", "learn_starts", "recall", "store_speeds"]

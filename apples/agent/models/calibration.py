@@ -60,6 +60,47 @@ class ShareMeasurement:
 
 
 @dataclass(frozen=True)
+class RunObservation:
+    """What one run showed beside its prediction; what is empty or None it did not show.
+
+    Attributes
+    ----------
+    hosts
+        Identities of its hosts.
+    slowdown
+        By host: measured over predicted compute seconds, the prediction including the slowdown so far.
+    co_run_slowdown
+        The same of calibrated hosts in a run of several.
+    shares
+        By host: the share of a CPU that it got.
+    overlap
+        Measured over predicted communication seconds, likewise.
+    longest_border
+        Seconds of the longest border, modelled without overlap; 0 where the model does not say.
+    borders
+        What the program measured of its borders.
+    messages
+        Of one border, one way.
+    straggler_factor
+        Factor on all computing that explains the iteration time, beside the slowdown of each host. One below 1
+        counts as 1: no lateness of hosts makes an iteration shorter.
+    past
+        What was promised of the run and what came.
+    """
+
+    hosts: Sequence[str] = ()
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, ShareMeasurement] = field(default_factory=dict)
+    overlap: float | None = None
+    longest_border: float = 0.0
+    borders: Sequence[MeasuredBorder] = ()
+    messages: float = 1.0
+    straggler_factor: float | None = None
+    past: PastRun | None = None
+
+
+@dataclass(frozen=True)
 class Learned:
     """What is remembered of one application version.
 
@@ -200,71 +241,28 @@ def store_speeds(
 def learn(
     application: str,
     version: str,
-    slowdown: Mapping[str, float],
-    overlap: float | None,
-    straggler_factor: float | None,
-    past: PastRun | None,
-    co_run_slowdown: Mapping[str, float] | None = None,
-    longest: float = 0.0,
-    borders: Sequence[MeasuredBorder] = (),
-    messages: float = 1.0,
-    hosts: Iterable[str] = (),
-    shares: Mapping[str, ShareMeasurement] | None = None,
+    run: RunObservation,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Remember one run: measured over predicted compute time of each host, and of communication.
-
-    Parameters
-    ----------
-    slowdown
-        By host: measured over predicted compute seconds, the prediction including the slowdown so far.
-    overlap
-        Measured over predicted communication seconds, likewise; None when there was none.
-    straggler_factor
-        Factor on all computing that explains the iteration time, beside the slowdown of each host; None where
-        the run was a lone host's. One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
-    past
-        What was promised of the run and what came; None: nobody will ask.
-    co_run_slowdown
-        As `slowdown`, of calibrated hosts in a run of several.
-    longest
-        Seconds of the longest border of the run, modelled without overlap; 0 where the model does not say.
-    borders
-        What the run measured of its borders.
-    messages
-        Of one border, one way.
-    hosts
-        Identities of the hosts of the run.
-    shares
-        By host: the share of a CPU that it got.
-    clock
-        Seconds since the epoch.
-    """
+    """Remember what one run showed; `clock` says the seconds since the epoch."""
 
     def change(document: state.Document) -> state.Document:
-        _learn_slowdowns(document, slowdown, co_run_slowdown or {})
-        if overlap is not None and is_positive(overlap):
-            _learn_overlap(document, overlap, longest)
-        if borders:
-            links = LearnedLinks.recalled(document.get("links")).taught(borders, messages)
-            document["links"] = links.stored()
-        if straggler_factor is not None:
-            _learn_straggler_factor(document, max(1.0, straggler_factor), " ".join(sorted(hosts)))
-        if shares:
-            now = clock()
-            biases = _share_biases(document.get("share"), now)
-            for host, one in shares.items():
-                biases[host] = biases.get(host, ShareBias()).taught(one.ratio, one.forecast)
-            document["share"] = {host: bias.stored(now) for host, bias in biases.items()}
-        if past is not None:
-            document["runs"] = [*_sequence(document.get("runs")), past.stored()][-KEPT_RUNS:]
+        _learn_slowdowns(document, run)
+        _learn_borders(document, run)
+        _learn_straggler_factor(document, run)
+        _learn_shares(document, run, clock())
+        if run.past is not None:
+            document["runs"] = [*_sequence(document.get("runs")), run.past.stored()][-KEPT_RUNS:]
         return document
 
     state.update(document_name(application, version), change)
 
 
-def _learn_straggler_factor(document: state.Document, factor: float, hosts: str) -> None:
+def _learn_straggler_factor(document: state.Document, run: RunObservation) -> None:
     """Move the factor, and remember it for the set that taught it."""
+    if run.straggler_factor is None:
+        return
+    factor, hosts = max(1.0, run.straggler_factor), " ".join(sorted(run.hosts))
     known = document.get("drag")
     document["drag"] = ewma(known, factor / _factor(known))
     by_set = _factors(document.get("drag_of"))
@@ -325,11 +323,9 @@ def _past_runs(stored: Any) -> tuple[PastRun, ...]:
     return tuple(run for run in recalled if run is not None)
 
 
-def _learn_slowdowns(
-    document: state.Document, slowdown: Mapping[str, float], co_run_slowdown: Mapping[str, float]
-) -> None:
+def _learn_slowdowns(document: state.Document, run: RunObservation) -> None:
     spread = _factors(document.get("spread"))
-    for name, taught in (("pace", slowdown), ("company", co_run_slowdown)):
+    for name, taught in (("pace", run.slowdown), ("company", run.co_run_slowdown)):
         known = _factors(document.get(name))
         for host, ratio in taught.items():
             if is_positive(ratio):
@@ -339,11 +335,23 @@ def _learn_slowdowns(
     document["spread"] = spread
 
 
-def _learn_overlap(document: state.Document, ratio: float, longest: float) -> None:
-    before = Overlap.recalled(document.get("overlap"))
-    spread = document.get("overlap_spread") if before.points else None
-    document["overlap_spread"] = ewma_spread(spread, ratio, not before.points)
-    document["overlap"] = before.taught(ratio, longest).stored()
+def _learn_borders(document: state.Document, run: RunObservation) -> None:
+    if run.overlap is not None and is_positive(run.overlap):
+        before = Overlap.recalled(document.get("overlap"))
+        spread = document.get("overlap_spread") if before.points else None
+        document["overlap_spread"] = ewma_spread(spread, run.overlap, not before.points)
+        document["overlap"] = before.taught(run.overlap, run.longest_border).stored()
+    if run.borders:
+        links = LearnedLinks.recalled(document.get("links")).taught(run.borders, run.messages)
+        document["links"] = links.stored()
+
+
+def _learn_shares(document: state.Document, run: RunObservation, now: float) -> None:
+    if run.shares:
+        biases = _share_biases(document.get("share"), now)
+        for host, one in run.shares.items():
+            biases[host] = biases.get(host, ShareBias()).taught(one.ratio, one.forecast)
+        document["share"] = {host: bias.stored(now) for host, bias in biases.items()}
 
 
 def _speed_function(entry: Any) -> SpeedFunction | None:

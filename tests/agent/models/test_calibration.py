@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples import SpeedFunction
-from apples.agent.models import Learned, learn, recall, store_speeds
+from apples.agent.models import Learned, RunObservation, learn, recall, store_speeds
 from apples.agent.models.calibration import ShareMeasurement, document_name
 from apples.agent.models.conformal import KEPT_RUNS, PastRun
 from apples.agent.models.corrections import LARGEST_FACTOR
@@ -52,7 +52,7 @@ def test_what_was_measured_on_long_rows_holds_for_as_many_points_in_short_ones()
 
 
 def test_a_new_calibration_forgets_what_runs_taught_about_the_old_one():
-    learn(*APP, {"ada": 2.0, "bob": 3.0}, None, 1.0, None)
+    learn(*APP, RunObservation(slowdown={"ada": 2.0, "bob": 3.0}))
     store_speeds(*APP, "ada", {"numpy": SpeedFunction.constant(1e-9)})
     assert recall(*APP).slowdown == {"bob": 3.0}
 
@@ -62,24 +62,26 @@ def test_the_pace_comes_to_the_truth_and_follows_it_when_it_changes(truth):
     believed = 1.0
     for times in (1.0, 3.0):  # then the machine becomes three times slower
         for _ in range(12):
-            learn(*APP, {"ada": times * truth / believed}, None, 1.0, None)
+            learn(*APP, RunObservation(slowdown={"ada": times * truth / believed}))
             believed = recall(*APP).slowdown["ada"]
         assert believed == pytest.approx(times * truth, rel=0.03)
 
 
 def test_the_tenth_last_run_still_counts_a_few_percent():
-    learn(*APP, {"ada": 1.0}, None, 1.0, None)
-    learn(*APP, {"ada": 2.0}, None, 1.0, None)
+    learn(*APP, RunObservation(slowdown={"ada": 1.0}))
+    learn(*APP, RunObservation(slowdown={"ada": 2.0}))
     once = recall(*APP).slowdown["ada"]
     assert once == pytest.approx(2**0.3)
 
 
 def test_a_single_run_cannot_carry_a_factor_away():
     for ratio in (1e12, 1e-12):
-        learn(*APP, {"ada": ratio}, ratio, 1.0, None)
+        learn(*APP, RunObservation(slowdown={"ada": ratio}, overlap=ratio))
         assert 0.01 <= recall(*APP).slowdown["ada"] <= 100
     for _ in range(80):
-        learn(*APP, {"ada": 1e9}, 1e9, 1e9, None)
+        learn(
+            *APP, RunObservation(slowdown={"ada": 1e9}, overlap=1e9, straggler_factor=1e9)
+        )
     learned = recall(*APP)
     assert (
         max(learned.slowdown["ada"], learned.overlap.factor(1.0), learned.straggler_factor)
@@ -89,7 +91,7 @@ def test_a_single_run_cannot_carry_a_factor_away():
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_measurement_that_is_none_teaches_nothing(ratio):
-    learn(*APP, {"ada": ratio}, ratio, 1.0, None)
+    learn(*APP, RunObservation(slowdown={"ada": ratio}, overlap=ratio))
     assert recall(*APP) == Learned()
 
 
@@ -102,7 +104,7 @@ def test_only_the_newest_runs_are_kept():
     stored = [past_run(k).stored() for k in range(KEPT_RUNS - 2)]
     path().write_text(json.dumps({"runs": stored}))
     for k in range(KEPT_RUNS - 2, KEPT_RUNS + 6):
-        learn(*APP, {}, None, 1.0, past_run(k))
+        learn(*APP, RunObservation(past=past_run(k)))
     learned = recall(*APP)
     assert list(learned.runs) == [past_run(k) for k in range(6, KEPT_RUNS + 6)]
     assert learned.coverage == pytest.approx(0.75, abs=0.01)
@@ -126,7 +128,7 @@ def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"warning: {path()}: ")
     assert said.endswith(f"; set aside as {path().with_suffix('.damaged')}\n")
-    learn(*APP, {"ada": 2.0}, None, 1.0, None)
+    learn(*APP, RunObservation(slowdown={"ada": 2.0}))
     assert recall(*APP).slowdown == {"ada": 2.0}
 
 
@@ -159,7 +161,14 @@ def test_a_hostile_document_never_stops_a_start_or_a_run(document):
             assert curve.rows == tuple(sorted(curve.rows))
             assert learned.speed("ada", name) is None or curve.at(10.0) > 0
     assert all(0 < factor <= LARGEST_FACTOR for factor in learned.slowdown.values())
-    learn(*APP, {"ada": 1.5}, 1.1, 1.2, past_run(1), shares={"ada": ShareMeasurement(1.1, 0.5)})
+    observed = RunObservation(
+        slowdown={"ada": 1.5},
+        shares={"ada": ShareMeasurement(1.1, 0.5)},
+        overlap=1.1,
+        straggler_factor=1.2,
+        past=past_run(1),
+    )
+    learn(*APP, observed)
     store_speeds(*APP, "bob", {"numpy": SpeedFunction.constant(1e-9)})
     assert recall(*APP).slowdown["ada"] > 0
     assert recall(*APP).speed("bob", "numpy") is not None
@@ -167,7 +176,7 @@ def test_a_hostile_document_never_stops_a_start_or_a_run(document):
 
 def runs(host, times):
     for _ in range(times):
-        learn(*APP, {host: 2.0}, None, 1.0, past_run(1))
+        learn(*APP, RunObservation(slowdown={host: 2.0}, past=past_run(1)))
 
 
 def test_runs_that_end_at_once_lose_nothing_of_each_other():
