@@ -18,7 +18,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from apples.errors import LaunchError
@@ -323,12 +322,7 @@ class Processes:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the run."""
         self.stop()
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from apples.errors import LaunchError
@@ -306,12 +305,7 @@ class HostConnections:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all connections."""
         self.close()
 
