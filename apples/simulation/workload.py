@@ -328,11 +328,3 @@ def mark_malleable(
 def slice_jobs(workload: Workload, begin: float = -np.inf, end: float = np.inf) -> Workload:
     """Return the jobs submitted in [begin, end) seconds of the log."""
     return workload.take((workload.submit >= begin) & (workload.submit < end))
-
-
-def scale_load(workload: Workload, factor: float) -> Workload:
-    """Return the workload with its times between arrivals divided by `factor`."""
-    if not factor > 0:
-        raise UsageError(f"load factor {factor:g} is not positive")
-    first = workload.submit[0]
-    return replace(workload, submit=first + (workload.submit - first) / factor)

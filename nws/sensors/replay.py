@@ -1,9 +1,6 @@
 """Measurements made elsewhere, or made up."""
 
-import csv
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Self
 
 from nws.measurement import Measurement, SeriesName
 from nws.sensor import Sensor, SensorError
@@ -31,24 +28,6 @@ class ReplaySensor(Sensor):
         self._samples = tuple(Measurement(series, time, value) for time, value in samples)
         self._done = 0
 
-    @classmethod
-    def from_csv(cls, series: SeriesName, path: Path) -> Self:
-        """Return a sensor that replays a file of ``time,value`` lines; ``#`` starts a comment.
-
-        Raises
-        ------
-        ValueError
-            A line is not two numbers; the message names it.
-        """
-        with path.open(newline="") as file:
-            rows = csv.reader(file)
-            samples = [
-                _sample(row, f"{path}:{rows.line_num}")
-                for row in rows
-                if row and not row[0].startswith("#")
-            ]
-        return cls(series, samples)
-
     @property
     def series(self) -> tuple[SeriesName, ...]:
         """The one series."""
@@ -69,11 +48,3 @@ class ReplaySensor(Sensor):
             )
         self._done += 1
         return (self._samples[self._done - 1],)
-
-
-def _sample(row: list[str], where: str) -> tuple[float, float]:
-    try:
-        time, value = row
-        return float(time), float(value)
-    except ValueError as error:
-        raise ValueError(f"{where}: 'time,value' is wanted, not {','.join(row)!r}") from error

@@ -258,22 +258,12 @@ def test_free_memory_is_the_lesser_of_machine_and_cgroup(tree):
     assert sensor.measure()[0].value == 100000
 
 
-def test_a_replay_ends_for_good(tmp_path):
-    file = tmp_path / "ada.csv"
-    file.write_text("# time,value\n0,1\n10,0.5\n\n")
-    sensor = ReplaySensor.from_csv(SeriesName("availableCpu", "ada"), file)
+def test_a_replay_ends_for_good():
+    sensor = ReplaySensor(SeriesName("availableCpu", "ada"), [(0, 1.0), (10, 0.5)])
     assert [sensor.measure()[0].value for _ in range(2)] == [1.0, 0.5]
     with pytest.raises(SensorError, match="availableCpu/ada is over after 2 measurements") as over:
         sensor.measure()
     assert not over.value.transient
-
-
-@pytest.mark.parametrize("line", ["10", "10,fast", "1,2,3"])
-def test_a_replay_names_the_line_it_cannot_read(tmp_path, line):
-    file = tmp_path / "ada.csv"
-    file.write_text(f"0,1\n{line}\n")
-    with pytest.raises(ValueError, match=r"ada.csv:2: 'time,value' is wanted"):
-        ReplaySensor.from_csv(SeriesName("availableCpu", "ada"), file)
 
 
 def test_the_probe_is_a_plain_command():

@@ -6,7 +6,7 @@ import pytest
 from apples.errors import UsageError
 from apples.simulation.sources import read_log
 from apples.simulation.swf import COLUMNS, Log, read_swf, write_swf
-from apples.simulation.workload import clean, scale_load, slice_jobs
+from apples.simulation.workload import clean, slice_jobs
 
 LINE = "{} {} -1 {} {} -1 -1 {} {} -1 1 1 1 -1 -1 -1 -1 -1"
 
@@ -157,7 +157,6 @@ def test_strict_names_the_line(tmp_path, lines, message):
         clean(read_swf(written(tmp_path, *lines)), 64, strict=True)
 
 
-def test_transformations(tmp_path):
+def test_a_slice_has_the_jobs_submitted_in_it(tmp_path):
     workload, _ = clean(read_swf(written(tmp_path, line(1, 100), line(2, 200), line(3, 400))), 64)
-    assert scale_load(workload, 2).submit.tolist() == [100, 150, 250]
     assert slice_jobs(workload, 200, 400).job.tolist() == [2]
