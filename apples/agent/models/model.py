@@ -251,15 +251,18 @@ def rivals(compute: Seconds) -> float:
 def set_straggler_factor(compute: Seconds, straggler_factor: float) -> float:
     """Return the straggler factor of one set, given its computing times without it.
 
-    A factor below 1 makes all of a set faster: it is no lateness of one host, and holds for every set.
+    Raises
+    ------
+    ValueError
+        A factor below 1: no lateness of a host makes an iteration shorter.
 
     Examples
     --------
     >>> set_straggler_factor(np.array([2.0, 2.0]), 1.2), set_straggler_factor(np.array([2.0, 1.0]), 1.2)
     (1.2, 1.0125)
     """
-    if straggler_factor <= 1.0:
-        return straggler_factor
+    if straggler_factor < 1.0:
+        raise ValueError(f"straggler factor {straggler_factor:g} is below 1")
     return 1.0 + (straggler_factor - 1.0) * rivals(compute)
 
 
