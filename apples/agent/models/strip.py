@@ -7,7 +7,8 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -151,7 +152,7 @@ class StripModel(ModelTemplate):
     def share(
         self, host: Host, present: frozenset[str], duty: Mapping[str, float] | None = None
     ) -> float:
-        """Return the share of a CPU one of our processes on `host` gets beside the hosts `present`.
+        """Return the share of a CPU one of our processes on `host` gets beside the other hosts `present`.
 
         The weather says what one new process would get; ours are several: the host's own slots, the ranks of
         hosts of the set that stand for the same CPUs, and those on other CPUs of the same machine.
@@ -161,13 +162,30 @@ class StripModel(ModelTemplate):
         duty
             By host: the part of an iteration in which it computes; 1 for others.
         """
+        return self._share(host, present | {host.name}, duty or {}, {})
+
+    def _share(
+        self,
+        host: Host,
+        present: frozenset[str],
+        duty: Mapping[str, float],
+        busy: dict[frozenset[str], float],
+    ) -> float:
+        """Return `share`; `busy` keeps our busy processes of each machine from one host of `present` to the next."""
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(hosts[name].slots for name in neighbours)
-        apart = (self._beside.get(host.name, frozenset()) & present) - neighbours
-        busy = duty or {}
-        elsewhere = sum(hosts[name].slots * busy.get(name, 1.0) for name in sorted(apart))
-        return self.conditions.share(host, ours, elsewhere)
+        machine = self._beside.get(host.name)
+        if machine is None:
+            return self.conditions.share(host, ours)
+
+        def processes(names: Iterable[str]) -> float:
+            return math.fsum(hosts[name].slots * duty.get(name, 1.0) for name in names)
+
+        if machine not in busy:
+            busy[machine] = processes(machine & present)
+        elsewhere = busy[machine] - processes((neighbours | {host.name}) & machine)
+        return self.conditions.share(host, ours, max(0.0, elsewhere))
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
         """Return the places in the set of `host` and of those that share its CPUs."""
@@ -271,7 +289,8 @@ class StripModel(ModelTemplate):
         present = frozenset(host.name for host in resources)
         known = self._shares.get(present) if duty is None else None
         if known is None:
-            known = {host.name: self.share(host, present, duty) for host in resources}
+            busy: dict[frozenset[str], float] = {}
+            known = {h.name: self._share(h, present, duty or {}, busy) for h in resources}
             if duty is None:
                 if len(self._shares) >= KEPT_SHARES:
                     self._shares.clear()
@@ -415,6 +434,7 @@ class StripModel(ModelTemplate):
         beside = np.array(
             [[b.slots * (b.name in self._beside.get(a.name, ())) for b in hosts] for a in hosts]
         )
+        np.fill_diagonal(beside, 0)
         busiest = int(slots.sum()) + 1
         known: dict[
             int, Seconds

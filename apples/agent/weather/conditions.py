@@ -372,7 +372,7 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
 
 
 def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
-    """Return, by host, the others on its machine that change its share by being busy on other CPUs of it.
+    """Return, by host, all of its machine, where others change its share by being busy on other CPUs of it.
 
     Hosts that nothing of the kind holds for are left out: no crowding, and a quota that is enough for all.
     """
@@ -390,5 +390,5 @@ def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
             crowded = crowding is not None and crowding.value >= NEGLIGIBLE
             limited = quota is not None and quota.value < slots
             if crowded or limited or conditions.played(host):
-                found[host.name] = names - {host.name}
+                found[host.name] = names
     return found
