@@ -27,7 +27,7 @@ first = [HostShare(host) for host in json.loads(maps)[0]]
 job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 argv = (sys.executable, str(HERE / "scripted_manager.py"), "job.json", maps, str(folder / "stop"))
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
-    while processes.guarded:
+    while processes.supervised:
         for source, line in processes.read(1.0):
             text = line.decode(errors="replace")
             print(source, text, flush=True)
