@@ -14,7 +14,7 @@ from typing import Any
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
-from apples.agent.learning import check, remember, remember_start
+from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import (
     actuator_name,
@@ -109,11 +109,11 @@ class PreparedRun:
         LaunchError, ApplicationError, DeadlineError
             As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
         """
-        record, coordinator, phases = self.plan.decisions, self.coordinator, self.phases
+        coordinator, phases = self.coordinator, self.phases
         phases("launch")
         try:
             chosen = self.plan.estimate
-            execution = coordinator.actuate(chosen, record.policy)
+            execution = coordinator.actuate(chosen, self.plan.decisions.policy)
         finally:
             self.close()
         if isinstance(execution, AdaptiveExecution):
@@ -124,32 +124,35 @@ class PreparedRun:
         verified = None
         if self.verify:
             phases("verify")
-            reference = reference or sequential(coordinator.information)
-            verified = reference.check(outcome.iterations, outcome.sha256)
-            if verified is None:
-                talk("warning: not verified: the program's result has no sha256")
+            verified = self._verified(outcome, reference, talk)
         phases("learn")
         result = check(chosen, outcome)
-        decided = record.information
-        # A plan from static values used no model of ours, and a moved run did not happen as it was planned.
-        if (
-            self.learn
-            and decided is not None
-            and decided.learned is coordinator.information.learned
-            and not execution.moved
-        ):
-            try:
-                remember(result, decided)
-                if not coordinator.actuator.queues:
-                    remember_start(chosen, outcome, decided)
-            except OSError as error:
-                talk(
-                    f"warning: {error.filename}: {error.strerror}; nothing was learned from this run"
-                )
+        if self.learn and not execution.moved:  # a moved run did not happen as it was planned
+            self._learn_from(result, outcome, talk)
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
         return RunResult(
             self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds()
         )
+
+    def _verified(self, outcome: Outcome, reference: Reference | None, talk: Talk) -> bool | None:
+        """Return whether the result is the sequential run's; None, and it is said, where it has no digest."""
+        reference = reference or sequential(self.coordinator.information)
+        verified = reference.check(outcome.iterations, outcome.sha256)
+        if verified is None:
+            talk("warning: not verified: the program's result has no sha256")
+        return verified
+
+    def _learn_from(self, result: PredictionCheck, outcome: Outcome, talk: Talk) -> None:
+        """Let the next decision learn, unless the plan was from static values: it used no model of ours."""
+        decided, coordinator = self.plan.decisions.information, self.coordinator
+        if decided is None or decided.learned is not coordinator.information.learned:
+            return
+        try:
+            remember(result, decided)
+            if not coordinator.actuator.queues:
+                remember_start(self.plan.estimate, outcome, decided)
+        except OSError as error:
+            talk(f"warning: {error.filename}: {error.strerror}; nothing was learned from this run")
 
 
 def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow) -> Outcome:
