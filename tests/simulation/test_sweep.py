@@ -199,7 +199,7 @@ def dask_cluster(tmp_path):
     while not file.exists() or not file.read_text():
         assert scheduler.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between looks at the condition
     words = ["--scheduler-file", str(file), "--no-dashboard", "--nthreads", "1",
              "--local-directory", str(tmp_path)]  # fmt: skip
     elsewhere = tmp_path / "worker"

@@ -293,4 +293,4 @@ def until(condition, seconds=20):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between looks at the condition
