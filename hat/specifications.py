@@ -42,7 +42,10 @@ class Constraints(StrictTable):
     maximum_distance: AtLeastZero | None = Field(
         None, description="Largest logical distance from the locus, in the distance's own unit."
     )
-    deadline: Positive | None = Field(None, description="Longest execution time, in seconds; waiting and starting are not counted.")
+    deadline: Positive | None = Field(
+        None,
+        description="Longest execution time, in seconds; waiting and starting are not counted.",
+    )
     maximum_cost: AtLeastZero | None = Field(
         None, description="Highest cost of an execution, in the currency of cost_per_second."
     )

@@ -50,8 +50,7 @@ class PerformanceEstimator:
             Iteration seconds of the reference host alone, for the speedup; None when there is none.
         """
         model, rows = information.model, np.array(schedule.rows, dtype=float)
-        past = information.learned.runs_of(set_class(schedule.resources))
-        careful = caution(past, information.specifications.preferences.risk)
+        careful = caution_for(schedule.resources, information)
         compute = careful * model.computation(schedule.resources, rows)
         communicate = careful * model.communication(schedule.resources)
         hosts = tuple(
@@ -159,6 +158,12 @@ def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float
         hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
     rows = np.array([float(total)])
     return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+
+
+def caution_for(resources: Sequence[Host], information: InformationPool) -> float:
+    """Return the factor on the seconds of a set that the user's risk asks for, by past runs of such sets."""
+    past = information.learned.runs_of(set_class(resources))
+    return caution(past, information.specifications.preferences.risk)
 
 
 def without_risk(information: InformationPool) -> InformationPool:

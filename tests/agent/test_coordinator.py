@@ -1,5 +1,6 @@
 """The verbs, the record of what was refused and why, and what the user asks for."""
 
+import math
 import re
 
 import numpy as np
@@ -19,6 +20,8 @@ from apples import (
     milp,
 )
 from apples.agent.launching import launch_plan
+from apples.agent.models import Learned
+from apples.agent.models.conformal import PastRun
 from blueprints import (
     all_resources,
     blocked,
@@ -300,6 +303,20 @@ def test_a_deadline_overrules_the_cheapest_plan():
     for deadline, names in ((1.0, {"slow"}), (0.15, {"fast", "slow"})):
         user = f'[objective]\nmeasure = "cost"\n[constraints]\ndeadline = {deadline}\n'
         assert set(decided(pool([fast, slow], NEAR, user=user)).names) == names
+
+
+def test_a_deadline_counts_the_caution_that_the_estimate_has():
+    """By its mean each set is in time; what past runs were late by, with the user's risk, is not."""
+    runs = [PastRun("alone", 1.0, 0.0, None, math.exp(error)) for error in [0.4, -0.4] * 5]
+    user = "[preferences]\nrisk = 1.0\n[constraints]\ndeadline = {}\n"
+    slow = Host("slow", seconds_per_point=2e-9)  # 0.2 s
+    for deadline, feasible in ((0.4, True), (0.21, False)):
+        information = pool([slow], user=user.format(deadline), learned=Learned(runs=runs))
+        if feasible:
+            assert 0.21 < decided(information).execution_seconds <= deadline
+        else:
+            with pytest.raises(NoFeasiblePlanError, match="takes 257 ms, the deadline is 210 ms"):
+                decided(information)
 
 
 def test_a_cost_limit_overrules_the_quickest_plan():

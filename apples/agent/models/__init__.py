@@ -15,4 +15,12 @@ from apples.agent.models.calibration import (
 )
 from apples.agent.models.strip import StripModel
 
-__all__ = ["Learned", "RunObservation", "StripModel", "learn", "learn_starts", "recall", "store_speeds"]
+__all__ = [
+    "Learned",
+    "RunObservation",
+    "StripModel",
+    "learn",
+    "learn_starts",
+    "recall",
+    "store_speeds",
+]

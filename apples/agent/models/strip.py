@@ -171,7 +171,7 @@ class StripModel(ModelTemplate):
         duty: Mapping[str, float],
         busy: dict[frozenset[str], float],
     ) -> float:
-        """Return `share`; `busy` keeps our busy processes of each machine from one host of `present` to the next."""
+        """Return `share`; `busy` keeps a machine's busy processes from one host of `present` to the next."""
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(hosts[name].slots for name in neighbours)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool, refusal, start_seconds
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
@@ -161,11 +162,13 @@ def host_count(schedule: Schedule, information: InformationPool) -> Rejection | 
 
 
 def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule predicted to end after the deadline or to cost more than allowed."""
+    """Refuse a schedule whose execution is predicted to take longer, or to cost more, than allowed."""
     limits = information.specifications.constraints
     if limits.deadline is None and limits.maximum_cost is None:
         return None
-    seconds = information.model.iteration_seconds(schedule) * information.application.iterations
+    iteration = information.model.iteration_seconds(schedule)
+    seconds = caution_for(schedule.resources, information) * iteration
+    seconds *= information.application.iterations
     if limits.deadline is not None and seconds > limits.deadline:
         return Rejection(
             names(schedule.resources),

@@ -79,9 +79,7 @@ def test_a_single_run_cannot_carry_a_factor_away():
         learn(*APP, RunObservation(slowdown={"ada": ratio}, overlap=ratio))
         assert 0.01 <= recall(*APP).slowdown["ada"] <= 100
     for _ in range(80):
-        learn(
-            *APP, RunObservation(slowdown={"ada": 1e9}, overlap=1e9, straggler_factor=1e9)
-        )
+        learn(*APP, RunObservation(slowdown={"ada": 1e9}, overlap=1e9, straggler_factor=1e9))
     learned = recall(*APP)
     assert (
         max(learned.slowdown["ada"], learned.overlap.factor(1.0), learned.straggler_factor)

@@ -72,6 +72,15 @@ def test_a_rank_that_waits_leaves_its_part_of_the_weight_to_the_longest():
     assert d < 0.35
 
 
+def test_those_beside_count_for_the_part_in_which_they_compute():
+    information = one_machine(crowding=1.0)
+    duty = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.0}
+    for host in HOSTS:
+        elsewhere = sum(duty.values()) - duty[host.name]
+        expected = information.conditions.share(host, 1, elsewhere)
+        assert information.model.share(host, frozenset(NAMES), duty) == pytest.approx(expected)
+
+
 def test_the_rows_that_fit_are_those_that_take_no_longer():
     information = one_machine(HOSTS[:2], crowding=1.0)
     hosts, model = information.hosts.hosts, information.model

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from worlds import pool, random_world, symmetric
 
 from apples import Host, Link, ModelTemplate, SpeedFunction, check_model
+from apples.agent.models.model import set_straggler_factor
 from apples.errors import ModelError
 from nws import Forecast, Weather, available_share
 
@@ -222,3 +223,10 @@ def test_a_dead_cpu_or_link_is_slow_but_never_infinitely_slow():
     assert np.all(np.isfinite(compute))
     assert np.all(np.isfinite(communicate))
     assert communicate[0] > 1e5
+
+
+def test_no_lateness_of_a_host_makes_an_iteration_shorter():
+    alike = np.array([2.0, 2.0])
+    assert set_straggler_factor(alike, 1.0) == 1.0
+    with pytest.raises(ValueError, match=r"straggler factor 0\.9 is below 1"):
+        set_straggler_factor(alike, 0.9)
