@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,40 +39,65 @@ def read_sysfs(system: Path = SYSTEM) -> Topology:
     LaunchError
         There is no such description. Permanent on this machine.
     """
-    online = _numbered(system / "cpu", "cpu")
+    return _described(_FilesBelow(system), str(system))
+
+
+class _FilesBelow(Mapping[str, str]):
+    """The texts of the files below a folder, by their names from there; what cannot be read is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return (self._folder / name).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(one.relative_to(self._folder)) for one in self._folder.rglob("*"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _described(files: Mapping[str, str], name: str) -> Topology:
+    """Return the machine that the kernel's files describe, by their names below ``/sys/devices/system``."""
+    online = _numbered(files, "cpu")
     if not online:
-        raise LaunchError(f"{system}/cpu names no CPU: this is no Linux with /sys")
-    everything = _list(system / "cpu/present") | online
+        raise LaunchError(f"{name}/cpu names no CPU: this is no Linux with /sys")
+    everything = _list(files, "cpu/present") | online
     groups: dict[tuple[str, int], int] = {}
     for cpu in online:
-        for kind, number, shared in _groups(system / f"cpu/cpu{cpu}"):
+        for kind, number, shared in _groups(files, f"cpu/cpu{cpu}"):
             if kind != "Die" or (
                 number >= 0 and ("Package", (shared & online).mask) not in groups
             ):
                 groups.setdefault((kind, (shared & online).mask), number)
-    nodes = tuple(_nodes(system / "node", online)) or (MemoryNode(0, online.mask),)
+    nodes = tuple(_nodes(files, online)) or (MemoryNode(0, online.mask),)
     for node in nodes:
         if node.cpus and node.cpus != online.mask:
             groups.setdefault(("Group", node.cpus), node.number)
     root = _nested(online.mask, groups)
-    latencies = _latencies(system / "node", nodes)
-    return Topology(root, nodes, latencies, offline=everything - online, name=str(system))
+    latencies = _latencies(files, nodes)
+    return Topology(root, nodes, latencies, offline=everything - online, name=name)
 
 
-def _groups(folder: Path) -> Iterator[tuple[str, int, CpuSet]]:
+def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, CpuSet]]:
     """Yield what one CPU shares with others: kind, number, CPUs."""
     for kind, names, number in _SHARED:
-        lists = [cpus for name in names if (cpus := _cpus(folder / "topology" / name))]
+        lists = [cpus for name in names if (cpus := _cpus(files, f"{folder}/topology/{name}"))]
         if lists:
-            yield kind, _number(folder / "topology" / number), lists[0]
+            yield kind, _number(files, f"{folder}/topology/{number}"), lists[0]
     for index in range(_MOST_CACHES):
-        cache = folder / f"cache/index{index}"
-        if not cache.is_dir():
+        cache = f"{folder}/cache/index{index}"
+        level = _text(files, f"{cache}/level")
+        if not level:
             return
-        instruction = "i" if _text(cache / "type") == "Instruction" else ""
-        kind = f"L{_number(cache / 'level')}{instruction}Cache"
+        instruction = "i" if _text(files, f"{cache}/type") == "Instruction" else ""
+        kind = f"L{level}{instruction}Cache"
         if kind in _CACHES:
-            yield kind, index, _cpus(cache / "shared_cpu")
+            yield kind, index, _cpus(files, f"{cache}/shared_cpu")
 
 
 def _nested(online: int, groups: Mapping[tuple[str, int], int]) -> Part:
@@ -106,20 +130,19 @@ def _part(kind: str, number: int | None, mask: int, groups: list[tuple[int, str,
     return Part(kind, number, mask, tuple(children))
 
 
-def _nodes(folder: Path, online: CpuSet) -> Iterator[MemoryNode]:
-    for number in _numbered(folder, "node"):
-        place = folder / f"node{number}"
-        kib = [
-            line.split() for line in _text(place / "meminfo").splitlines() if "MemTotal" in line
-        ]
+def _nodes(files: Mapping[str, str], online: CpuSet) -> Iterator[MemoryNode]:
+    for number in _numbered(files, "node"):
+        place = f"node/node{number}"
+        lines = _text(files, f"{place}/meminfo").splitlines()
+        kib = [line.split() for line in lines if "MemTotal" in line]
         size = int(kib[0][-2]) * 1024 if kib and kib[0][-2:-1] and kib[0][-2].isdigit() else None
-        yield MemoryNode(number, (_cpus(place / "cpu") & online).mask, size)
+        yield MemoryNode(number, (_cpus(files, f"{place}/cpu") & online).mask, size)
 
 
-def _latencies(folder: Path, nodes: tuple[MemoryNode, ...]) -> Latencies:
+def _latencies(files: Mapping[str, str], nodes: tuple[MemoryNode, ...]) -> Latencies:
     if len(nodes) < 2:
         return NO_LATENCIES
-    rows = [_text(folder / f"node{node.number}/distance").split() for node in nodes]
+    rows = [_text(files, f"node/node{node.number}/distance").split() for node in nodes]
     if any(len(row) != len(nodes) or not all(w.isdigit() for w in row) for row in rows):
         return NO_LATENCIES
     return Latencies(
@@ -127,52 +150,46 @@ def _latencies(folder: Path, nodes: tuple[MemoryNode, ...]) -> Latencies:
     )
 
 
-def _numbered(folder: Path, name: str) -> CpuSet:
+def _numbered(files: Mapping[str, str], name: str) -> CpuSet:
     """Return the numbers of the CPUs or nodes that are online; from the folders on an old kernel."""
-    online = _list(folder / "online")
+    online = _list(files, f"{name}/online")
     if online:
         return online
-    numbers = [p.name.removeprefix(name) for p in folder.glob(f"{name}[0-9]*")]
-    there = [int(n) for n in numbers if n.isdigit() and _text(folder / f"{name}{n}/online") != "0"]
-    return CpuSet.of(n for n in there if name != "cpu" or (folder / f"cpu{n}/topology").is_dir())
+    below = "topology/" if name == "cpu" else ""
+    folder = re.compile(rf"{name}/{name}(\d+)/{below}.")
+    numbers = {int(found[1]) for file in files if (found := folder.match(file))}
+    return CpuSet.of(n for n in numbers if _text(files, f"{name}/{name}{n}/online") != "0")
 
 
-def _cpus(path: Path) -> CpuSet:
+def _cpus(files: Mapping[str, str], name: str) -> CpuSet:
     """Return a set the kernel writes as a list, or on an old one as a map."""
-    for name in (f"{path.name}_list", f"{path.name}list"):
-        if found := _list(path.with_name(name)):
+    for each in (f"{name}_list", f"{name}list"):
+        if found := _list(files, each):
             return found
-    words = (
-        _text(path).split(",")
-        if path.is_file()
-        else _text(path.with_name(f"{path.name}_map")).split(",")
-    )
-    if words == [""]:
-        words = _text(path.with_name(f"{path.name}map")).split(",")
+    texts = (_text(files, each) for each in (name, f"{name}_map", f"{name}map"))
+    words = next((text for text in texts if text), "").split(",")
     try:
         return CpuSet(int("".join(word.rjust(8, "0") for word in words) or "0", 16))
     except (ValueError, UsageError):
         return NO_CPUS
 
 
-def _list(path: Path) -> CpuSet:
+def _list(files: Mapping[str, str], name: str) -> CpuSet:
     try:
-        return CpuSet.parse(_text(path))
+        return CpuSet.parse(_text(files, name))
     except UsageError:
         return NO_CPUS
 
 
-def _number(path: Path) -> int:
-    text = _text(path)
+def _number(files: Mapping[str, str], name: str) -> int:
+    text = _text(files, name)
     return int(text) if text.isdigit() else -1
 
 
-def _text(path: Path) -> str:
-    """Return a file of the kernel's; empty where it has none."""
-    try:
-        return path.read_text(encoding="ascii").strip(" \t\r\n\0")
-    except (OSError, UnicodeDecodeError):
-        return ""
+def _text(files: Mapping[str, str], name: str) -> str:
+    """Return a file of the kernel's; empty where it has none, or none of ASCII."""
+    text = files.get(name, "")
+    return text.strip(" \t\r\n\0") if text.isascii() else ""
 
 
 MOST_BYTES = 32 * 2**20
@@ -223,10 +240,4 @@ def read_probe(text: str | bytes, host: str) -> Topology:
     ]
     if wrong:
         raise LaunchError(f"{host}: the topology probe does not send '{wrong[0][:60]}'")
-    with tempfile.TemporaryDirectory(prefix="apples-topology-") as folder:
-        for name, held in files.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(held, encoding="utf-8")
-        topology = read_sysfs(Path(folder))
-    return restricted(topology, cpus, memory or None)
+    return restricted(_described(files, host), cpus, memory or None)
