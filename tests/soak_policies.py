@@ -1,4 +1,4 @@
-"""Random logs under all built-in policies: failures, repairs, overruns, limits that kill, cancellations, resizes.
+"""Random logs under all built-in policies: failures, overruns, limits that kill, reservations, resizes.
 
     python tests/soak_policies.py --n 100000 --processes 2
 
@@ -24,7 +24,7 @@ from math import inf
 
 import numpy as np
 
-from apples.scheduling.jobs import Decision, Reserve, Resize, Start
+from apples.scheduling.jobs import Decision, Job, Reserve, Resize, Start
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -35,7 +35,7 @@ from apples.scheduling.policies import (
     SlowdownDriven,
 )
 from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.scheduling.policy import ClusterState, SchedulingPolicy
+from apples.scheduling.policy import AdvanceReservation, ClusterState, SchedulingPolicy
 from apples.simulation.config import (
     Checkpointing,
     NodeFailure,
@@ -100,6 +100,7 @@ class Watched(SchedulingPolicy):
 
     inner: SchedulingPolicy
     judged_as: SchedulingPolicy | None = None
+    looks_at = ("reservations",)
     promised: dict[int, float] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     limits: dict[int, float] = field(default_factory=dict)
@@ -139,7 +140,7 @@ class Watched(SchedulingPolicy):
         waiting = [job for job in cluster.queue if job.id not in gone]
         if promises(self.judged_as or self.inner) and waiting:
             head = waiting[0]
-            start = first_fit_time(cluster, ends, cluster.nodes_for(head.processors))
+            start = first_fit_time(cluster, ends, head)
             kept = self.promised.get(head.id, start)
             self.promised = {head.id: kept}
         self.counted = {number: self.counted.get(number, settled) for number in self.promised}
@@ -169,13 +170,26 @@ def after(cluster: ClusterState, decisions: list[Decision]) -> dict[int, tuple[f
     return ends
 
 
-def first_fit_time(cluster: ClusterState, ends: dict[int, tuple[float, int]], need: int) -> float:
-    """Return the first estimated end at which so many nodes are free; the plainest way to say it."""
+def first_fit_time(cluster: ClusterState, ends: dict[int, tuple[float, int]], job: Job) -> float:
+    """Return the first estimated end, of a job or reservation, from which a job's nodes are free for it.
+
+    The plainest way to say it.
+    """
+    need, advance = cluster.nodes_for(job.processors), cluster.advance
+
+    def left(time: float) -> int:
+        used = sum(n for limit, n in ends.values() if limit > time)
+        return cluster.nodes - used - sum(r.nodes for r in advance if r.begin <= time < r.end)
+
+    times = {time for time, _ in ends.values()} | {one.end for one in advance}
+    begins = [one.begin for one in advance]
     return min(
         (
             time
-            for time, _ in ends.values()
-            if cluster.nodes - sum(n for limit, n in ends.values() if limit > time) >= need
+            for time in times
+            if time >= cluster.time
+            if left(time) >= need
+            if all(left(at) >= need for at in begins if time < at < time + job.requested)
         ),
         default=inf,
     )
@@ -249,7 +263,21 @@ def with_drawn_ends(rng: np.random.Generator, config: SimulationConfig) -> Simul
     if rng.random() < 0.6:
         saving = Checkpointing(float(rng.uniform(0.5, 8.0)), float(rng.choice([0.0, 0.3])))
         config = replace(config, checkpoint=saving)
+    if rng.random() < 0.2:
+        config = replace(config, advance=drawn_reservations(rng, config.nodes))
     return config
+
+
+def drawn_reservations(rng: np.random.Generator, nodes: int) -> tuple[AdvanceReservation, ...]:
+    """Return one to three advance reservations, which together may have the whole machine."""
+    count, found, left = int(rng.integers(1, 4)), [], nodes
+    for number in range(count):
+        begin, some = float(rng.integers(0, 150)), int(rng.integers(1, nodes + 1))
+        if some <= left:
+            left -= some
+            length = float(rng.integers(1, 60))
+            found.append(AdvanceReservation(begin, begin + length, some, str(number)))
+    return tuple(found)
 
 
 def drawn_cost(rng: np.random.Generator, cost: ReconfigurationCost) -> ReconfigurationCost:
@@ -329,6 +357,8 @@ def check(seed: int) -> Counter[str]:
         latencies=int(case.config.acknowledges),
         killed=driven.killed,
         saved=int(driven.work_saved > 0),
+        reservations=len(driven.reservations),
+        short=sum(one.taken < one.nodes for one in driven.reservations),
     )
     if has_kernel(case.policy, case.config, case.workload):
         fast = simulate(case.workload, case.policy, case.config)

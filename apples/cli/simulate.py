@@ -17,6 +17,7 @@ from apples.views.simulation import (
     explanation_text,
     failure_notes,
     preparation_notes,
+    reservation_notes,
     simulation_document,
     simulation_text,
 )
@@ -80,7 +81,7 @@ def simulate(
     for line in preparation_notes(log, made):
         say(line)
     result = made.run()
-    for line in failure_notes(result):
+    for line in (*failure_notes(result), *reservation_notes(policy, result)):
         say(line)
     if csv is not None:
         write_csv(csv, made.workload, result)

@@ -15,5 +15,6 @@ from apples.scheduling.policies import Easy as Easy
 from apples.scheduling.policies import Equipartition as Equipartition
 from apples.scheduling.policies import FirstFit as FirstFit
 from apples.scheduling.policies import SlowdownDriven as SlowdownDriven
+from apples.scheduling.policy import AdvanceReservation as AdvanceReservation
 from apples.scheduling.policy import ClusterState as ClusterState
 from apples.scheduling.policy import SchedulingPolicy as SchedulingPolicy

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from apples.scheduling.advance import Margin, Use
 from apples.scheduling.jobs import (
     Decision,
     Hold,
@@ -31,6 +32,7 @@ from apples.scheduling.policy import (
     NONE,
     NOTHING_HAPPENED,
     NOTHING_USED,
+    AdvanceReservation,
     ClusterState,
     Events,
     NodeOccupancy,
@@ -81,12 +83,15 @@ class Refused:
         Of the cluster, seconds.
     malformed
         Whether it is no decision at all: of wrong types or without what a decision has.
+    crosses
+        Whether all that stands against it is an advance reservation.
     """
 
     decision: object
     time: float
     reason: str
     malformed: bool = False
+    crosses: bool = False
 
     def __str__(self) -> str:
         """Return the refusal as one line."""
@@ -94,6 +99,10 @@ class Refused:
 
 
 class _Refusal(Exception):  # noqa: N818 - never leaves this module: it carries a reason to `apply`
+    pass
+
+
+class _Crossing(_Refusal):
     pass
 
 
@@ -120,11 +129,15 @@ class ClusterLedger:
         How long an answer may take before a proposal is unsettled.
     usage_half_life
         Seconds after which what a user has used counts half, 0: never; None: it is not kept.
+    advance
+        Nodes that are kept from jobs for a time. A start or growth that would run into one by its estimated
+        end is refused; where a job overruns into one, that has the nodes which are free, and gets the others
+        as they come free, before any job.
 
     Attributes
     ----------
-    nodes, free
-        Nodes in service, and those of them on which nothing runs.
+    nodes, free, reserved
+        Nodes in service, those of them that a job may have, and those that advance reservations have.
     time
         Of the last thing that happened, seconds.
     rejected
@@ -147,6 +160,7 @@ class ClusterLedger:
         acknowledged: Collection[Change] = (),
         answer_seconds: float = inf,
         usage_half_life: float | None = None,
+        advance: Sequence[AdvanceReservation] = (),
     ) -> None:
         self.nodes = self.free = self._size = nodes
         self.cores_per_node = cores_per_node
@@ -174,6 +188,9 @@ class ClusterLedger:
         self._early: list[int] = []
         self._rarer: dict[str, list[int]] = {}
         self._usage = None if usage_half_life is None else UserUsage(usage_half_life)
+        self.advance = tuple(sorted(advance))
+        self.reserved = 0
+        self._reserved_ids: list[int] = []
 
     # ------------------------------------------------------------------- what can be seen
 
@@ -203,6 +220,8 @@ class ClusterLedger:
         self.time = time
         if self._limits and self._limits[0][0] < time - INSTANT:
             self._extend_overrun(time)
+        if self.advance:
+            self.keep_reserved(time)
         events = NOTHING_HAPPENED
         if self._submitted or self._ended or self._rarer:
             events = Events(tuple(self._submitted), tuple(self._ended), tuple(self._early))
@@ -227,7 +246,39 @@ class ClusterLedger:
             len(self._out),
             self._node_states() if self._tracks_ids else (),
             usage=NOTHING_USED if self._usage is None else self._usage_now(self._usage),
+            advance=self.advance,
+            reserved=self.reserved,
         )
+
+    def keep_reserved(self, time: float) -> None:
+        """Give the nodes of reservations that are over back, and those that have begun what is free."""
+        kept = []
+        for one in self.advance:
+            if one.end <= time:
+                self.reserved -= one.taken
+                ids = frozenset(self._reserved_ids[: one.taken])
+                self._reserved_ids = self._reserved_ids[one.taken :]
+                self._free_nodes(one.taken, ids)
+            else:
+                kept.append(one)
+        for k, one in enumerate(kept):
+            more = min(self.free, one.nodes - one.taken) if one.begin <= time else 0
+            if more > 0:
+                kept[k] = one._replace(taken=one.taken + more)
+                self.reserved += more
+                self.free -= more
+                if self._tracks_ids:
+                    self._reserved_ids += self._free_ids[-more:]
+                    self._free_ids = self._free_ids[:-more]
+        self.advance = tuple(kept)
+
+    def _lose_reserved(self, node: int) -> None:
+        """Take a node out of service that a reservation has."""
+        self._reserved_ids.remove(node)
+        self.reserved -= 1
+        k, one = next((k, one) for k, one in enumerate(self.advance) if one.taken)
+        less = one._replace(taken=one.taken - 1)
+        self.advance = (*self.advance[:k], less, *self.advance[k + 1 :])
 
     def _usage_now(self, usage: UserUsage) -> ReadOnly[str, float]:
         """Enter what the running jobs have used until now, and return what each user has."""
@@ -264,6 +315,8 @@ class ClusterLedger:
                 states[node] = NodeOccupancy.JOINING
             for node in one.left.ids.union(*(claimed.ids for claimed in one.claims.values())):
                 states[node] = NodeOccupancy.LEAVING
+        for node in self._reserved_ids:
+            states[node] = NodeOccupancy.RESERVED
         for node in self._draining:
             states[node] = NodeOccupancy.DRAINING
         for node in self._out:
@@ -357,7 +410,11 @@ class ClusterLedger:
         owners = [one for one in self._running.values() if node in one.node_ids]
         if owners:
             return owners[0].job.id
-        if node in self._draining:
+        if node in self._reserved_ids:
+            self._lose_reserved(node)
+            self._draining.discard(node)
+            self.nodes -= 1
+        elif node in self._draining:
             self._draining.discard(node)
         else:
             self._free_ids.remove(node)
@@ -392,7 +449,8 @@ class ClusterLedger:
         """Take back `drain`."""
         if node in self._draining:
             self._draining.discard(node)
-            if not any(node in one.node_ids for one in self._running.values()):
+            held = any(node in one.node_ids for one in self._running.values())
+            if not held and node not in self._reserved_ids:
                 self.nodes += 1
                 self._free_nodes(1, frozenset({node}))
 
@@ -419,12 +477,16 @@ class ClusterLedger:
         try:
             return enter(self, decision)
         except _Refusal as refusal:
-            return Refused(decision, self.time, str(refusal))
+            crosses = isinstance(refusal, _Crossing)
+            return Refused(decision, self.time, str(refusal), crosses=crosses)
         except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as error:
             return Refused(decision, self.time, str(error), malformed=True)
 
     def first_refused(self, decisions: Sequence[Decision]) -> tuple[int, Refused] | None:
-        """Return which of a pass's decisions would be refused first, and the answer; None: all fit."""
+        """Return which of a pass's decisions would be refused first, and the answer; None: all fit.
+
+        What runs into an advance reservation does not count.
+        """
         if self._all_fit(decisions):
             return None
         trial = object.__new__(ClusterLedger)
@@ -440,7 +502,7 @@ class ClusterLedger:
             trial._usage = deepcopy(self._usage)
         for position, decision in enumerate(decisions):
             answer = trial.apply(decision)
-            if isinstance(answer, Refused):
+            if isinstance(answer, Refused) and not answer.crosses:
                 return position, answer
         return None
 
@@ -449,7 +511,7 @@ class ClusterLedger:
 
         Not so is no refusal: it takes a trial.
         """
-        if self.proposals.open or Change.START in self._acknowledged:
+        if self.proposals.open or self.advance or Change.START in self._acknowledged:
             return False
         free, seen = self.free, set()
         for one in decisions:
@@ -546,6 +608,10 @@ class ClusterLedger:
         if mates and not (0 < decision.share < 1 and job.malleable):
             raise _Refusal("only a malleable job can be guest, with a part")
         share = decision.share if mates else 1.0
+        end = self.time + job.requested / share
+        if self.advance:
+            longer = [(m.nodes, m.limit, max(m.limit + job.requested, end)) for m in mates]
+            self._check_reserved((taken, self.time, end), *longer)
         # Everything is checked: from here on the state changes, and nothing may be refused any more.
         proposal = None
         if self._acknowledged:
@@ -574,6 +640,21 @@ class ClusterLedger:
         if self._held.pop(job.id, None) is None:
             self._leave_queue(job.id)
         return Accepted((*decision.mates, job.id), proposal=proposal.number if proposal else 0)
+
+    def _check_reserved(self, *uses: Use) -> None:
+        """Refuse to give nodes to a job that would have them when a reservation needs them."""
+        now = ClusterState(
+            self.nodes,
+            time=self.time,
+            free=self.free,
+            running=self._running,
+            leaving=self.proposals.left if self.proposals.open else 0,
+            advance=self.advance,
+        )
+        at = Margin.of(now).crossed(*uses)
+        if at < inf:
+            names = [one.name or "one" for one in self.advance if one.begin <= at < one.end]
+            raise _Crossing(f"it would run into the reservation {', '.join(names)} at {at:g} s")
 
     def _check_width(self, job: Job, nodes: int) -> None:
         if nodes != int(nodes):
@@ -607,6 +688,8 @@ class ClusterLedger:
         before, after = running.nodes, int(decision.nodes)
         if after - before > self.free:
             self._check_room(after - before, NO_NODES)
+        if self.advance and after > before:
+            self._check_reserved((after - before, self.time, running.limit))
         return self._enter_resize(running, after)
 
     def _check_settled(self, running: RunningJob) -> None:

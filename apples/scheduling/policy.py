@@ -6,7 +6,7 @@ A policy proposes; the ledger disposes, and says why not. `driver` runs both, si
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
@@ -22,7 +22,8 @@ class NodeOccupancy(StrEnum):
 
     A held node has a job. A leaving one was taken from a job that has not confirmed yet that nothing of it
     is there; a joining one was given to a job that has not confirmed yet that it is there. A draining node
-    keeps its job and gets no other; one that is down is out of service.
+    keeps its job and gets no other; one that is down is out of service; a reserved one is kept from jobs by
+    an advance reservation that has begun.
     """
 
     FREE = "free"
@@ -31,6 +32,7 @@ class NodeOccupancy(StrEnum):
     JOINING = "joining"
     DRAINING = "draining"
     DOWN = "down"
+    RESERVED = "reserved"
 
 
 class ReadOnly(dict[K, V]):
@@ -45,6 +47,26 @@ class ReadOnly(dict[K, V]):
     def __reduce__(self) -> tuple[type[ReadOnly[K, V]], tuple[dict[K, V]]]:
         """Return how a copy is made: not item by item."""
         return ReadOnly, (dict(self),)
+
+
+class AdvanceReservation(NamedTuple):
+    """Nodes that no job may have for a time; any nodes, so many of them.
+
+    Attributes
+    ----------
+    begin, end
+        Seconds.
+    name
+        In messages.
+    taken
+        Nodes that it has since it began: those that were free then, and came free since.
+    """
+
+    begin: float
+    end: float
+    nodes: int
+    name: str = ""
+    taken: int = 0
 
 
 NONE: ReadOnly[int, Any] = ReadOnly()
@@ -145,7 +167,7 @@ class ClusterState(NamedTuple):
     Attributes
     ----------
     nodes
-        In service: free, held, leaving or joining.
+        In service: free, held, leaving, joining or reserved.
     time
         Seconds.
     free
@@ -174,6 +196,10 @@ class ClusterState(NamedTuple):
     usage
         User -> processor-seconds that the nodes of the user's jobs were held, those of a half-life ago counted
         half; empty unless the policy has a `usage_half_life`.
+    advance
+        The advance reservations that are not over, in the order in which they begin.
+    reserved
+        Nodes that they have now; not free, though nothing runs there.
     """
 
     nodes: int
@@ -194,6 +220,8 @@ class ClusterState(NamedTuple):
     node_states: Sequence[NodeOccupancy] = ()
     enforces: tuple[str, ...] = ("nodes",)
     usage: Mapping[str, float] = NOTHING_USED
+    advance: Sequence[AdvanceReservation] = ()
+    reserved: int = 0
 
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
@@ -223,7 +251,11 @@ class SchedulingPolicy(ABC):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What it looks at of a job beside nodes and times: of `user`, `partition`, `qos`."""
+        """What it looks at beside nodes and times: `user`, `partition`, `qos` of a job, `reservations`.
+
+        A start that would run into an advance reservation is refused. Where a policy does not look at
+        `reservations` that is counted; elsewhere it is an error.
+        """
         return ()
 
     @property
@@ -244,12 +276,13 @@ WANTED = itemgetter(RunningJob._fields.index("wanted"))
 """Of a running job: asked of all of them in every pass, hence without a loop of ours."""
 
 
-def grant_requests(cluster: ClusterState) -> Iterator[Resize]:
-    """Yield the resizes that evolving jobs asked for and that the free nodes allow."""
-    free = cluster.free
+def grant_requests(cluster: ClusterState, take: Callable[[int, float], bool]) -> Iterator[Resize]:
+    """Yield the resizes that evolving jobs asked for and that the free nodes allow.
+
+    `take` takes so many nodes until an estimated end, or says no; a negative number gives back.
+    """
     for running in filter(WANTED, cluster.running.values()):
         if running.wanted is not None and running.job.kind is JobKind.EVOLVING:
             more = running.wanted - running.nodes
-            if more != 0 and more <= free:
-                free -= more
+            if more != 0 and take(more, running.limit):
                 yield Resize(running.job.id, running.wanted)

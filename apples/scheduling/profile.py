@@ -30,6 +30,9 @@ class Profile:
     reserved
         Reservations held already, entered all at once; one that is past begins now. There may be more of
         them than nodes: see `least`.
+    blocked
+        What is taken before them, as advance reservations do: down to no node at all, where jobs have more
+        than is left.
 
     Examples
     --------
@@ -47,8 +50,11 @@ class Profile:
         free: int,
         releases: Sequence[tuple[float, int]],
         reserved: Sequence[Interval] = (),
+        blocked: Sequence[Interval] = (),
     ) -> None:
         self.now = now
+        if blocked:
+            free, releases = _left_by(now, free, releases, blocked)
         begins, ends, widths = zip(*reserved, strict=True) if reserved else ((), (), ())
         times, nodes = zip(*releases, strict=True) if releases else ((), ())
         at = np.maximum(np.array((now, *times, *begins, *ends), dtype=np.float64), now)
@@ -97,6 +103,13 @@ class Profile:
         step = int(enough.argmax())
         return float(self._times[step]) if enough[step] else inf
 
+    def least_between(self, begin: float, end: float) -> int:
+        """Return the fewest nodes that are free at any time in [begin, end)."""
+        times = self._times[: self._count]
+        first = int(times.searchsorted(begin, side="right")) - 1
+        last = int(times.searchsorted(end))
+        return int(self._free[first:last].min())
+
     def reserve(self, begin: float, end: float, nodes: int) -> None:
         """Take nodes away from [begin, end); a negative number gives them back. What is past is left."""
         first, last = self._step_at(begin), self._step_at(end)
@@ -119,13 +132,27 @@ class Profile:
         return k
 
 
+def _left_by(
+    now: float,
+    free: int,
+    releases: Sequence[tuple[float, int]],
+    blocked: Sequence[Interval],
+) -> tuple[int, list[tuple[float, int]]]:
+    """Return what is free, and comes free, between the intervals; negative numbers where one begins."""
+    plain = Profile(now, free, releases, blocked)
+    levels = np.maximum(plain._free[: plain._count], 0)
+    steps = zip(plain._times[1 : plain._count].tolist(), np.diff(levels).tolist(), strict=True)
+    return int(levels[0]), list(steps)
+
+
 def releases(cluster: ClusterState) -> list[tuple[float, int]]:
     """Return when nodes come free by the estimated ends, and how many, unsorted.
 
     Nodes that a guest shares come free with their owner, before whom the guest ends; or with the guest,
-    where that overran its estimate.
+    where that overran its estimate. Those that an advance reservation has come free at its end.
     """
-    return [
+    given_back = [(one.end, one.taken) for one in cluster.advance if one.taken]
+    return given_back + [
         (
             running.limit
             if running.guest is None

@@ -15,7 +15,14 @@ from typing import Any
 
 from apples.errors import UsageError
 from apples.scheduling.jobs import Job, JobKind
-from apples.scheduling.policy import ClusterState, Events, NodeOccupancy, ReadOnly, RunningJob
+from apples.scheduling.policy import (
+    AdvanceReservation,
+    ClusterState,
+    Events,
+    NodeOccupancy,
+    ReadOnly,
+    RunningJob,
+)
 
 SCHEMA = "apples.state/1"
 MOST_CHARACTERS = 256 << 20
@@ -194,6 +201,8 @@ def plain_fields(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name == "events":
             fields_of[name] = Events(*map(tuple, value))
+        elif name == "advance":
+            fields_of[name] = tuple(AdvanceReservation(*row) for row in value)
         elif name == "usage":
             fields_of[name] = ReadOnly(value)
         elif name == "node_states":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from apples.errors import UsageError
 from apples.scheduling.guard import PolicyFailure
-from apples.scheduling.policy import RunningJob
+from apples.scheduling.policy import AdvanceReservation, RunningJob
 from apples.simulation.speedup import Speedup, linear
 
 PlacementSlowdown = Callable[[RunningJob], float]
@@ -163,6 +163,8 @@ class SimulationConfig:
         (part of the work done, processors it then asks for), in order.
     dependencies
         Job -> the job whose end it waits for, and how many seconds after it it comes.
+    advance
+        Nodes that are kept from jobs for a time.
     slowdown
         How many times longer a job takes on the nodes it has; None: it matters only how many they are.
     overrun_seconds
@@ -189,6 +191,7 @@ class SimulationConfig:
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
     dependencies: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    advance: tuple[AdvanceReservation, ...] = ()
     slowdown: PlacementSlowdown | None = None
     overrun_seconds: float = 60.0
     limits: str = "overrun"
@@ -218,8 +221,21 @@ class SimulationConfig:
             )
         if self.nodes < 1 or self.cores_per_node < 1:
             raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
+        self._check_advance()
         if not self.overrun_seconds > 0:
             raise UsageError(f"overrun_seconds {self.overrun_seconds:g}: must be more than 0")
+
+    def _check_advance(self) -> None:
+        for one in self.advance:
+            if not (one.begin < one.end and one.nodes > 0):
+                raise UsageError(f"{one}: ends after it begins and has nodes")
+            together = sum(
+                other.nodes for other in self.advance if other.begin <= one.begin < other.end
+            )
+            if together > self.nodes:
+                raise UsageError(
+                    f"{together} nodes are reserved at {one.begin:g} s, of a machine of {self.nodes}"
+                )
 
     @property
     def processors(self) -> int:
@@ -244,6 +260,7 @@ class SimulationConfig:
             or self.cancellations
             or self.demands
             or self.dependencies
+            or self.advance
             or self.slowdown
         )
 
@@ -288,6 +305,11 @@ class SimulationResult:
         The first failure of each kind, and how many there were.
     put_aside
         When the policy was not asked any more, None: it was asked to the end.
+    reservations
+        The advance reservations that began, each with the nodes that it `taken` had at its beginning.
+    refused_starts, first_refused
+        Starts and growths of a policy that does not look at reservations, refused since they would have run
+        into one; the first of them.
     changes
         (time, position of the job, cores it has from then on), if recorded.
     """
@@ -305,6 +327,9 @@ class SimulationResult:
     killed: int = 0
     work_lost: float = 0.0
     work_saved: float = 0.0
+    reservations: tuple[AdvanceReservation, ...] = ()
+    refused_starts: int = 0
+    first_refused: str = ""
     changes: tuple[tuple[float, int, int], ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict)
     passes: int = 0

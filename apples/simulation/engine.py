@@ -23,14 +23,14 @@ from apples.scheduling.driver import Driver, SchedulerBackend, name_of, policy_a
 from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import INSTANT, ClusterLedger, Refused
-from apples.scheduling.policy import RunningJob, SchedulingPolicy
+from apples.scheduling.policy import AdvanceReservation, RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
 from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
 #: Kinds of events, in the order in which those of one instant happen; submissions come before all.
-COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE = range(9)
+COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE, ADVANCE = range(10)
 
 
 class DecisionError(UsageError):
@@ -80,6 +80,7 @@ class EventEngine(SchedulerBackend):
             overrun_guess=config.overrun_seconds,
             grace=config.grace if config.kills else None,
             usage_half_life=getattr(policy, "usage_half_life", None),
+            advance=config.advance,
             acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
         )
         self.now = self.jobs[0].submit
@@ -118,6 +119,11 @@ class EventEngine(SchedulerBackend):
         self.over = [False] * count
         for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
+        self.reservations: list[AdvanceReservation] = []
+        for k, one in enumerate(self.ledger.advance):
+            for time in (one.begin, one.end):
+                heapq.heappush(self.events, (time, ADVANCE, 0, k))
+        self.refused_starts, self.first_refused = 0, ""
         # By position: the stall of the resize that waits for a safe point.
         self.resizing: dict[int, float] = {}
         self.failures = {(failure.time, failure.node): failure for failure in config.failures}
@@ -147,7 +153,7 @@ class EventEngine(SchedulerBackend):
                 if self._started_instead():
                     continue
                 break
-            self.node_seconds += (ledger.nodes - ledger.free) * (now - self.now)
+            self.node_seconds += (ledger.nodes - ledger.free - ledger.reserved) * (now - self.now)
             self.now = now
             arrived = self._take_events(now, arrived)
             self.driver.run_pass()
@@ -242,10 +248,7 @@ class EventEngine(SchedulerBackend):
         if kind == COME:
             self._come(k)
         elif kind == END:
-            if self.rate[k] > 0 and self.end[k] == time:
-                self.killed += self.to_kill[k]
-                self._end_job(k, completed=not self.to_kill[k])
-                self._is_over(k)
+            self._reach_end(time, k)
         elif kind == FAIL:
             self._fail_node(self.failures[time, k])
         elif kind == REPAIR:
@@ -258,6 +261,15 @@ class EventEngine(SchedulerBackend):
             self.driver.confirm(k)
         elif kind == ASK:
             self._demand(k)
+        elif kind == ADVANCE:
+            self._keep_reserved(time)
+
+    def _reach_end(self, time: float, k: int) -> None:
+        """End a job that has done its work or is at its limit, unless that end was overtaken."""
+        if self.rate[k] > 0 and self.end[k] == time:
+            self.killed += self.to_kill[k]
+            self._end_job(k, completed=not self.to_kill[k])
+            self._is_over(k)
 
     def _end_job(self, k: int, completed: bool) -> None:
         self._stop_job(k, completed)
@@ -299,6 +311,14 @@ class EventEngine(SchedulerBackend):
         self.to_do[k] = self.whole[k] - held
         self.restarts += 1
         self.demands_made[k] = 0
+
+    def _keep_reserved(self, time: float) -> None:
+        """Let reservations begin or end; those that begin are noted with the nodes they find."""
+        self.ledger.keep_reserved(time)
+        begun = {one[:4] for one in self.reservations}
+        self.reservations += [
+            one for one in self.ledger.advance if one.begin == time and one[:4] not in begun
+        ]
 
     def _demand(self, k: int) -> None:
         """Let an evolving job ask for other processors; the policy grants them, or does not."""
@@ -389,11 +409,18 @@ class EventEngine(SchedulerBackend):
     def refuse(self, refused: Refused) -> None:
         """End the simulation: a policy under study that breaks a limit is wrong.
 
+        A start that runs into an advance reservation is counted, if the policy does not look at them.
+
         Raises
         ------
         DecisionError
-            Always; names the decision, the time and the reason.
+            Elsewhere; names the decision, the time and the reason.
         """
+        looks = self.guard is None and "reservations" in getattr(self.policy, "looks_at", ())
+        if refused.crosses and not looks:
+            self.first_refused = self.first_refused or str(refused)
+            self.refused_starts += 1
+            return
         if refused.malformed:
             who = policy_at(self.policy, self.now)
             raise DecisionError(f"{who}: {refused.decision!r} is no decision: {refused.reason}")
@@ -460,6 +487,9 @@ class EventEngine(SchedulerBackend):
             killed=self.killed,
             work_lost=self.work_lost,
             work_saved=self.work_saved,
+            reservations=tuple(self.reservations),
+            refused_starts=self.refused_starts,
+            first_refused=self.first_refused,
             changes=tuple(self.changes or ()),
             rejected=self.ledger.rejected,
             passes=self.passes,

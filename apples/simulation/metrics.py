@@ -95,6 +95,17 @@ def summary(
         "work_lost": result.work_lost,
         "work_saved": result.work_saved,
         "rejected": len(result.rejected),
+        "reservations": [
+            {
+                "name": one.name,
+                "begin": one.begin,
+                "end": one.end,
+                "nodes": one.nodes,
+                "began_with": one.taken,
+            }
+            for one in result.reservations
+        ],
+        "refused_starts": result.refused_starts,
         "failed_passes": result.failed_passes,
         "policy_failures": [
             {

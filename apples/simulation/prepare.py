@@ -7,7 +7,7 @@ and demands are read here, and the workload is cut and marked as the words say.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import inf, isfinite
@@ -19,7 +19,7 @@ from apples.errors import UsageError
 from apples.plugins import did_you_mean, resolve, where_in_users_code
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
 from apples.scheduling.policies import POLICIES
-from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.policy import AdvanceReservation, SchedulingPolicy
 from apples.simulation.config import (
     COSTS,
     Checkpointing,
@@ -40,8 +40,21 @@ MOST = 1e15
 
 def rows_of(words: Mapping[str, str], name: str, columns: int) -> list[list[float]]:
     """Return the rows of the CSV file that option `name` names, none without the option."""
+    return [row for _, row, _ in named_rows_of(words, name, columns)]
+
+
+def named_rows_of(
+    words: Mapping[str, str], name: str, columns: int, names: int = 0
+) -> Iterator[tuple[str, list[float], list[str]]]:
+    """Yield of each row where it stands (file:line), its numbers, and the words behind them.
+
+    Parameters
+    ----------
+    columns, names
+        Numbers that a row has, and how many words may follow.
+    """
     if name not in words:
-        return []
+        return
     path = Path(words[name])
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -50,20 +63,36 @@ def rows_of(words: Mapping[str, str], name: str, columns: int) -> list[list[floa
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    rows = []
     for number, line in enumerate(lines, 1):
+        where = f"{path}:{number}"
+        many = columns if len(line) > columns and names else len(line)
         try:
-            row = [float(word) for word in line]
+            row = [float(word) for word in line[:many]]
         except ValueError:
             if number == 1:
                 continue
-            raise UsageError(f"{path}:{number}: {','.join(line)!r} are not numbers") from None
+            raise UsageError(f"{where}: {','.join(line[:many])!r} are not numbers") from None
         if not all(abs(value) <= MOST for value in row):
-            raise UsageError(f"{path}:{number}: a number beyond {MOST:g}")
-        if len(row) != columns:
-            raise UsageError(f"{path}:{number}: {len(row)} columns where {name} have {columns}")
-        rows.append(row)
-    return rows
+            raise UsageError(f"{where}: a number beyond {MOST:g}")
+        if not len(row) == columns <= len(line) <= columns + names:
+            most = f" to {columns + names}" if names else ""
+            raise UsageError(f"{where}: {len(line)} columns where {name} have {columns}{most}")
+        yield where, row, line[many:]
+
+
+def reservations_of(words: Mapping[str, str], nodes: int) -> tuple[AdvanceReservation, ...]:
+    """Return the advance reservations of the file that option `reservations` names."""
+    found = []
+    for where, (begin, seconds, count), names in named_rows_of(words, "reservations", 3, 1):
+        if not seconds > 0:
+            raise UsageError(
+                f"{where}: a reservation of {seconds:g} s: its duration is more than 0"
+            )
+        if not (1 <= count <= nodes and count == int(count)):
+            raise UsageError(f"{where}: {count:g} nodes reserved, of a machine of {nodes}")
+        name = (names or [""])[0].strip() or f"of line {where.rpartition(':')[2]}"
+        found.append(AdvanceReservation(begin, begin + seconds, int(count), name))
+    return tuple(sorted(found))
 
 
 def demands_of(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...]]:
@@ -106,6 +135,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "mttr": "mean seconds to repair",
     "cancellations": "CSV file: job,time",
     "dependencies": "on, off: whether a job waits for the end of the one that its log names",
+    "reservations": "CSV file: start,duration,nodes[,name]: nodes kept from jobs for a time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
     "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
@@ -335,6 +365,7 @@ def config_of(
         checkpoint=options.checkpoint,
         cancellations={int(j): t for j, t in rows_of(words, "cancellations", 2)},
         demands=demands_of(words),
+        advance=reservations_of(words, nodes),
     )
     if "idle_watts" in words:
         config = replace(
@@ -509,10 +540,11 @@ MOST_BY_EVENTS = 50_000
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
     wanted = tuple(getattr(policy, "looks_at", ()))
-    unknown = [name for name in wanted if name not in ATTRIBUTES]
+    known = ("reservations", *ATTRIBUTES)
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise UsageError(f"{policy!r} looks at {unknown[0]!r}: not one of {', '.join(ATTRIBUTES)}")
-    return wanted
+        raise UsageError(f"{policy!r} looks at {unknown[0]!r}: not one of {', '.join(known)}")
+    return tuple(name for name in wanted if name in ATTRIBUTES)
 
 
 def base_policies() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interv
 
 SCHEMA = "apples.simulation/1"
 MOST_GROUPS = 4
-"""Groups of a breakdown that the text names."""
+"""Groups of a breakdown, and reservations that began with too few nodes, that the text names."""
 
 
 def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
@@ -40,6 +40,25 @@ def failure_notes(result: SimulationResult) -> Iterator[str]:
     for first, count in result.failures:
         passes = "1 pass" if count == 1 else f"{count} passes"
         yield f"apples: {first} ({passes}; first-come-first-served decided)"
+
+
+def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
+    """Yield which advance reservations began with too few nodes, and whether starts into them were refused."""
+    short = [one for one in result.reservations if one.taken < one.nodes]
+    for one in short[:MOST_GROUPS]:
+        yield (
+            f"apples: reservation {one.name or 'without a name'} began with {one.taken} of "
+            f"{one.nodes} nodes at {one.begin:g} s"
+        )
+    if len(short) > MOST_GROUPS:
+        yield (
+            f"apples: {len(short)} of {len(result.reservations)} reservations began with too few nodes"
+        )
+    if result.refused_starts:
+        yield (
+            f"apples: policy {policy} does not look at reservations: {result.refused_starts} starts "
+            f"refused, the first {result.first_refused}"
+        )
 
 
 def failed_words(passes: int) -> str:

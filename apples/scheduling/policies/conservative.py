@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Reserve, Start
 from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy
 from apples.scheduling.profile import Profile, releases
@@ -37,6 +38,8 @@ class Conservative(SchedulingPolicy):
     Mu'alem and Feitelson 2001, section 2.
     """
 
+    looks_at = ("reservations",)
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the promises that are new."""
         events = cluster.events
@@ -54,12 +57,14 @@ def _due(cluster: ClusterState) -> list[Start] | None:
     promises = cluster.reservations
     if len(promises) < len(cluster.queue):
         return None
-    starts = [
-        Start(job.id, cluster.nodes_for(job.processors))
-        for job in cluster.queue
-        if promises[job.id] <= cluster.time
-    ]
-    return starts if sum(start.nodes for start in starts) <= cluster.free else None
+    room, starts = Room(cluster), []
+    for job in cluster.queue:
+        if promises[job.id] <= cluster.time:
+            nodes = cluster.nodes_for(job.processors)
+            if not room.take(nodes, cluster.time + job.requested):
+                return None
+            starts.append(Start(job.id, nodes))
+    return starts
 
 
 def _plan(cluster: ClusterState) -> Iterator[Decision]:
@@ -71,16 +76,17 @@ def _plan(cluster: ClusterState) -> Iterator[Decision]:
     promised = cluster.reservations
     kept = [(job, nodes) for job, nodes in queue if job.id in promised]
     promises = {job.id: max(promised[job.id], now) for job, _ in kept}
-    ends = releases(cluster)
+    ends, reserved = releases(cluster), blocks(cluster)
     profile = Profile(
         now,
         free,
         ends,
         [(promises[job.id], promises[job.id] + job.requested, nodes) for job, nodes in kept],
+        reserved,
     )
     if kept != queue[: len(kept)] or profile.least < 0:
         promises = {}
-        profile = Profile(now, free, ends)
+        profile = Profile(now, free, ends, blocked=reserved)
     elif cluster.early_release or cluster.events.repaired:
         for job, nodes in kept:
             begin = promises[job.id]

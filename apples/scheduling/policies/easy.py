@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 from apples.errors import UsageError
+from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
-from apples.scheduling.profile import releases
+from apples.scheduling.profile import Profile, releases
 
 #: Orders of the queue; ties go by (submit, id).
 ORDERS: Mapping[str, Callable[[Job], float]] = {
@@ -23,40 +24,56 @@ ORDERS: Mapping[str, Callable[[Job], float]] = {
 }
 
 
-class HeadReservation:
-    """The free nodes, and what of them the first waiting job leaves to others.
+class HeadReservation(Room):
+    """The nodes of a pass, and what of them the first waiting job leaves to others.
 
     Attributes
     ----------
-    free
-        Nodes free now.
     shadow
         First estimated end at which the first job's nodes are free; inf while there is no such job, and where
         so many nodes are not in service.
     spare
-        Nodes left over then, all releases of that instant counted.
+        Nodes left over then, all releases of that instant counted; where there are advance reservations, at
+        any time while the first job is estimated to run.
+    until
+        Up to when `spare` holds: the shadow, or that job's estimated end where there are such reservations.
     """
 
-    def __init__(self, free: int) -> None:
-        self.free = free
-        self.shadow, self.spare = inf, 0
+    def __init__(self, cluster: ClusterState) -> None:
+        super().__init__(cluster)
+        self.blocks = blocks(cluster)
+        self.shadow = self.until = inf
+        self.spare = 0
 
-    def hold(self, need: int, ends: Iterable[tuple[float, int]]) -> None:
-        """Hold so many nodes from the first estimated end on at which they are free."""
-        self.shadow, self.spare = inf, 0
+    def hold(self, need: int, seconds: float, ends: Collection[tuple[float, int]]) -> None:
+        """Hold so many nodes from the first estimated end on at which they are free, for so many seconds.
+
+        Free until the job's own end, where there are advance reservations.
+        """
+        self.shadow = self.until = inf
+        self.spare = 0
+        if self.blocks:
+            profile = Profile(self.now, self.free, list(ends), blocked=self.blocks)
+            self.shadow = profile.earliest(need, seconds)
+            if self.shadow < inf:
+                self.until = self.shadow + seconds
+                self.spare = profile.least_between(self.shadow, self.until) - need
+            return
         left, time = self.free, inf
         for end, nodes in sorted(ends):
             if left >= need and end > time:
                 break
             left, time = left + nodes, end
         if left >= need:
-            self.shadow, self.spare = time, left - need
+            self.shadow = self.until = time
+            self.spare = left - need
 
     def take(self, nodes: int, end: float) -> bool:
-        """Take free nodes until an estimated end, unless they are too few or it would delay the first job."""
-        if nodes > self.free or (end > self.shadow and nodes > self.spare):
+        """Take free nodes as a `Room` does, unless it would delay the first job."""
+        if end > self.shadow and nodes > self.spare:
             return False
-        self.free -= nodes
+        if not super().take(nodes, end):
+            return False
         if end > self.shadow:
             self.spare -= nodes
         return True
@@ -103,6 +120,7 @@ class Easy(SchedulingPolicy):
 
     order: str = "fcfs"
     depth: int = -1
+    looks_at = ("reservations",)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -110,14 +128,14 @@ class Easy(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""
-        room = HeadReservation(cluster.free)
+        room = HeadReservation(cluster)
         ends = releases(cluster)
         growing = []
         for running, more in requests(cluster):
             if more > 0:
                 growing.append((running, more))
                 continue
-            room.free -= more
+            room.take(more, running.limit)
             ends.append((running.limit, more))
             yield Resize(running.job.id, running.nodes + more)
         key = ORDERS[self.order]
@@ -132,7 +150,8 @@ class Easy(SchedulingPolicy):
             yield Start(job.id, nodes)
         behind = queue[blocked + 1 :] if self.depth < 0 else queue[blocked + 1 :][: self.depth]
         if blocked < len(queue) and (growing or behind):
-            room.hold(cluster.nodes_for(queue[blocked].processors), ends)
+            head = queue[blocked]
+            room.hold(cluster.nodes_for(head.processors), head.requested, ends)
         for running, more in growing:
             if room.take(more, running.limit):
                 yield Resize(running.job.id, running.nodes + more)

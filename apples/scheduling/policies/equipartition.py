@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from apples.scheduling.advance import nodes_left
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 from apples.topology.distribute import distribute
@@ -14,6 +15,8 @@ from apples.topology.distribute import distribute
 @dataclass(frozen=True)
 class Equipartition(SchedulingPolicy):
     """Let in every job whose minimum fits; divide the machine among those let in.
+
+    Of the machine, advance reservations leave what they leave to the job that is estimated to end last.
 
     Examples
     --------
@@ -34,21 +37,27 @@ class Equipartition(SchedulingPolicy):
     """
 
     uses_malleable: ClassVar[bool] = True
+    looks_at = ("reservations",)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass."""
         running = list(cluster.running.items())
         bounds = [_bounds_of_running(cluster, one) for _, one in running]
         promised = sum(least for least, _ in bounds)
+        until = max((one.limit for _, one in running), default=cluster.time)
+        size = nodes_left(cluster, until)
         admitted = []
         for job in cluster.queue:
             least, most = _bounds(cluster, job)
-            if promised + least <= cluster.nodes:
+            last = max(until, cluster.time + job.requested)
+            left = nodes_left(cluster, last) if cluster.advance else size
+            if promised + least <= left:
                 promised += least
+                until, size = last, left
                 admitted.append(job)
                 bounds.append((least, most))
         shares = distribute(
-            cluster.nodes, [least for least, _ in bounds], [most for _, most in bounds]
+            max(size, promised), [least for least, _ in bounds], [most for _, most in bounds]
         )
         resizes = [
             (share - one.nodes, Resize(number, share))

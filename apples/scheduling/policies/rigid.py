@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from apples.scheduling.advance import Room
 from apples.scheduling.jobs import Decision, Job, Start
 from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
 
@@ -20,6 +21,8 @@ class FirstComeFirstServed(SchedulingPolicy):
     >>> [d.job for d in FirstComeFirstServed().decide(ClusterState(4, free=4, queue=queue))]
     [1]
     """
+
+    looks_at = ("reservations",)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the starts of this pass."""
@@ -38,6 +41,8 @@ class FirstFit(SchedulingPolicy):
     [1, 3]
     """
 
+    looks_at = ("reservations",)
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the starts of this pass."""
         return _start(cluster, cluster.queue, overtaking=True)
@@ -55,6 +60,8 @@ class ShortestJobFirst(SchedulingPolicy):
     [2]
     """
 
+    looks_at = ("reservations",)
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the starts of this pass."""
         queue = sorted(cluster.queue, key=lambda job: (job.requested, job.submit, job.id))
@@ -65,14 +72,11 @@ def _start(
     cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
 ) -> Iterator[Decision]:
     """Yield the starts in the order given: up to the first job that does not fit, or but for such jobs."""
-    free, cores = cluster.free, cluster.cores_per_node
-    for decision in grant_requests(cluster):
-        free -= decision.nodes - cluster.running[decision.job].nodes
-        yield decision
+    room, cores, now = Room(cluster), cluster.cores_per_node, cluster.time
+    yield from grant_requests(cluster, room.take)
     for job in queue:
         nodes = -(-job.processors // cores)  # `nodes_for`, of every job in every pass
-        if nodes <= free:
-            free -= nodes
+        if nodes <= room.free and room.take(nodes, now + job.requested):
             yield Start(job.id, nodes)
         elif not overtaking:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, inf
 from typing import ClassVar, Literal
@@ -79,6 +79,7 @@ class SlowdownDriven(SchedulingPolicy):
     contiguous: bool = False
     nodes: str = ""
     uses_malleable: ClassVar[bool] = True
+    looks_at = ("reservations",)
 
     def __post_init__(self) -> None:
         if isinstance(self.max_slowdown, str) and self.max_slowdown != "dynamic":
@@ -118,7 +119,7 @@ class SlowdownDriven(SchedulingPolicy):
             if more > 0:
                 growing.append((running, more))
             else:
-                one_pass.room.free -= more
+                one_pass.room.take(more, running.limit)
                 one_pass.unsettled = True
                 yield one_pass.resize(running, more)
         for job in cluster.queue:
@@ -145,7 +146,7 @@ class _Pass:
         self.policy = policy
         self.cluster = cluster
         self.share = policy.share(cluster.cores_per_node)
-        self.room = HeadReservation(cluster.free)
+        self.room = HeadReservation(cluster)
         self.running = dict(cluster.running)
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
@@ -190,12 +191,20 @@ class _Pass:
             return Start(job.id, nodes, node_ids=node_ids)
         if job.malleable and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
-            if mates and self._ends_sooner(job, nodes):
+            if mates and self._ends_sooner(job, nodes) and self._is_unreserved(job, nodes, mates):
                 return self._share(job, nodes, mates)
         self.waiting.append(job)
         if len(self.waiting) == 1:
             self._reserve()
         return None
+
+    def _is_unreserved(self, job: Job, nodes: int, mates: Sequence[RunningJob]) -> bool:
+        """Take what a guest and its mates, who last longer, need of what reservations leave, if it is there."""
+        now = self.cluster.time
+        end = now + job.requested / self.share
+        own = nodes - sum(mate.nodes for mate in mates)
+        longer = [(m.nodes, m.limit, max(m.limit + job.requested, end)) for m in mates]
+        return self.room.margin.take((own, now, end), *longer)
 
     def _run(self, running: RunningJob) -> None:
         self.running[running.job.id] = running
@@ -209,8 +218,9 @@ class _Pass:
             self.pool.add(running)
 
     def _reserve(self) -> None:
-        need = self.cluster.nodes_for(self.waiting[0].processors)
-        self.room.hold(need, self._releases())
+        head = self.waiting[0]
+        need = self.cluster.nodes_for(head.processors)
+        self.room.hold(need, head.requested, self._releases())
         self.groups.clear()
         self.barren.clear()
 
@@ -243,9 +253,10 @@ class _Pass:
             return []
         ends = self.cluster.time + request / self.share
         shadow = self.room.shadow if self.policy.protect else inf
+        until = self.room.until if self.policy.protect else inf
         all_sizes = self.policy.mates > 2 or self.policy.needs_node_ids
         eligible, penalties = self.pool.eligible(
-            request, ends, self.cut, shadow, self.room.spare, 0 if all_sizes else wanted
+            request, ends, self.cut, (shadow, until), self.room.spare, 0 if all_sizes else wanted
         )
         if self.shareable:
             kept = [k for k, one in enumerate(eligible) if one.node_ids <= self.shareable]
@@ -259,7 +270,7 @@ class _Pass:
         if not group:
             self.barren[wanted] = min(request, self.barren.get(wanted, inf))
         mates = [eligible[k] for k in group]
-        late = sum(m.nodes for m in mates if m.limit <= shadow < m.limit + request)
+        late = sum(m.nodes for m in mates if m.limit <= until and shadow < m.limit + request)
         if late and late + (own if ends > shadow else 0) > self.room.spare:
             return []
         return mates
@@ -270,7 +281,8 @@ class _Pass:
             return True
         now = self.cluster.time
         if self.map is None:
-            self.map = Profile(now, self.room.free, self._releases())
+            blocked = self.room.blocks
+            self.map = Profile(now, self.room.free, self._releases(), blocked=blocked)
             self.mapped = 0
             self.places.clear()
         # Each reservation moves the job's own place back, if at all: as soon as it would end too late
@@ -352,13 +364,19 @@ class _Pool:
             self._columns = np.delete(self._columns, place, axis=1)
 
     def eligible(
-        self, request: float, ends: float, cut: float, shadow: float, spare: int, wanted: int
+        self,
+        request: float,
+        ends: float,
+        cut: float,
+        window: tuple[float, float],
+        spare: int,
+        wanted: int,
     ) -> tuple[list[RunningJob], list[float]]:
         """Return the jobs that may be mates of a newcomer, and their penalties (equation 4).
 
         A mate lasts until the newcomer's end, is hurt less than the cut-off and does not hold back more
-        nodes beyond the shadow than are spare then. For a pair that has the nodes wanted (0: for a larger
-        group) the two least hurt of each number of nodes are enough.
+        nodes in the window of the first waiting job, from its shadow on, than are spare then. For a pair
+        that has the nodes wanted (0: for a larger group) the two least hurt of each number of nodes are enough.
         """
         if self._columns is None:
             self._columns = _columns_of(self._jobs)
@@ -367,7 +385,8 @@ class _Pool:
         penalty = (wait + (delay + request) + requested) / requested
         longer = limit + request
         chosen = (longer >= ends) & (penalty < cut)
-        chosen &= (limit > shadow) | (longer <= shadow) | (nodes <= spare)
+        shadow, until = window
+        chosen &= (limit > until) | (longer <= shadow) | (nodes <= spare)
         places = chosen.nonzero()[0]
         if wanted and len(places) > 8:
             places = places[nodes[places] <= wanted]

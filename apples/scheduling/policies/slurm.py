@@ -9,9 +9,10 @@ from itertools import accumulate
 from math import ceil, floor
 
 from apples.errors import UsageError
+from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Job, Start, Wake
 from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
-from apples.scheduling.profile import Profile, releases
+from apples.scheduling.profile import Interval, Profile, releases
 
 INSTANT = 1e-3
 """Seconds by which a pass may be off the moment it was asked for."""
@@ -172,13 +173,13 @@ class SlurmBackfill(SchedulingPolicy):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What the weights ask for."""
+        """Reservations, and what the weights ask for."""
         weighed = {
             "user": self.PriorityWeightFairshare,
             "partition": self.PriorityWeightPartition,
             "qos": self.PriorityWeightQOS,
         }
-        return tuple(name for name, weight in weighed.items() if weight)
+        return ("reservations", *(name for name, weight in weighed.items() if weight))
 
     @property
     def usage_half_life(self) -> float | None:
@@ -189,12 +190,10 @@ class SlurmBackfill(SchedulingPolicy):
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and when the next cycle of the backfill scheduler is due."""
-        free, now = cluster.free, cluster.time
-        for decision in grant_requests(cluster):
-            free -= decision.nodes - cluster.running[decision.job].nodes
-            yield decision
+        room, now = Room(cluster), cluster.time
+        yield from grant_requests(cluster, room.take)
         cores = cluster.cores_per_node
-        if not free or not cluster.queue:  # nothing starts before something ends
+        if not room.free or not cluster.queue:  # nothing starts before something ends
             return
         queue = [
             (job, -(-job.processors // cores))
@@ -203,12 +202,11 @@ class SlurmBackfill(SchedulingPolicy):
         ]
         started = []
         for job, nodes in queue[: self.default_queue_depth]:
-            if nodes > free:
+            if not room.take(nodes, now + job.requested):
                 break
-            free -= nodes
             started.append((now + job.requested, nodes))
             yield Start(job.id, nodes)
-        waiting = queue[len(started) :]
+        waiting, free = queue[len(started) :], room.free
         if not free or min((nodes for _, nodes in waiting), default=free + 1) > free:
             return
         cycle = floor((now + INSTANT) / self.bf_interval) * self.bf_interval
@@ -216,17 +214,20 @@ class SlurmBackfill(SchedulingPolicy):
             yield Wake(float(cycle + self.bf_interval))
         else:
             ends = [*releases(cluster), *started]
-            yield from self._backfill(waiting[: self.bf_max_job_test], free, ends, now)
+            reserved = blocks(cluster)
+            yield from self._backfill(waiting[: self.bf_max_job_test], free, ends, reserved, now)
 
     def _backfill(
         self,
         waiting: Sequence[tuple[Job, int]],
         free: int,
         ends: Sequence[tuple[float, int]],
+        reserved: Sequence[Interval],
         now: float,
     ) -> Iterator[Decision]:
         grain = self.bf_resolution
-        profile = Profile(now, free, [(ceil(end / grain) * float(grain), n) for end, n in ends])
+        ends = [(ceil(end / grain) * float(grain), n) for end, n in ends]
+        profile = Profile(now, free, ends, blocked=reserved)
         # Of the jobs from each on, the fewest nodes: once fewer are free none of them can start.
         narrowest = list(accumulate((nodes for _, nodes in reversed(waiting)), min))[::-1]
         found: dict[tuple[int, float], float] = {}  # no step ever rises: jobs alike go behind

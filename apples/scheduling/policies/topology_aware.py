@@ -69,6 +69,16 @@ class TopologyAwarePolicy(SchedulingPolicy):
         """Whether the policy must know which CPUs jobs have: always."""
         return True
 
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """What the inner policy looks at."""
+        return self.inner.looks_at
+
+    @property
+    def usage_half_life(self) -> float | None:
+        """As the inner policy has it."""
+        return self.inner.usage_half_life
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the decisions of one pass."""
         free = CpuSet.of(self._cpus[place] for place in cluster.free_node_ids)
