@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from apples.agent.estimator import without_risk
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, assumes_speed
 from apples.agent.models import Learned, RunObservation, learn, learn_starts
 from apples.agent.models.calibration import ShareMeasurement
 from apples.agent.models.conformal import PastRun
-from apples.agent.models.corrections import EWMA_WEIGHT, SHARE_WEIGHT
+from apples.agent.models.corrections import EWMA_WEIGHT, FIRST_SPREAD, SHARE_WEIGHT
 from apples.agent.models.links import NO_LINKS, MeasuredBorder, crossings, pair_of
-from apples.agent.models.model import Seconds, rivals
+from apples.agent.models.model import Seconds, SpeedFunction, rivals
 from apples.launch.actuator import HostTimes, Outcome
 from apples.launch.events import BorderTimes
 from apples.resources import Host
@@ -141,15 +141,16 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         straggler_factor = _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
     observation = RunObservation(
         computing.hosts,
-        computing.slowdown,
+        {h: ratio for h, ratio in computing.slowdown.items() if h not in computing.speeds},
         computing.co_run_slowdown,
+        computing.speeds,
         computing.shares,
         overlap,
         plain.model.longest_border(hosts),
         borders,
         information.application.messages,
         straggler_factor,
-        result.past,
+        None if computing.speeds else result.past,  # an assumption's error is that of no later run
     )
     learn(template.name, template.version, observation)
 
@@ -172,14 +173,15 @@ class _ObservedComputing:
         Their identities, in strip order.
     seconds
         Predicted of each, without stragglers.
-    slowdown, co_run_slowdown, shares
-        As `RunObservation` has them.
+    slowdown, co_run_slowdown, speeds, shares
+        As `RunObservation` has them, but for hosts whose speed had been assumed in both `slowdown` and `speeds`.
     """
 
     hosts: Sequence[str]
     seconds: Seconds
     slowdown: Mapping[str, float]
     co_run_slowdown: Mapping[str, float]
+    speeds: Mapping[str, tuple[str, SpeedFunction]]
     shares: Mapping[str, ShareMeasurement]
 
     def corrected_seconds(self, learned: Learned) -> Seconds:
@@ -213,13 +215,21 @@ def _observed_computing(
     seconds = model.computation(hosts, np.array([float(one.rows) for one in result.hosts]))
     slowdown: dict[str, float] = {}
     co_run_slowdown: dict[str, float] = {}
+    speeds: dict[str, tuple[str, SpeedFunction]] = {}
     shares: dict[str, ShareMeasurement] = {}
     for host, one, predicted in zip(hosts, result.hosts, seconds.tolist(), strict=True):
         beside = learned.co_run_slowdown.get(host.identity, 1.0) if with_others else 1.0
         dedicated = _dedicated(one, beside, information)
         ratio = _slowdown(one, predicted, dedicated)
-        if ratio is None or predicted < LEAST_COMPUTE * result.iteration_seconds:
+        assumed = assumes_speed(information, host)
+        weight = one.measured_compute if assumed else predicted
+        if ratio is None or weight < LEAST_COMPUTE * result.iteration_seconds:
             continue
+        if assumed:
+            speeds[host.identity] = (
+                information.implementation(host),
+                _measured_speed(host, one.rows, ratio, information),
+            )
         calibrated = learned.speed(host.identity, information.implementation(host)) is not None
         (co_run_slowdown if calibrated and with_others else slowdown)[host.identity] = ratio
         if one.processor and one.measured_compute > 0 and dedicated > 0:
@@ -228,7 +238,17 @@ def _observed_computing(
                 information.conditions.cpu(host).value,
             )
     identities = [host.identity for host in hosts]
-    return _ObservedComputing(identities, seconds, slowdown, co_run_slowdown, shares)
+    return _ObservedComputing(identities, seconds, slowdown, co_run_slowdown, speeds, shares)
+
+
+def _measured_speed(
+    host: Host, rows: int, ratio: float, information: InformationPool
+) -> SpeedFunction:
+    """Return the speed that a run measured on a host of which none was known: of strips like the one it had."""
+    strip = rows / host.slots
+    seconds = information.speeds[host.name].at(strip) * ratio
+    columns = information.application.columns
+    return SpeedFunction((strip,), (seconds,), FIRST_SPREAD, columns)
 
 
 def _straggler_factor(

@@ -13,6 +13,7 @@ from apples.agent.information.loading import (
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
+    assumes_speed,
     available_here,
     needs_of,
     offers,
@@ -27,6 +28,7 @@ __all__ = [
     "MODELS",
     "InformationPool",
     "Measuring",
+    "assumes_speed",
     "at_a_glance",
     "available_here",
     "load_information",

@@ -297,7 +297,7 @@ def _speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], tuple[str,
         )
         known.update(dict.fromkeys(unknown, SpeedFunction.constant(worst)))
         what = f"seconds_per_point of {listed(unknown)}"
-        line = (f"{what}: not given, assumed {worst:.3g} (apples calibrate measures it)",)
+        line = (f"{what}: not given, assumed {worst:.3g} (apples calibrate or a run measures it)",)
     for name, factor in pool.slowdown.items():
         known[name] = known[name].scaled(factor)
     return known, line
@@ -313,6 +313,11 @@ def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list
         else:
             known[host.name] = found
     return known, unknown
+
+
+def assumes_speed(information: InformationPool, host: Host) -> bool:
+    """Whether nothing is known of a host's speed, neither listed nor measured."""
+    return _speed(information, host) is None
 
 
 def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:

@@ -71,6 +71,8 @@ class RunObservation:
         By host: measured over predicted compute seconds, the prediction including the slowdown so far.
     co_run_slowdown
         The same of calibrated hosts in a run of several.
+    speeds
+        By host whose speed had been assumed: the implementation it ran, and the speed that the run measured.
     shares
         By host: the share of a CPU that it got.
     overlap
@@ -91,6 +93,7 @@ class RunObservation:
     hosts: Sequence[str] = ()
     slowdown: Mapping[str, float] = field(default_factory=dict)
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, tuple[str, SpeedFunction]] = field(default_factory=dict)
     shares: Mapping[str, ShareMeasurement] = field(default_factory=dict)
     overlap: float | None = None
     longest_border: float = 0.0
@@ -220,19 +223,9 @@ def store_speeds(
     """Remember the speed functions of a host; what its runs taught about the old ones is forgotten."""
 
     def change(document: state.Document) -> state.Document:
-        functions = {
-            name: {
-                "rows": f.rows,
-                "seconds_per_point": f.seconds_per_point,
-                "error": f.error,
-                "columns": f.columns,
-            }
-            for name, f in measured.items()
-        }
+        functions = {name: _stored_speed(function) for name, function in measured.items()}
         document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
-        for field_ in ("pace", "spread", "company", "share"):
-            others = _mapping(document.get(field_)).items()
-            document[field_] = {name: value for name, value in others if name != host}
+        _forget(document, host, ("pace", "spread", "company", "share"))
         return document
 
     state.update(document_name(application, version), change)
@@ -247,6 +240,7 @@ def learn(
     """Remember what one run showed; `clock` says the seconds since the epoch."""
 
     def change(document: state.Document) -> state.Document:
+        _learn_speeds(document, run)
         _learn_slowdowns(document, run)
         _learn_borders(document, run)
         _learn_straggler_factor(document, run)
@@ -323,6 +317,21 @@ def _past_runs(stored: Any) -> tuple[PastRun, ...]:
     return tuple(run for run in recalled if run is not None)
 
 
+def _learn_speeds(document: state.Document, run: RunObservation) -> None:
+    speeds = dict(_mapping(document.get("speeds")))
+    for host, (implementation, function) in run.speeds.items():
+        speeds[host] = {**_mapping(speeds.get(host)), implementation: _stored_speed(function)}
+        _forget(document, host, ("pace", "spread", "company"))
+    document["speeds"] = speeds
+
+
+def _forget(document: state.Document, host: str, fields: Sequence[str]) -> None:
+    """Forget what runs taught of a host beside a speed that holds no longer."""
+    for name in fields:
+        others = _mapping(document.get(name)).items()
+        document[name] = {other: value for other, value in others if other != host}
+
+
 def _learn_slowdowns(document: state.Document, run: RunObservation) -> None:
     spread = _factors(document.get("spread"))
     for name, taught in (("pace", run.slowdown), ("company", run.co_run_slowdown)):
@@ -352,6 +361,15 @@ def _learn_shares(document: state.Document, run: RunObservation, now: float) -> 
         for host, one in run.shares.items():
             biases[host] = biases.get(host, ShareBias()).taught(one.ratio, one.forecast)
         document["share"] = {host: bias.stored(now) for host, bias in biases.items()}
+
+
+def _stored_speed(function: SpeedFunction) -> Mapping[str, Any]:
+    return {
+        "rows": function.rows,
+        "seconds_per_point": function.seconds_per_point,
+        "error": function.error,
+        "columns": function.columns,
+    }
 
 
 def _speed_function(entry: Any) -> SpeedFunction | None:
