@@ -83,7 +83,7 @@ def _speeds(
     speeds: Speeds = {}
     for one in information.template.implementations:
         host = next((host for host in hosts if _may_run(host, one, information)), None)
-        if host is None:
+        if host is None or not _all_have_its_sweeps(one, information):
             continue
         try:
             program = program_of(information, one.name)
@@ -105,6 +105,13 @@ def _may_run(host: Host, one: Implementation, information: InformationPool) -> b
     bound = information.template.active_set.get(host.name, one.name)
     fits = bound == one.name and one.runs_on(host.platform)
     return fits and offers(information, host.name, one)
+
+
+def _all_have_its_sweeps(one: Implementation, information: InformationPool) -> bool:
+    """Whether every host has an implementation with as many sweeps: else none runs it."""
+    alike = [other for other in information.template.implementations if other.sweeps == one.sweeps]
+    fit = (host for host in information.hosts if not refusal(information, host))
+    return all(any(_may_run(host, other, information) for other in alike) for host in fit)
 
 
 def _target(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 import hat
-from apples.agent.calibration import calibrate_hosts, calibration_rows
+from apples.agent.calibration import calibrate_hosts
 from apples.agent.information import InformationPool, at_a_glance, load_information
 from apples.agent.models.model import SpeedFunction
 from apples.agent.session.results import PlanResult, RunResult
@@ -32,8 +32,10 @@ from apples.units import duration
 
 Talk = Callable[[str], None]
 
-LOOP_SECONDS = 1.1
+LOOP_SECONDS = 1.6
 """Every measured loop lasts at least about so long."""
+CALIBRATED = (0.1, 0.25, 0.5)
+"""Strips of these shares of the grid are measured: about those that hosts get."""
 LESSON_ITERATIONS = 30
 QUICKEST = 0.65
 """What the quickest method takes of the time of all hosts together, on two CPUs; less on more."""
@@ -62,9 +64,8 @@ def compare(
         world = DemoWorld.on_this_machine(Path(folder), grid)
         talk(f"four hosts on this machine: {world.summary()}")
         talk("calibrating the kernels")
-        information = world.load(1)
-        sizes = [rows for rows in calibration_rows(information) if rows < world.grid]
-        found = calibrate_hosts(information, sizes, talk, at_once=True)  # none gets the whole grid
+        sizes = [round(share * world.grid) for share in CALIBRATED]
+        found = calibrate_hosts(world.load(1), sizes, talk, at_once=True)
         world = world.calibrated(found)
         with contention(world.loads, own_sessions):
             return _runs(world, methods, repeat, talk)

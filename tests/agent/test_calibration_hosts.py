@@ -1,0 +1,72 @@
+"""Which implementations are measured on which hosts: those that a run of the list could use."""
+
+from collections import Counter
+
+import pytest
+
+import hat
+from apples import Host
+from apples.agent import calibration
+from apples.agent.information import InformationPool
+from apples.agent.models import recall
+from apples.agent.weather.conditions import Conditions
+from apples.launch.events import Calibration
+from apples.resources import HostList, Network
+from nws import Weather
+
+TEMPLATE = """
+name = "heat"
+program = ["heat"]
+active_set = {active}
+[[implementation]]
+name = "fast"
+[[implementation]]
+name = "blocked"
+sweeps = 4
+[[implementation]]
+name = "plain"
+"""
+HOSTS = [Host(name, cpus=(k // 2,)) for k, name in enumerate(("ada", "bob", "cyd", "dot"))]
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Return what counts the measurements: one by implementation and CPUs, whoever stands for them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asked = Counter()
+
+    def measure(host, _program, implementation, _parameters, sizes, **_):
+        asked[implementation, host.cpus] += 1
+        return [Calibration(rows, 1e-9, 0.0, 7) for rows in sizes]
+
+    monkeypatch.setattr(calibration, "measure", measure)
+
+    def run(active, *, at_once=False):
+        template = hat.parse(TEMPLATE.replace("{active}", active), hat.ApplicationTemplate)
+        hosts = Conditions(HostList(tuple(HOSTS), Network()), Weather())
+        pool = InformationPool(
+            template, template.bind({}), hat.parse("", hat.UserSpecifications), hosts
+        )
+        return calibration.calibrate_hosts(pool, [100, 500], at_once=at_once), asked
+
+    return run
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_hosts_that_share_cpus_are_measured_once_with_all_that_one_of_them_may_run(
+    measured, at_once
+):
+    found, asked = measured(
+        '{ "bob" = "plain", "cyd" = "plain", "dot" = "plain" }', at_once=at_once
+    )
+    assert asked == {("fast", (0,)): 1, ("plain", (0,)): 1, ("plain", (1,)): 1}
+    assert {host: sorted(speeds) for host, speeds in found.items()} == {
+        "ada": ["fast", "plain"], "bob": ["fast", "plain"], "cyd": ["plain"], "dot": ["plain"],
+    }  # fmt: skip
+    assert set(recall("heat", "").speeds) == {host.identity for host in HOSTS}
+
+
+def test_a_number_of_sweeps_that_every_host_can_make_is_measured(measured):
+    _, asked = measured("{}")
+    assert {name for name, _ in asked} == {"fast", "blocked", "plain"}
+    assert set(asked.values()) == {1}
