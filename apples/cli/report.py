@@ -141,7 +141,7 @@ def _runs(
             method.update(
                 {"log sha256": read.sha256 or "none: a model", "records": read.records,
                  "cleaning": str(read.cleaning) or "nothing",
-                 "machine": f"{config.nodes} nodes x {config.cores_per_node} cores",
+                 "machine": config.machine,
                  "tie rule": config.ties, "run-time model": config.runtime_model,
                  "malleable": ", ".join(f"{one:g}" for one in fractions)}
             )  # fmt: skip

@@ -142,6 +142,10 @@ class GuardedPolicy(SchedulingPolicy):
         self._start()
         vars(self)["uses_malleable"] = bool(self._hello["uses_malleable"])
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> GuardedPolicy:
+        """Return the same policy in a process of its own, with its own failures."""
+        return GuardedPolicy(self._make, self.name, self.seconds, self.patience)
+
     def __repr__(self) -> str:
         """Return what the policy itself returns."""
         return str(self._hello["repr"])

@@ -607,6 +607,8 @@ class ClusterLedger:
             self._check_room(taken, decision.node_ids)
         if mates and not (0 < decision.share < 1 and job.malleable):
             raise _Refusal("only a malleable job can be guest, with a part")
+        if mates and job.exclusive:
+            raise _Refusal("the job shares no nodes: it leaves too little memory or GPUs")
         share = decision.share if mates else 1.0
         end = self.time + job.requested / share
         if self.advance:

@@ -118,8 +118,9 @@ class RunningJob(NamedTuple):
 
     @property
     def can_be_mate(self) -> bool:
-        """Whether it is malleable and has all its nodes to itself."""
-        return self.job.malleable and self.guest is None and self.shared == 0
+        """Whether it is malleable, has all its nodes to itself and may share them."""
+        job = self.job
+        return job.malleable and self.guest is None and self.shared == 0 and not job.exclusive
 
 
 class Events(NamedTuple):

@@ -138,13 +138,58 @@ class Checkpointing:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """Like nodes of a machine with a queue of their own; no node is in two partitions.
+
+    Attributes
+    ----------
+    name, number
+        What a log calls it: by name, or by number where it has no names.
+    nodes, cores
+        How many, and cores of each.
+    memory
+        Bytes of a node; None: not looked at.
+    gpus
+        Of a node; None: not looked at.
+    speed
+        Seconds of a log's run time that pass in a second.
+    default
+        Whether jobs go there that name no partition; if none says so it is the first.
+    """
+
+    name: str
+    number: int
+    nodes: int
+    cores: int = 1
+    memory: int | None = None
+    gpus: int | None = None
+    speed: float = 1.0
+    default: bool = False
+
+    @property
+    def processors(self) -> int:
+        """Of all its nodes."""
+        return self.nodes * self.cores
+
+    def __str__(self) -> str:
+        """Return its size in words."""
+        speed = "" if self.speed == 1.0 else f" at speed {self.speed:g}"
+        return f"{self.name}: {self.nodes} nodes x {self.cores} cores{speed}"
+
+
+@dataclass(frozen=True)
 class SimulationConfig:
     """The assumptions of a simulation.
 
     Attributes
     ----------
     nodes, cores_per_node
-        The machine. Jobs get whole nodes; processors given out one by one are nodes of one core.
+        The machine. Jobs get whole nodes; processors given out one by one are nodes of one core. With
+        partitions: all their nodes, and the cores of each; 1 where they differ.
+    speed
+        Of its nodes: seconds of a log's run time that pass in a second.
+    partitions
+        Of the machine; empty: it is one whole.
     ties
         `instant`: all events of an instant, then one pass. `event`: a pass after every event,
         submissions before ends. `predictsim`: as `event`, and a job whose estimated end has come
@@ -182,6 +227,8 @@ class SimulationConfig:
 
     nodes: int
     cores_per_node: int = 1
+    speed: float = 1.0
+    partitions: tuple[Partition, ...] = ()
     ties: str = "instant"
     speedup: Speedup = linear
     cost: ReconfigurationCost = COSTS["none"]
@@ -222,6 +269,8 @@ class SimulationConfig:
         if self.nodes < 1 or self.cores_per_node < 1:
             raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
         self._check_advance()
+        if not self.speed > 0:
+            raise UsageError(f"speed {self.speed:g}: must be more than 0")
         if not self.overrun_seconds > 0:
             raise UsageError(f"overrun_seconds {self.overrun_seconds:g}: must be more than 0")
 
@@ -240,12 +289,21 @@ class SimulationConfig:
     @property
     def processors(self) -> int:
         """Of the whole machine."""
+        if self.partitions:
+            return sum(part.processors for part in self.partitions)
         return self.nodes * self.cores_per_node
 
     @property
     def kills(self) -> bool:
         """Whether a job is ended at its limit."""
         return self.limits == "kill"
+
+    @property
+    def machine(self) -> str:
+        """The machine in words."""
+        if self.partitions:
+            return ", ".join(map(str, self.partitions))
+        return f"{self.nodes} nodes x {self.cores_per_node} cores"
 
     @property
     def acknowledges(self) -> bool:
@@ -262,6 +320,7 @@ class SimulationConfig:
             or self.dependencies
             or self.advance
             or self.slowdown
+            or self.speed != 1.0
         )
 
     def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -312,6 +371,9 @@ class SimulationResult:
         into one; the first of them.
     changes
         (time, position of the job, cores it has from then on), if recorded.
+    partition, partition_node_seconds
+        By job the position of its partition in the configuration, and `node_seconds` by partition; empty for
+        a machine that is one whole.
     """
 
     start: NDArray[np.float64]
@@ -336,3 +398,5 @@ class SimulationResult:
     failed_passes: int = 0
     failures: tuple[tuple[PolicyFailure, int], ...] = ()
     put_aside: float | None = None
+    partition: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    partition_node_seconds: tuple[float, ...] = ()

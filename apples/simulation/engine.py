@@ -12,6 +12,7 @@ loop (`kernels`), which give the same result bit for bit.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
 from time import perf_counter
@@ -37,6 +38,54 @@ class DecisionError(UsageError):
     """A policy decided what the machine or the job cannot do; permanent, the policy is wrong."""
 
 
+class Precedence:
+    """Which jobs are over, and which wait for the end of others: one for all engines on one clock.
+
+    Parameters
+    ----------
+    jobs
+        All that are simulated; others hold nobody up.
+    dependencies
+        As in `SimulationConfig`.
+
+    Attributes
+    ----------
+    ended
+        Job that is over -> when it ended; one that never ran counts as ended at its submission.
+    """
+
+    def __init__(
+        self, jobs: Collection[int], dependencies: Mapping[int, tuple[int, float]]
+    ) -> None:
+        self._jobs = jobs
+        self._dependencies = dependencies
+        self.ended: dict[int, float] = {}
+        self._after: dict[int, list[tuple[EventEngine, int]]] = {}
+
+    def comes_at(self, engine: EventEngine, k: int) -> float:
+        """Return when a job comes that its log submits now: later as long as its predecessor is not over.
+
+        `inf`: nobody knows yet; the engine is told when the predecessor is over.
+        """
+        waits = self._dependencies.get(engine.jobs[k].id)
+        if waits is None:
+            return engine.now
+        before, seconds = waits
+        if before in self.ended:
+            return max(engine.now, self.ended[before] + seconds)
+        if before not in self._jobs:
+            return engine.now
+        self._after.setdefault(before, []).append((engine, k))
+        return inf
+
+    def is_over(self, number: int, ended: float, now: float) -> None:
+        """Let the jobs come that waited for the end of this one, each after its own time."""
+        self.ended[number] = ended
+        for engine, later in self._after.pop(number, ()):
+            _, seconds = self._dependencies[engine.jobs[later].id]
+            engine.expect(later, now + seconds)
+
+
 class EventEngine(SchedulerBackend):
     """One simulation by events.
 
@@ -46,6 +95,8 @@ class EventEngine(SchedulerBackend):
         What to run.
     record
         Whether to keep every change of a job's cores.
+    precedence
+        Shared by the engines on one clock; None: it is alone.
     """
 
     def __init__(
@@ -54,14 +105,15 @@ class EventEngine(SchedulerBackend):
         policy: SchedulingPolicy,
         config: SimulationConfig,
         record: bool = False,
+        precedence: Precedence | None = None,
     ) -> None:
         self.config = config
         self.policy = policy
         self.jobs = [
-            replace(job, kind=JobKind.EVOLVING, minimum=1, maximum=config.processors)
+            replace(job, kind=JobKind.EVOLVING, minimum=least, maximum=config.processors)
             if job.id in config.demands
             else job
-            for job in workload.jobs()
+            for job, least in zip(workload.jobs(), workload.least.tolist(), strict=True)
         ]
         self.position = {job.id: k for k, job in enumerate(self.jobs)}
         if len(self.position) != len(self.jobs):
@@ -113,10 +165,12 @@ class EventEngine(SchedulerBackend):
         self.idle_passes = 0
         self.promised = False
         self.node_seconds = 0.0
-        # By position of a job that is not over: those that come after its end. How many have not come.
-        self.after: dict[int, list[int]] = {}
+        self.precedence = precedence or Precedence(self.position.keys(), config.dependencies)
+        self.arrived = 0
+        # Jobs that were submitted and wait for the end of another.
         self.to_come = 0
-        self.over = [False] * count
+        # Whether the policy only goes on promising: nothing happens any more unless a job comes.
+        self.stalled = False
         for failure in config.failures:
             heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
         self.reservations: list[AdvanceReservation] = []
@@ -141,27 +195,49 @@ class EventEngine(SchedulerBackend):
         UsageError
             The policy failed, or leaves jobs waiting for ever.
         """
-        began = perf_counter()
-        arrived = 0
+        return run_on_one_clock([self])[0]
+
+    # ---------------------------------------------------------------------------------- clock
+
+    def next_time(self) -> float:
+        """Return when something happens next; `inf`: never, as far as this engine can tell."""
+        self._skip_overtaken()
+        now = self.events[0][0] if self.events else inf
+        if self.arrived < len(self.jobs):
+            return min(now, self.jobs[self.arrived].submit)
+        return inf if self.stalled or self._nothing_left() else now
+
+    def take_events(self, now: float) -> None:
+        """Let the events of the instant happen, or one of them, by the tie rule."""
         ledger = self.ledger
-        while True:
-            self._skip_overtaken()
-            now = self.events[0][0] if self.events else inf
-            if arrived < len(self.jobs) and self.jobs[arrived].submit <= now:
-                now = self.jobs[arrived].submit
-            if now == inf or (arrived == len(self.jobs) and self._nothing_left()):
-                if self._started_instead():
-                    continue
+        used = ledger.nodes - ledger.free - ledger.reserved
+        self.node_seconds += used * (now - self.now)
+        self.now = now
+        one = not self.takes_all
+        while self.arrived < len(self.jobs) and self.jobs[self.arrived].submit <= now:
+            self._submit(self.arrived)
+            self.arrived += 1
+            if one:
+                return
+        while self.events and self.events[0][0] <= now:
+            self._take_event(*heapq.heappop(self.events))
+            if one:
                 break
-            self.node_seconds += (ledger.nodes - ledger.free - ledger.reserved) * (now - self.now)
-            self.now = now
-            arrived = self._take_events(now, arrived)
-            self.driver.run_pass()
-            self.passes += 1
-            if self._only_promises(arrived) and not self._started_instead():
-                break
-        check_all_done(self.policy, ledger)
-        return self._result(perf_counter() - began)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether all events of an instant happen before the policy is asked."""
+        return self.config.ties == "instant"
+
+    def decide(self) -> None:
+        """Ask the policy once, after the events of the instant."""
+        self.driver.run_pass()
+        self.passes += 1
+        self.stalled = self._only_promises() and not self._started_instead()
+
+    def goes_on(self) -> bool:
+        """Return whether a guarded policy that lets jobs wait for ever was helped: some were started."""
+        return not self.stalled and self._started_instead()
 
     # --------------------------------------------------------------------------------- events
 
@@ -177,7 +253,7 @@ class EventEngine(SchedulerBackend):
         """Return whether no job waits or runs, so that failures and repairs to come change nothing."""
         return not (self.ledger.queue or self.ledger.running or self.to_come)
 
-    def _only_promises(self, arrived: int) -> bool:
+    def _only_promises(self) -> bool:
         """Return whether the policy goes on promising starts and starts nothing.
 
         Nothing runs and nothing is to come but wake-ups, and there were more passes in a row with a new
@@ -185,7 +261,11 @@ class EventEngine(SchedulerBackend):
         were replaced are passes, too, but there is an end of them.)
         """
         ledger = self.ledger
-        if arrived < len(self.jobs) or ledger.running or any(e[1] != WAKE for e in self.events):
+        if (
+            self.arrived < len(self.jobs)
+            or ledger.running
+            or any(e[1] != WAKE for e in self.events)
+        ):
             self.idle_passes, self.promised = 0, False
             return False
         self.idle_passes += self.promised
@@ -200,43 +280,25 @@ class EventEngine(SchedulerBackend):
         self.driver.pass_instead(never_starts(self.ledger))
         return bool(self.ledger.running)
 
-    def _take_events(self, now: float, arrived: int) -> int:
-        """Let the events of the instant happen, or one of them; return the number of jobs submitted."""
-        one = self.config.ties != "instant"
-        while arrived < len(self.jobs) and self.jobs[arrived].submit <= now:
-            self._submit(arrived)
-            arrived += 1
-            if one:
-                return arrived
-        while self.events and self.events[0][0] <= now:
-            self._take_event(*heapq.heappop(self.events))
-            if one:
-                break
-        return arrived
-
     def _submit(self, k: int) -> None:
         """Submit a job, unless one that has to end before is not over."""
-        before, seconds = self.config.dependencies.get(self.jobs[k].id, (0, 0.0))
-        first = self.position.get(before)
-        if first is None or (self.over[first] and self.end_of(first) + seconds <= self.now):
+        at = self.precedence.comes_at(self, k)
+        if at <= self.now:
             self.driver.submit(self.jobs[k])
             return
         self.to_come += 1
-        if self.over[first]:
-            heapq.heappush(self.events, (self.end_of(first) + seconds, COME, 0, k))
-        else:
-            self.after.setdefault(first, []).append(k)
+        if at < inf:
+            self.expect(k, at)
 
-    def end_of(self, k: int) -> float:
-        """Return when a job that is over ended; one that never ran counts as ended at its submission."""
-        return self.end[k] if self.start[k] == self.start[k] else self.jobs[k].submit
+    def expect(self, k: int, time: float) -> None:
+        """Let a job come at a time: what held it up is over."""
+        heapq.heappush(self.events, (time, COME, 0, k))
+        self.stalled = False
 
     def _is_over(self, k: int) -> None:
-        """Let the jobs come that waited for the end of this one, each after its own time."""
-        self.over[k] = True
-        for later in self.after.pop(k, ()):
-            _, seconds = self.config.dependencies[self.jobs[later].id]
-            heapq.heappush(self.events, (self.now + seconds, COME, 0, later))
+        """Let the jobs come that waited for the end of this one."""
+        ended = self.end[k] if self.start[k] == self.start[k] else self.jobs[k].submit
+        self.precedence.is_over(self.jobs[k].id, ended, self.now)
 
     def _come(self, k: int) -> None:
         """Submit a job whose predecessor is over: to the scheduler it is submitted now."""
@@ -327,7 +389,7 @@ class EventEngine(SchedulerBackend):
         if running is not None:
             _, processors = self.config.demands[job.id][self.demands_made[k]]
             self.demands_made[k] += 1
-            self.ledger.request(job.id, self.ledger.nodes_for(processors))
+            self.ledger.request(job.id, self.ledger.nodes_for(max(processors, job.minimum)))
             self._await_demand(k)
 
     # ---------------------------------------------------------------- effects of the decisions
@@ -472,7 +534,15 @@ class EventEngine(SchedulerBackend):
         if self.changes is not None:
             self.changes.append((self.now, k, cores))
 
-    def _result(self, seconds: float) -> SimulationResult:
+    def result(self, seconds: float) -> SimulationResult:
+        """Return what became of the jobs, in so many seconds of simulation.
+
+        Raises
+        ------
+        UsageError
+            The policy left jobs waiting for ever.
+        """
+        check_all_done(self.policy, self.ledger)
         return SimulationResult(
             start=np.array(self.start),
             end=np.array(self.end),
@@ -499,13 +569,53 @@ class EventEngine(SchedulerBackend):
         )
 
 
+def run_on_one_clock(engines: Sequence[EventEngine]) -> list[SimulationResult]:
+    """Run engines that have a `Precedence` in common, each on a machine of its own.
+
+    All events of an instant happen before any policy is asked: an end on one machine may let a job come
+    on another in the same instant.
+
+    Raises
+    ------
+    DecisionError
+        A policy decided what cannot be done.
+    UsageError
+        A policy failed, or leaves jobs waiting for ever.
+    """
+    began = perf_counter()
+    while True:
+        times = [engine.next_time() for engine in engines]
+        now = min(times)
+        if now == inf:
+            helped = [engine.goes_on() for engine in engines]
+            if any(helped):
+                continue
+            break
+        due = [engine for engine, time in zip(engines, times, strict=True) if time == now]
+        for engine in due:
+            engine.take_events(now)
+        if len(engines) > 1:
+            while more := [
+                engine
+                for engine in engines
+                if engine.next_time() == now and (engine not in due or engine.takes_all)
+            ]:
+                for engine in more:
+                    engine.take_events(now)
+                due += [engine for engine in more if engine not in due]
+        for engine in due:
+            engine.decide()
+    seconds = (perf_counter() - began) / len(engines)
+    return [engine.result(seconds) for engine in engines]
+
+
 def rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConfig) -> float:
-    """Return a job's rate, seconds of work a second: 1 on as many nodes as it asked for.
+    """Return a job's rate, seconds of work a second: 1 on as many nodes as it asked for, of speed 1.
 
     Less where it shares nodes (D'Amico et al. 2019, equation 5, or 6 for the model `worst`), and divided by
     the slowdown of its placement where there is one.
     """
-    rate = _rate_of(running, cluster, config)
+    rate = _rate_of(running, cluster, config) * config.speed
     return rate if config.slowdown is None else rate / config.slowdown(running)
 
 

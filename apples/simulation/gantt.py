@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from apples.simulation.config import SimulationResult
+from apples.simulation.config import Partition, SimulationResult
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -30,13 +32,18 @@ class GanttBar:
     rows: int
 
 
-def lay_out(result: SimulationResult, rows: int) -> list[GanttBar]:
+def lay_out(
+    result: SimulationResult, rows: int, partitions: Sequence[Partition] = ()
+) -> list[GanttBar]:
     """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
 
     A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
-    that shrinks leaves its highest rows.
+    that shrinks leaves its highest rows. Each partition has rows of its own, one above the other.
     """
-    free: Rows = [(0, rows)]
+    sizes = [part.processors for part in partitions] or [rows]
+    begins = [0, *accumulate(sizes)]
+    free_rows: list[Rows] = [[(low, size)] for low, size in zip(begins, sizes, strict=False)]
+    where = result.partition.tolist() if partitions else [0] * len(result.start)
     held: dict[int, Rows] = {}
     since: dict[int, float] = {}
     bars: list[GanttBar] = []
@@ -50,7 +57,7 @@ def lay_out(result: SimulationResult, rows: int) -> list[GanttBar]:
         time = changes[at][0]
         # Those that leave rows go first, so that the others find them.
         for job in sorted(instant, key=lambda job: instant[job] - _count(held.get(job, []))):
-            mine = held.get(job, [])
+            mine, free = held.get(job, []), free_rows[where[job]]
             more = instant[job] - _count(mine)
             if more == 0:
                 continue
@@ -62,7 +69,7 @@ def lay_out(result: SimulationResult, rows: int) -> list[GanttBar]:
             else:
                 taken, free = _split(free, more)
                 mine = _join(mine, taken)
-            held[job], since[job] = mine, time
+            held[job], since[job], free_rows[where[job]] = mine, time, free
         at = stop
     return sorted(bars, key=lambda bar: (bar.end, bar.row))
 

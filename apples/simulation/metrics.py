@@ -8,7 +8,7 @@ Cancelled, rejected and killed jobs count nowhere but in their own number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +119,35 @@ def summary(
         ],
         "put_aside": result.put_aside,
     }
+
+
+def by_partition(
+    workload: Workload, result: SimulationResult, config: SimulationConfig
+) -> dict[str, dict[str, object]]:
+    """Return the figures of each partition; its means are null where no job completed."""
+    figures: dict[str, dict[str, object]] = {}
+    span = makespan(workload, result)
+    for place, part in enumerate(config.partitions):
+        there = result.partition == place
+        done = result.completed & there
+        values = job_outcomes(workload, replace(result, completed=done))
+        seconds = result.partition_node_seconds[place]
+        figures[part.name] = {
+            "nodes": part.nodes,
+            "cores": part.cores,
+            "memory": part.memory,
+            "gpus": part.gpus,
+            "speed": part.speed,
+            "jobs": int(there.sum()),
+            "completed": int(done.sum()),
+            "rejected": sum(job in result.rejected for job in workload.job[there].tolist()),
+            **{
+                f"mean_{name}": float(getattr(values, name).mean()) if done.any() else None
+                for name in ("wait", "response", "slowdown", "bounded_slowdown")
+            },
+            "utilisation": seconds / (part.nodes * span) if span else 0.0,
+        }
+    return figures
 
 
 CSV_COLUMNS = (

@@ -24,6 +24,7 @@ from apples.simulation.config import (
     COSTS,
     Checkpointing,
     NodeFailure,
+    Partition,
     ReconfigurationCost,
     SimulationConfig,
     SimulationResult,
@@ -32,7 +33,7 @@ from apples.simulation.explained_waits import WaitExplanation, explain, waits_of
 from apples.simulation.run import KERNELS, EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
-from apples.simulation.workload import ATTRIBUTES, Workload, mark_malleable
+from apples.simulation.workload import NAMED, Workload, mark_malleable
 
 MOST = 1e15
 """Of a number a user gives."""
@@ -138,6 +139,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "reservations": "CSV file: start,duration,nodes[,name]: nodes kept from jobs for a time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "engine": "auto, events",
+    "machine": "TOML file: partitions, with memory, GPUs and speed of their nodes",
     "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
     "placement": "best, first, spread, random",
     "requirement": "CPUSET[...] of every job",
@@ -504,10 +506,11 @@ def prepare(
     chosen = load_policy(policy, options.policy, pass_seconds)
     if seed < 0:
         raise UsageError(f"--seed {seed}: a seed is 0 or more")
+    machine = _machine_of(options, any(one is not None for one in (processors, nodes, cores)))
     source = load_workload(
         log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed,
         attributes=sorted({*_attributes_of(chosen), *attributes}),
-        dependencies=options.switch("dependencies"),
+        dependencies=options.switch("dependencies"), machine=machine,
         limits_kill=options.simulation.get("limits") == "kill",
     )  # fmt: skip
     workload = source.workload
@@ -521,9 +524,16 @@ def prepare(
         )  # fmt: skip
     begin = float(workload.submit[0])
     end = float(workload.submit[-1] + workload.run.sum() / max(1, source.processors // 64))
-    config = config_of(options, source.processors, nodes, cores, seed=seed, begin=begin, end=end)
-    config = replace(config, strict=strict, dependencies=source.dependencies)
+    size = source.processors
+    if machine:
+        alike = {part.cores for part in machine}
+        nodes, cores = sum(part.nodes for part in machine), max(alike) if len(alike) == 1 else 1
+        size = nodes * cores
+    config = config_of(options, size, nodes, cores, seed=seed, begin=begin, end=end)
+    config = replace(config, partitions=machine, strict=strict, dependencies=source.dependencies)
     if not PLACES.isdisjoint(options.simulation):
+        if machine:
+            raise UsageError("option topology: is of one machine; not with option machine")
         placement = import_module("apples.simulation.placement")  # with the room of topology
         chosen, config = placement.with_placement(
             options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
@@ -533,6 +543,21 @@ def prepare(
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
 
 
+def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, ...]:
+    """Return the partitions of the machine file that the options name, none without one."""
+    if "machine" not in options.simulation:
+        return ()
+    if is_sized:
+        raise UsageError(
+            "option machine: the file says how large the machine is: leave out --processors, "
+            "--nodes and --cores-per-node"
+        )
+    file = import_module("apples.simulation.machine_file")  # with pydantic
+    machine: tuple[Partition, ...] = file.read_machine(options.simulation["machine"])
+    size_of(sum(part.processors for part in machine), None, None)
+    return machine
+
+
 MOST_BY_EVENTS = 50_000
 """Jobs of a log on which a policy without a kernel is tried though nobody names it: some tens of seconds."""
 
@@ -540,11 +565,11 @@ MOST_BY_EVENTS = 50_000
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
     wanted = tuple(getattr(policy, "looks_at", ()))
-    known = ("reservations", *ATTRIBUTES)
+    known = ("reservations", *NAMED)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise UsageError(f"{policy!r} looks at {unknown[0]!r}: not one of {', '.join(known)}")
-    return tuple(name for name in wanted if name in ATTRIBUTES)
+    return tuple(name for name in wanted if name in NAMED)
 
 
 def base_policies() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from apples.errors import UsageError
+from apples.scheduling.guard import guard_of
 from apples.scheduling.ledger import INSTANT
 from apples.scheduling.policies import (
     Conservative,
@@ -25,7 +27,8 @@ from apples.scheduling.policies import (
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation import kernels
 from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.engine import EventEngine
+from apples.simulation.engine import EventEngine, Precedence, run_on_one_clock
+from apples.simulation.partitioned import joined, shares_of
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
@@ -93,7 +96,8 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Wor
     if (over > 0).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):
-        return config.speedup is linear and not policy.needs_node_ids
+        alone = "exclusive" in workload.attributes
+        return config.speedup is linear and not policy.needs_node_ids and not alone
     return True
 
 
@@ -147,6 +151,8 @@ def simulate(
     >>> simulate(jobs, Easy(), SimulationConfig(nodes=4)).start.tolist()
     [0.0, 5.0]
     """
+    if config.partitions:
+        return _simulate_partitions(workload, policy, config, engine, record)
     too_large = workload.processors > config.processors
     if too_large.any():
         job = int(workload.job[too_large][0])
@@ -163,3 +169,43 @@ def simulate(
     if killed.any():
         result = replace(result, completed=~killed, killed=int(killed.sum()))
     return result
+
+
+def _simulate_partitions(
+    workload: Workload,
+    policy: SchedulingPolicy,
+    config: SimulationConfig,
+    engine: EngineName,
+    record: bool,
+) -> SimulationResult:
+    """Return what becomes of the jobs of a machine of partitions, each under the policy on its own.
+
+    They have nothing in common unless jobs wait for the end of others: only then is there one clock.
+    """
+    shares, chosen, rejected = shares_of(workload, config)
+    used = [share for share in shares if len(share.workload)]
+    policies = [deepcopy(policy) for _ in used]
+    try:
+        if config.dependencies and used:
+            precedence = Precedence(frozenset(workload.job.tolist()), config.dependencies)
+            submitted = dict(zip(workload.job.tolist(), workload.submit.tolist(), strict=True))
+            precedence.ended.update((job, submitted[job]) for job in rejected)
+            results = run_on_one_clock(
+                [
+                    EventEngine(share.workload, one, share.config, record, precedence)
+                    for share, one in zip(used, policies, strict=True)
+                ]
+            )
+        else:
+            results = [
+                simulate(share.workload, one, share.config, engine=engine, record=record)
+                for share, one in zip(used, policies, strict=True)
+            ]
+    finally:
+        for one in policies:
+            guard = guard_of(one)
+            if guard is not None:
+                guard.close()
+    found = iter(results)
+    all_of_them = [next(found) if len(share.workload) else None for share in shares]
+    return joined(workload, shares, all_of_them, chosen, rejected)

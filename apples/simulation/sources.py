@@ -13,9 +13,11 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from apples.errors import LaunchError, UsageError
+from apples.simulation.config import Partition
 from apples.simulation.packed import LogText
+from apples.simulation.partitioned import limits_of, unknown_partitions
 from apples.simulation.sacct import read_sacct
-from apples.simulation.swf import NEEDED, Log, parse_swf
+from apples.simulation.swf import COLUMNS, NEEDED, Log, parse_swf
 from apples.simulation.workload import ATTRIBUTES, Cleaning, Workload, clean, dependencies_of
 
 
@@ -149,10 +151,12 @@ def load_workload(
     attributes: Sequence[str] = (),
     dependencies: bool = False,
     limits_kill: bool = False,
+    machine: Sequence[Partition] = (),
 ) -> Source:
     """Return a workload for a machine of so many processors; None: as the log's header says.
 
-    `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs.
+    `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs, and
+    what the partitions of a machine, if it has some, look at of a job.
     Where limits kill, requests stay under the run time (`clean`).
 
     Raises
@@ -160,6 +164,9 @@ def load_workload(
     UsageError
         The log cannot be read, or nothing says how large the machine is. Permanent.
     """
+    if machine:
+        processors = sum(part.processors for part in machine)
+    limits = list(limits_of(machine))
     if is_generated(source):
         if processors is None:
             raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
@@ -169,19 +176,21 @@ def load_workload(
         if not fits.any():
             raise UsageError(f"{source}: no job can run on {processors} processors")
         return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
-    columns = [ATTRIBUTES[name] for name in attributes]
+    columns = [ATTRIBUTES[name] for name in dict.fromkeys((*attributes, *limits))]
     if dependencies:
         columns += ["preceding", "think_time"]
-    log = read_log(Path(source), (*NEEDED, *columns))
+    known = [name for name in columns if name in COLUMNS]  # sacct's are read in any case
+    log = read_log(Path(source), (*NEEDED, *known))
     size = _header_processors(log) if processors is None else processors
-    workload, cleaning = clean(
-        log, size, rule, strict, ("preceding",) if dependencies else (), limits_kill
-    )
+    looked_at = [ATTRIBUTES[name] for name in limits] + ["preceding"] * dependencies
+    workload, cleaning = clean(log, size, rule, strict, looked_at, limits_kill)
     waits: Mapping[int, tuple[int, float]] = {}
     if dependencies and "preceding" in log.columns:
         waits, counts = dependencies_of(log, workload)
         said = (f"{count} {what}" for what, count in counts.items())
         cleaning = replace(cleaning, notes=(*cleaning.notes, *said))
+    unknown = unknown_partitions(workload, machine)
+    cleaning = replace(cleaning, notes=(*cleaning.notes, *unknown))
     return Source(workload, cleaning, len(log), log.sha256, size, processors is None, waits)
 
 

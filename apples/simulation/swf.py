@@ -119,6 +119,8 @@ class Log:
         What was done to the records while they were read, a line each, for whoever asked for them.
     names
         Of a column that stands for names (``partition``): the name of 1, of 2, ..
+    noticed
+        Of columns that nobody asked for: partitions, and whether a job has something there (`NOTICED`).
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -129,6 +131,7 @@ class Log:
     damaged: DamagedRows = field(default_factory=lambda: DamagedRows("log"))
     notes: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    noticed: Mapping[str, NDArray[np.int32] | NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -141,6 +144,9 @@ class Log:
                 return value.strip()
         return None
 
+
+NOTICED = ("partition", "preceding", "requested_memory")
+"""Columns whose use is counted where nobody asks for them: kept in little room, for logs are long."""
 
 NEEDED = ("job", "submit", "run", "allocated", "requested_processors", "requested_time", "status")
 
@@ -167,8 +173,10 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
         No records; more comments than a header has; more damaged rows than `DamagedRows` lets pass.
         Permanent.
     """
-    wanted = [COLUMNS.index(name) for name in columns]
+    more = [name for name in NOTICED if name not in columns]
+    wanted = [COLUMNS.index(name) for name in (*columns, *more)]
     tables: list[NDArray[np.float64]] = []
+    noticed: list[list[NDArray[np.int32] | NDArray[np.bool_]]] = []
     lines: list[NDArray[np.int64]] = []
     header: list[str] = []
     damaged = DamagedRows(source)
@@ -178,7 +186,10 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
             raise UsageError(f"{source}: more than {MOST_COMMENTS} lines of comments: no log")
         if piece.strip():
             table, numbers, comments = _parse(piece, line, damaged, records, wanted)
-            tables.append(table)
+            tables.append(table[: len(columns)].copy())
+            noticed.append(
+                [_noticed(*one) for one in zip(more, table[len(columns) :], strict=True)]
+            )
             lines.append(numbers)
             records += len(numbers)
             header += comments
@@ -195,7 +206,18 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
         sha256=text.sha256,
         damaged=damaged,
         notes=damaged.notes(),
+        noticed={
+            name: np.concatenate(parts)
+            for name, parts in zip(more, zip(*noticed, strict=True), strict=True)
+        },
     )
+
+
+def _noticed(name: str, column: NDArray[np.float64]) -> NDArray[np.int32] | NDArray[np.bool_]:
+    """Return of a column what is counted: partitions by number, of others whether there is anything."""
+    if name == "partition":
+        return np.clip(column, -1, 2**31 - 1).astype(np.int32)
+    return column > 0
 
 
 def _parse(

@@ -32,8 +32,9 @@ class Workload:
     malleable
         Whether the scheduler may resize the job.
     attributes, names
-        What a policy looks at beside them (`user`, `partition`, `qos`): numbers, -1 where the log does not say;
-        of a column that stands for names, the name of 1, of 2, ..
+        What a policy looks at beside them (`user`, `partition`, `qos`) and what partitions have limits of
+        (`memory`, kilobytes a processor, and `gpus`): numbers, -1 where the log does not say; of a column that
+        stands for names, the name of 1, of 2, ..
     """
 
     job: NDArray[np.int64]
@@ -69,12 +70,24 @@ class Workload:
                 *(column.tolist() for column in columns), strict=True
             )
         ]  # fmt: skip
-        if self.attributes:
-            said = zip(jobs, *map(self._words, ("user", "partition", "qos")), strict=True)
+        if not self.attributes.keys().isdisjoint(NAMED):
+            said = zip(jobs, *map(self.words, NAMED), strict=True)
             jobs = [replace(job, user=u, partition=p, qos=q) for job, u, p, q in said]
+        if "exclusive" in self.attributes:
+            alone = self.attributes["exclusive"].astype(bool).tolist()
+            jobs = [
+                replace(job, exclusive=True) if one else job
+                for job, one in zip(jobs, alone, strict=True)
+            ]
         return jobs
 
-    def _words(self, name: str) -> list[str]:
+    @property
+    def least(self) -> NDArray[np.int64]:
+        """Processors under which a job's memory and GPUs do not fit, if it asks for other processors."""
+        known = self.attributes.get("least")
+        return np.ones(len(self), dtype=np.int64) if known is None else known.astype(np.int64)
+
+    def words(self, name: str) -> list[str]:
         """Return a column as names; numbers where the log has no names."""
         if name not in self.attributes:
             return [""] * len(self)
@@ -87,8 +100,13 @@ class Workload:
 
 COLUMNS = ("job", "submit", "run", "processors", "requested", "minimum", "maximum", "malleable")
 """Columns that every workload has."""
-ATTRIBUTES = {"user": "user", "partition": "partition", "qos": "queue"}
+ATTRIBUTES = {
+    "user": "user", "partition": "partition", "qos": "queue", "memory": "requested_memory",
+    "gpus": "gpus",
+}  # fmt: skip
 """What else a job may have -> the column of a log that says it."""
+NAMED = ("user", "partition", "qos")
+"""Those of them that a policy can look at."""
 
 
 def rigid(
@@ -216,24 +234,31 @@ def clean(
         raised = int((~known).sum())
         workload = replace(workload, requested=np.where(known, request[keep], run[keep])[order])
     left_out = {name: what for name, what in NOT_LOOKED_AT.items() if name not in looked_at}
-    notes = (*log.notes, *_not_looked_at(columns, keep, left_out))
+    notes = (*log.notes, *_not_looked_at(log, keep, left_out))
+    if "partition" not in looked_at:
+        notes = (*notes, *_several_partitions(log, keep))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)
 
 
 #: Column of a log -> what a simulation leaves out where a job has it.
-NOT_LOOKED_AT = {"gpus": "ask for GPUs", "preceding": "wait for another job's end"}
+NOT_LOOKED_AT = {
+    "gpus": "ask for GPUs",
+    "preceding": "wait for another job's end",
+    "requested_memory": "ask for memory",
+}
 
 
-def _not_looked_at(
-    columns: Mapping[str, NDArray[np.float64]],
-    keep: NDArray[np.intp],
-    left_out: Mapping[str, str],
-) -> Iterator[str]:
+def _not_looked_at(log: Log, keep: NDArray[np.intp], left_out: Mapping[str, str]) -> Iterator[str]:
     """Yield what jobs of a log have and this simulation does not look at, counted."""
+    columns = {**log.noticed, **log.columns}
     for name, what in left_out.items():
         count = int((columns[name][keep] > 0).sum()) if name in columns else 0
         if count:
             yield f"{count} jobs {what}: not looked at"
+
+
+def _several_partitions(log: Log, keep: NDArray[np.intp]) -> Iterator[str]:
+    columns = {**log.noticed, **log.columns}
     partitions = len(np.unique(columns["partition"][keep])) if "partition" in columns else 1
     if partitions > 1:
         yield f"{partitions} partitions taken as one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from apples.errors import UsageError
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
 from apples.simulation.explained_waits import WaitExplanation, WaitFit
-from apples.simulation.metrics import summary
+from apples.simulation.metrics import by_partition, summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
 from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interval
 
 SCHEMA = "apples.simulation/1"
+MOST_REASONS = 20
+"""Reasons for which jobs were rejected that are told apart."""
 MOST_GROUPS = 4
 """Groups of a breakdown, and reservations that began with too few nodes, that the text names."""
 
@@ -85,6 +88,8 @@ def simulation_document(
         "policy": policy,
         "malleable": made.malleable,
         **summary(made.workload, result, made.config),
+        "by_partition": by_partition(made.workload, result, made.config),
+        "rejections": dict(Counter(result.rejected.values()).most_common(MOST_REASONS)),
         "engine": result.engine,
         "simulation_seconds": result.seconds,
         "read_seconds": read_seconds,
@@ -106,16 +111,43 @@ def simulation_text(figures: dict[str, Any]) -> str:
         f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "
         f"mean bounded slowdown {f['mean_bounded_slowdown']:.6g}\n"
         f"{failed}  jobs {f['jobs']} ({f['completed']} completed)\n{trouble}"
+        f"{_rejected_lines(f)}"
         f"  mean response {f['mean_response']:.6g} s\n"
         f"  mean slowdown {f['mean_slowdown']:.6g}\n"
         f"  makespan {f['makespan']:.10g} s\n"
         f"  utilisation {f['utilisation']:.4f}\n{energy}"
         f"  malleable starts {f['malleable_starts']}, mates {f['mates']}, "
-        f"resizes {f['resizes']}\n"
+        f"resizes {f['resizes']}\n{_partition_lines(f['by_partition'])}"
         f"  simulated in {f['simulation_seconds']:.3g} s ({f['engine']}), "
         f"read in {f['read_seconds']:.3g} s\n"
         "all figures: --json; one row a job: --csv FILE"
     )
+
+
+def _rejected_lines(figures: Mapping[str, Any]) -> str:
+    """Return a line a reason for which jobs never run."""
+    shown = list(figures["rejections"].items())[:MOST_GROUPS]
+    lines = [f"  rejected {count}: {reason}\n" for reason, count in shown]
+    rest = figures["rejected"] - sum(count for _, count in shown)
+    return "".join(lines) + (f"  rejected {rest} for other reasons\n" if rest else "")
+
+
+def _partition_lines(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a table of the partitions, the default one first; nothing for a machine that is one whole."""
+    if not figures:
+        return ""
+    wide = max(9, *map(len, figures))
+    heads = ("nodes", "jobs", "rejected", "mean wait", "mean slowdown", "utilisation")
+    rows = [f"  {'partition':{wide}}" + "".join(f"{head:>15}" for head in heads)]
+    for name, f in figures.items():
+        wait, slowdown = (
+            "none" if f[key] is None else f"{f[key]:.6g}" for key in ("mean_wait", "mean_slowdown")
+        )
+        cells = (
+            f["nodes"], f["jobs"], f["rejected"], wait, slowdown, f"{f['utilisation']:.4f}",
+        )  # fmt: skip
+        rows.append(f"  {name:{wide}}" + "".join(f"{cell:>15}" for cell in cells))
+    return "\n".join(rows) + "\n"
 
 
 def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _machine_charts(runs: Sequence[SimulatedRun]) -> dict[str, Markup]:
     most = max(float(waiting.max()) for _, _, waiting in curves)
     for run, mine in zip(runs, curves, strict=True):
         rows, classes = run.setting.processors, job_classes(run)
-        bars = lay_out(run.schedule, rows)
+        bars = lay_out(run.schedule, rows, run.setting.partitions)
         shares = (
             None
             if is_drawn_singly(bars, rows, len(runs))

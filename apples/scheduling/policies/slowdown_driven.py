@@ -189,7 +189,7 @@ class _Pass:
             self.free_node_ids -= node_ids
             self._run(RunningJob(job, now, nodes, now + job.requested, node_ids=node_ids))
             return Start(job.id, nodes, node_ids=node_ids)
-        if job.malleable and len(self.waiting) < self.policy.depth:
+        if job.malleable and not job.exclusive and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
             if mates and self._ends_sooner(job, nodes) and self._is_unreserved(job, nodes, mates):
                 return self._share(job, nodes, mates)

@@ -1,0 +1,106 @@
+"""The machine file: the partitions of a cluster, as its TOML says them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, Strict, model_validator
+
+import hat
+from apples.resources import Memory, Name
+from apples.simulation.config import Partition
+
+MOST_PARTITIONS = 100
+"""Each has a queue and a policy of its own; one of your own is a process in each."""
+
+Nodes = Annotated[int, Strict(), Field(ge=1, le=10_000_000)]
+Speed = Annotated[float, Strict(), Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
+
+
+class PartitionEntry(hat.StrictTable):
+    """``[[partition]]``: like nodes with a queue of their own.
+
+    Attributes
+    ----------
+    number
+        What logs without names call it; none: its place in the file, from 1.
+    default
+        Whether jobs go there that name no partition; without any it is the first.
+    """
+
+    name: Name
+    number: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] | None = None
+    nodes: Nodes
+    cores: Annotated[int, Strict(), Field(ge=1, le=100_000)] = 1
+    memory: Memory | None = None
+    gpus: Annotated[int, Strict(), Field(ge=0, le=1000)] | None = None
+    speed: Speed = 1.0
+    default: Annotated[bool, Strict()] = False
+
+
+class MachineDocument(hat.StrictTable):
+    """A machine file as written."""
+
+    partition: Annotated[list[PartitionEntry], Field(min_length=1, max_length=MOST_PARTITIONS)]
+
+    @property
+    def numbers(self) -> list[int]:
+        """What logs without names call the partitions."""
+        return [
+            place if one.number is None else one.number
+            for place, one in enumerate(self.partition, 1)
+        ]
+
+    @model_validator(mode="after")
+    def _partitions_are_told_apart(self) -> MachineDocument:
+        hat.refuse([*self._repeated(), *self._defaults()])
+        return self
+
+    def _repeated(self) -> Iterator[hat.Fault]:
+        called: dict[str, Sequence[str | int]] = {
+            "name": [one.name for one in self.partition],
+            "number": self.numbers,
+        }
+        for field, values in called.items():
+            count = Counter(values)
+            for place, value in enumerate(values):
+                if count[value] > 1:
+                    message = f"must be unique ('{value}' is there {count[value]} times)"
+                    yield hat.Fault(("partition", place, field), message)
+
+    def _defaults(self) -> Iterator[hat.Fault]:
+        places = [place for place, one in enumerate(self.partition) if one.default]
+        for place in places[1:]:
+            first = self.partition[places[0]].name
+            yield hat.Fault(
+                ("partition", place, "default"),
+                f"must be true for one partition only ('{first}' is the default one already)",
+            )
+
+
+def read_machine(path: str | Path) -> tuple[Partition, ...]:
+    """Return the partitions of a machine file, in its order.
+
+    GPUs are looked at if any partition says how many its nodes have: then the others have none.
+
+    Raises
+    ------
+    hat.DocumentError
+        The file cannot be read, or says what no machine is; with file, line and field. Permanent.
+    """
+    document = hat.read(path, MachineDocument)
+    counted = any(one.gpus is not None for one in document.partition)
+    default = next((k for k, one in enumerate(document.partition) if one.default), 0)
+    return tuple(
+        Partition(
+            one.name, number, one.nodes, one.cores,
+            memory=one.memory, gpus=(one.gpus or 0) if counted else None, speed=one.speed,
+            default=place == default,
+        )
+        for place, (one, number) in enumerate(
+            zip(document.partition, document.numbers, strict=True)
+        )
+    )  # fmt: skip
