@@ -233,10 +233,7 @@ def clean(
         known = request[keep] > 0
         raised = int((~known).sum())
         workload = replace(workload, requested=np.where(known, request[keep], run[keep])[order])
-    left_out = {name: what for name, what in NOT_LOOKED_AT.items() if name not in looked_at}
-    notes = (*log.notes, *_not_looked_at(log, keep, left_out))
-    if "partition" not in looked_at:
-        notes = (*notes, *_several_partitions(log, keep))
+    notes = (*log.notes, *_not_looked_at(log, keep, looked_at))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)
 
 
@@ -248,20 +245,18 @@ NOT_LOOKED_AT = {
 }
 
 
-def _not_looked_at(log: Log, keep: NDArray[np.intp], left_out: Mapping[str, str]) -> Iterator[str]:
+def _not_looked_at(log: Log, keep: NDArray[np.intp], looked_at: Sequence[str]) -> Iterator[str]:
     """Yield what jobs of a log have and this simulation does not look at, counted."""
     columns = {**log.noticed, **log.columns}
-    for name, what in left_out.items():
-        count = int((columns[name][keep] > 0).sum()) if name in columns else 0
+    for name, what in NOT_LOOKED_AT.items():
+        found = name in columns and name not in looked_at
+        count = int((columns[name][keep] > 0).sum()) if found else 0
         if count:
             yield f"{count} jobs {what}: not looked at"
-
-
-def _several_partitions(log: Log, keep: NDArray[np.intp]) -> Iterator[str]:
-    columns = {**log.noticed, **log.columns}
-    partitions = len(np.unique(columns["partition"][keep])) if "partition" in columns else 1
-    if partitions > 1:
-        yield f"{partitions} partitions taken as one"
+    if "partition" in columns and "partition" not in looked_at:
+        partitions = len(np.unique(columns["partition"][keep]))
+        if partitions > 1:
+            yield f"{partitions} partitions taken as one"
 
 
 def dependencies_of(
