@@ -10,12 +10,13 @@ from typing import Annotated
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.resources import Memory, Name
 from apples.simulation.config import Partition
 
 MOST_PARTITIONS = 100
 """Each has a queue and a policy of its own; one of your own is a process in each."""
 
+PartitionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
+NodeMemory = Annotated[hat.Size, Field(ge=1, lt=2**63)]
 Nodes = Annotated[int, Strict(), Field(ge=1, le=10_000_000)]
 Speed = Annotated[float, Strict(), Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 
@@ -31,11 +32,11 @@ class PartitionEntry(hat.StrictTable):
         Whether jobs go there that name no partition; without any it is the first.
     """
 
-    name: Name
+    name: PartitionName
     number: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] | None = None
     nodes: Nodes
     cores: Annotated[int, Strict(), Field(ge=1, le=100_000)] = 1
-    memory: Memory | None = None
+    memory: NodeMemory | None = None
     gpus: Annotated[int, Strict(), Field(ge=0, le=1000)] | None = None
     speed: Speed = 1.0
     default: Annotated[bool, Strict()] = False
