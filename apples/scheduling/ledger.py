@@ -605,10 +605,8 @@ class ClusterLedger:
             raise _Refusal(f"its mates have {shared} nodes")
         if taken > self.free or decision.node_ids:
             self._check_room(taken, decision.node_ids)
-        if mates and not (0 < decision.share < 1 and job.malleable):
-            raise _Refusal("only a malleable job can be guest, with a part")
-        if mates and job.exclusive:
-            raise _Refusal("the job shares no nodes: it leaves too little memory or GPUs")
+        if mates:
+            self._check_guest(job, decision.share)
         share = decision.share if mates else 1.0
         end = self.time + job.requested / share
         if self.advance:
@@ -667,6 +665,12 @@ class ClusterLedger:
         most = self.nodes_for(job.maximum) if flexible else need
         if not least <= nodes <= most:
             raise _Refusal(f"it can run on {least} to {most} nodes")
+
+    def _check_guest(self, job: Job, share: float) -> None:
+        if not (0 < share < 1 and job.malleable):
+            raise _Refusal("only a malleable job can be guest, with a part")
+        if job.exclusive:
+            raise _Refusal("the job shares no nodes: it leaves too little memory or GPUs")
 
     def _mate(self, number: int) -> RunningJob:
         mate = self._running.get(number)

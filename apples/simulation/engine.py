@@ -166,9 +166,8 @@ class EventEngine(SchedulerBackend):
         self.promised = False
         self.node_seconds = 0.0
         self.precedence = precedence or Precedence(self.position.keys(), config.dependencies)
-        self.arrived = 0
-        # Jobs that were submitted and wait for the end of another.
-        self.to_come = 0
+        # Jobs that were submitted, and those of them that wait for the end of another.
+        self.arrived = self.to_come = 0
         # Whether the policy only goes on promising: nothing happens any more unless a job comes.
         self.stalled = False
         for failure in config.failures:
