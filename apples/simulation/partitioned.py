@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.scheduling.advance import AdvanceReservation
 from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import Partition, SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
 

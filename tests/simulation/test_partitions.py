@@ -19,9 +19,9 @@ from apples.scheduling import (
     SlowdownDriven,
     Start,
 )
-from apples.scheduling.advance import AdvanceReservation
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
 from apples.scheduling.policies import FirstComeFirstServed, ShortestJobFirst
+from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import NodeFailure, Partition, SimulationConfig
 from apples.simulation.machine_file import read_machine
 from apples.simulation.metrics import by_partition
