@@ -251,9 +251,12 @@ class Processes:
         return lines_read
 
     def _from_remote(self, channel: SupervisorChannel, data: bytes) -> list[tuple[Source, bytes]]:
-        """Return what a remote supervisor says; that it is gone is a report of ours."""
+        """Return what a remote supervisor says; that all is over on its host, or lost, is a report of ours."""
+        cleared_before = channel.cleared
         said: list[tuple[Source, bytes]] = [*(channel.feed(data) if data else channel.rest())]
         channel.ended |= not data
+        if channel.cleared and not cleared_before:
+            said.append(("report", f"over {channel.host}".encode()))
         if (channel.broken and data) or not (data or channel.cleared):
             why = channel.broken or "its connection ended"
             said.append(("report", f"lost {channel.host}: {why}".encode()))

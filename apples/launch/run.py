@@ -241,6 +241,10 @@ class Run:
         elif kind == "lost":
             self._lost_host = self._lost_host or told
             self._shorten_deadline(PATIENCE_SECONDS / 4)
+        elif kind == "over" and not self._managed:
+            for rank, host in enumerate(self._hosts):
+                if host == told and rank not in self._ended_ranks:
+                    self._on_rank(rank, "ended")
         elif kind == "exit":
             self._launcher_end = told
 
@@ -313,12 +317,13 @@ class Run:
             return
         timed_out = supervised and self._shortened is None
         # What is known so far is why: all else ends because it is ended now.
-        cause, launcher_end = next(iter(self._ended_ranks), self._gone_rank), self._launcher_end
+        cause = next(iter(self._ended_ranks), self._gone_rank)
+        launcher_end, lost_host = self._launcher_end, self._lost_host
         self.cancel()
         if cause is None:
             cause = self._said.first_traceback()
         reason = end_reason(
-            *(launcher_end, self._lost_host, *self._what_became_of(cause)),
+            *(launcher_end, lost_host, *self._what_became_of(cause)),
             supervised=supervised,
             before=self._before,
         )
@@ -510,6 +515,8 @@ def end_reason(
     --------
     >>> end_reason("-9", "", "", "", supervised=True, before="it said 'done'")
     "mpiexec was ended by SIGKILL before it said 'done'"
+    >>> end_reason("", "bob: its connection ended", "", "", supervised=False, before="it was ready")
+    'the supervisor of the run was killed before it was ready'
     >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready")
     'rank 1 (bob) ended before it was ready (exit code 5)'
     >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready")
@@ -517,10 +524,10 @@ def end_reason(
     """
     if launcher_end.startswith("-"):
         return f"mpiexec was ended by {signal_name(int(launcher_end[1:]))} before {before}"
-    if lost:
-        return f"{readable(lost)} before {before}"
     if not launcher_end and not supervised:
         return f"the supervisor of the run was killed before {before}"
+    if lost:
+        return f"{readable(lost)} before {before}"
     code = f" (exit code {launcher_end})" if launcher_end else ""
     if first and how.startswith("killed"):
         return f"{first} ended before {before}: {readable(how)}"

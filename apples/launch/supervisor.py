@@ -34,6 +34,8 @@ FOLDER = "/dev/shm/"  # noqa: S108 - libfabric names its segments by process
 SHARED_MEMORY = FOLDER + "mpich_shm_"  # the name MPICH gives its segments, removed here
 HELLO = b"apples.supervisor/1\n"
 """What a supervisor at the end of a connection says first; a login may say other things before it."""
+DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for it
+"""The machine as a proxy describes it to ranks that initialise, in a file that it removes unless it is killed."""
 BEAT_MILLISECONDS = 10_000
 """A word now and then: a network that is cut is noticed by whoever has sent something."""
 CHUNK = 1 << 16
@@ -59,7 +61,7 @@ class RunSupervisor:
         self.linger = 0.0
         self.ranks: dict[int, tuple[int, int]] = {}
         self.left = set[int]()
-        self.shared, self.inboxes = set[str](), set[str]()
+        self.files, self.inboxes = set[str](), set[str]()
         self.poll = select.poll()
         self.listener = -1
         self.registered = LineBuffer(LONGEST_REGISTRATION, truncating=True)
@@ -72,8 +74,8 @@ class RunSupervisor:
         """Read what the agent says; False when it is gone or wants the run gone."""
         data = os.read(0, CHUNK)
         if b"ready" in data:
-            self._note_shared_memory()
-            self._unlink_shared_memory()  # every rank has it mapped: nobody needs the name any more
+            self._note_files()
+            self._unlink_files()  # every rank has them open: nobody needs the names any more
         if b"look" in data:
             self._look_at_ranks()
         return bool(data) and b"end" not in data
@@ -103,7 +105,7 @@ class RunSupervisor:
 
     def on_rank_exit(self, pidfd: int) -> None:
         """Report a rank that ended."""
-        self._note_shared_memory()
+        self._note_files()
         rank, _ = self.ranks.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
@@ -126,22 +128,28 @@ class RunSupervisor:
         os.mkfifo(self._path("ranks"), 0o600)
         self.listener = os.open(self._path("ranks"), os.O_RDWR | os.O_NONBLOCK)
 
-    def _note_shared_memory(self) -> None:
+    def _note_files(self) -> None:
+        """Note what lies outside the run's folder: shared memory of ranks, descriptions by their proxies."""
+        parent_of = job_processes.parent_of
+        proxies = {parent_of(parent_of(pid)) for _, pid in self.ranks.values()}
+        self.files.update(
+            name for proxy in proxies for name in _opened(proxy) if name.startswith(DESCRIPTION)
+        )
         for _, pid in self.ranks.values():
             maps = job_processes.read(f"/proc/{pid}/maps").decode(errors="replace")
             for line in maps.splitlines():
                 _, _, name = line.partition(SHARED_MEMORY)
                 if name and "/" not in name and not name.endswith(" (deleted)"):
-                    self.shared.add(SHARED_MEMORY + name)
+                    self.files.add(SHARED_MEMORY + name)
                 _, _, name = line.partition(FOLDER)
                 if ":" in name and name.partition(":")[0].isdigit():
                     self.inboxes.add(FOLDER + name)  # of ranks that later ones may still look up
 
-    def _unlink_shared_memory(self) -> None:
-        for name in self.shared:
+    def _unlink_files(self) -> None:
+        for name in self.files:
             with contextlib.suppress(OSError):
                 os.unlink(name)  # noqa: PTH108 - pathlib is slow to load
-        self.shared.clear()
+        self.files.clear()
 
     def _await_farewells(self) -> None:
         """Give connections to other hosts a moment to end by themselves, with their last words."""
@@ -155,11 +163,11 @@ class RunSupervisor:
 
     def clear(self) -> None:
         """Kill every descendant until none is left; remove what the run had on this machine."""
-        self._note_shared_memory()
+        self._note_files()
         self._await_farewells()
         job_processes.kill_descendants(os.getpid())
-        self.shared |= self.inboxes
-        self._unlink_shared_memory()
+        self.files |= self.inboxes
+        self._unlink_files()
         job_processes.remove_run(self.directory, self.cgroups)
         self.report("clear")
 
@@ -173,6 +181,7 @@ class LocalSupervisor(RunSupervisor):
 
     def __init__(self, directory: str, report: int, agent: int) -> None:
         super().__init__(directory)
+        os.set_inheritable(report, False)  # its end is to tell the agent that this process is gone
         self.report_pipe, self.agent = report, agent
         self.input, self.came = LineBuffer(LONGEST_ORDER), list[bytes]()
 
@@ -247,7 +256,7 @@ class LocalSupervisor(RunSupervisor):
 
     def _end_launcher(self, launcher: int, grace: float) -> None:
         """Ask the launcher to end, for as long as the grace lasts."""
-        self._note_shared_memory()
+        self._note_files()
         os.kill(self.launcher, signal.SIGTERM)
         if select.select([launcher], [], [], grace)[0]:
             self.on_launcher_exit()
@@ -366,6 +375,16 @@ class RemoteSupervisor(RunSupervisor):
         left = memoryview(f"{kind} {len(data)}\n".encode() + data)
         while left:
             left = left[os.write(1, left) :]
+
+
+def _opened(pid: int) -> list[str]:
+    """Return the names of the files that a process has open; nothing where it is gone or another user's."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(entry.path))  # noqa: PTH115 - pathlib is slow to load
+    return found
 
 
 def serve(told: dict[str, Any]) -> int:

@@ -178,6 +178,20 @@ def test_shared_memory_has_no_name_once_all_are_ready(job):
     run.cancel()
 
 
+def test_nobody_but_the_supervisor_holds_what_it_reports_through(job):
+    """Its end says that the supervisor is gone; a process that outlives it must not keep that back."""
+    run = job.run(how="silent")
+    run.until_ready()
+    there = job.processes()
+    (supervisor,) = there.pop("supervisor")
+    words = Path(f"/proc/{supervisor}/cmdline").read_bytes().split(b"\0")
+    report = os.readlink(f"/proc/{supervisor}/fd/{int(words[-3])}")
+    assert report.startswith("pipe:")
+    for pid in (pid for pids in there.values() for pid in pids):
+        assert report not in {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    run.cancel()
+
+
 def test_a_run_nobody_holds_ends(job):
     run = job.run(how="silent")
     run.until_ready()
@@ -189,3 +203,19 @@ def named_segments(pid):
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     names = [line.split(maxsplit=5)[-1] for line in lines if "/dev/shm/mpich_shm_" in line]  # noqa: S108
     return [name for name in names if Path(name).exists()]
+
+
+@pytest.mark.mpi
+def test_the_description_that_a_proxy_wrote_for_its_ranks_is_gone_once_they_are_up(job):
+    """hydra keeps it open, and removes it itself only where it is not killed."""
+    run = job.run("ring.py", iterations=10**9)
+    run.until_ready()
+    (proxy,) = job.processes()["proxy"]
+
+    def described():
+        opened = [os.readlink(file) for file in Path(f"/proc/{proxy}/fd").iterdir()]
+        return [name for name in opened if "hydra_hwloc_xmlfile" in name]
+
+    assert described()
+    assert job.eventually(lambda: all(name.endswith(" (deleted)") for name in described()))
+    run.cancel()

@@ -162,6 +162,26 @@ def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
     assert not folders(job)
 
 
+def test_a_rank_that_is_killed_before_anybody_heard_of_it_is_missed(job, sshd):
+    """All that is known then is that its host has nothing more to do."""
+    run = over_ssh(job, sshd.config, hosts=PAIR, how="never ready")
+
+    def starting():
+        return [
+            pid
+            for pid in job.processes().get("rank", [])
+            if not became(pid) and b"PMI_RANK=2" in environ(pid)
+        ]
+
+    assert job.eventually(starting)
+    for pid in starting():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(LaunchError, match=r"rank 2 \(h2\) ended before it was ready"):
+        run.until_ready()
+    assert job.is_gone()
+    assert not folders(job)
+
+
 def environ(pid):
     return Path(f"/proc/{pid}/environ").read_bytes()
 

@@ -3,6 +3,8 @@
 ``session_agent.py FOLDER WEATHER ITERATIONS``: FOLDER has `hosts.toml`. Its exit code is the error's.
 """
 
+import faulthandler
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -48,6 +50,7 @@ def follow(execution, progress):
         watching.join()
 
 
+faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it hangs
 folder, weather, iterations = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 spec = RunSpec(
     folder / "hosts.toml",
