@@ -185,10 +185,10 @@ def test_nobody_but_the_supervisor_holds_what_it_reports_through(job):
     there = job.processes()
     (supervisor,) = there.pop("supervisor")
     words = Path(f"/proc/{supervisor}/cmdline").read_bytes().split(b"\0")
-    report = os.readlink(f"/proc/{supervisor}/fd/{int(words[-3])}")
+    report = str(Path(f"/proc/{supervisor}/fd/{int(words[-3])}").readlink())
     assert report.startswith("pipe:")
     for pid in (pid for pids in there.values() for pid in pids):
-        assert report not in {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+        assert report not in {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
     run.cancel()
 
 
@@ -213,7 +213,7 @@ def test_the_description_that_a_proxy_wrote_for_its_ranks_is_gone_once_they_are_
     (proxy,) = job.processes()["proxy"]
 
     def described():
-        opened = [os.readlink(file) for file in Path(f"/proc/{proxy}/fd").iterdir()]
+        opened = [str(file.readlink()) for file in Path(f"/proc/{proxy}/fd").iterdir()]
         return [name for name in opened if "hydra_hwloc_xmlfile" in name]
 
     assert described()
