@@ -242,9 +242,9 @@ class Run:
             self._lost_host = self._lost_host or told
             self._shorten_deadline(PATIENCE_SECONDS / 4)
         elif kind == "over" and not self._managed:
-            for rank, host in enumerate(self._hosts):
-                if host == told and rank not in self._ended_ranks:
-                    self._on_rank(rank, "ended")
+            for number, host in enumerate(self._hosts):
+                if host == told and number not in self._ended_ranks:
+                    self._on_rank(number, "ended")
         elif kind == "exit":
             self._launcher_end = told
 
