@@ -11,8 +11,9 @@ import hashlib
 import importlib
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -56,7 +57,7 @@ class Catalogue(Mapping[str, T]):
         return len(self._places)
 
 
-def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
+def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequence[str] = ()) -> T:
     """Return the entry of `known`, or the attribute of the user's own code, that `reference` names.
 
     Parameters
@@ -67,11 +68,13 @@ def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
         The names that come with apples.
     what
         The kind of thing in one word, for messages: `planner`.
+    arguments
+        Names of what a user's own is called with, by position; empty: that is not known here.
 
     Raises
     ------
     UsageError
-        There is no such name, module, file or attribute, it cannot be called, or importing it failed
+        There is no such name, module, file or attribute, it cannot be called so, or importing it failed
         (then with the file and line of the user's code). Permanent.
     """
     if reference in known:
@@ -91,7 +94,22 @@ def resolve(reference: str, known: Mapping[str, T], what: str) -> T:
         raise UsageError(f"{asked}: {place} has no '{name}'{_suggested(name, public)}")
     if not callable(found):
         raise UsageError(f"{asked}: '{name}' cannot be called")
+    if arguments and not _takes(found, len(arguments)):
+        raise UsageError(
+            f"{asked}: '{name}{signature(found)}' cannot be called as {name}({', '.join(arguments)})"
+        )
     return found
+
+
+def _takes(found: Callable[..., object], count: int) -> bool:
+    """Whether a callable takes so many positional arguments; one that does not say is believed."""
+    try:
+        signature(found).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # compiled, without a signature
+        return True
+    return True
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

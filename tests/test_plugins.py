@@ -108,6 +108,15 @@ def test_a_wrong_name_is_refused_with_the_nearest_right_one(reference, said):
     assert said in refused(reference)
 
 
+def test_what_cannot_be_called_with_its_arguments_is_refused_before_it_is_called(file):
+    path = file("def takes_one(a): ...\ndef takes_any(*a, b=1): ...\n")
+    asked = ("resources", "information")
+    with pytest.raises(UsageError, match=r"'takes_one\(a\)' cannot be called as takes_one\(resou"):
+        resolve(f"{path}:takes_one", KNOWN, "planner", asked)
+    assert resolve(f"{path}:takes_any", KNOWN, "planner", asked)(1, 2) is None
+    assert resolve("operator:itemgetter", KNOWN, "planner", asked)  # says nothing of its arguments
+
+
 def test_a_wrong_file_or_name_in_it_is_refused_with_the_nearest_right_one(file):
     path = file(POLICY)
     near = path.with_name("mien.py")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+import hat
 from apples.agent.estimator import (
     PerformanceEstimator,
     alone_seconds,
@@ -25,7 +26,7 @@ from apples.agent.launching import host_survey, launch_plan
 from apples.agent.planners import time_balancing
 from apples.agent.planners.planner import Planner
 from apples.agent.selector import ResourceSelector, every_host_used
-from apples.errors import LaunchError, ModelError
+from apples.errors import LaunchError, ModelError, UsageError
 from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
 from apples.resources import Host, ResourceSet, names
@@ -194,7 +195,15 @@ class Coordinator:
             Which ones: ``search``, those worth planning for, the most promising first; ``single``, each host
             alone; ``chain``, all hosts as one chain in the order that balances best; ``listed``, all hosts in
             the order of the host list.
+
+        Raises
+        ------
+        UsageError
+            No such sets. Permanent.
         """
+        if sets not in get_args(ResourceSets):
+            known = ", ".join(get_args(ResourceSets))
+            raise UsageError(f"select_resources({sets!r}): known sets are {known}")
         hosts, refused = self.selector.usable_hosts(self.information)
         self.decision_log.usable = hosts
         self.decision_log.reject(refused)
@@ -220,7 +229,8 @@ class Coordinator:
         if not resources:
             raise NoFeasiblePlanError(tuple(self.decision_log.rejections))
         self.decision_log.considered += 1
-        return _checked((planner or self.planner)(resources, self.information), resources)
+        schedule = (planner or self.planner)(resources, self.information)
+        return _checked(schedule, resources, self.information.template)
 
     def is_feasible(self, schedule: Schedule, using: ResourceSet | None = None) -> bool:
         """Whether no filter refuses the schedule; a refusal is recorded with its reason.
@@ -345,7 +355,9 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
         coordinator.execute(blueprint)
 
 
-def _checked(schedule: Schedule, resources: ResourceSet) -> Schedule:
+def _checked(
+    schedule: Schedule, resources: ResourceSet, template: hat.ApplicationTemplate
+) -> Schedule:
     if not isinstance(schedule, Schedule):
         raise ModelError(f"the planner returned no Schedule but {type(schedule).__name__}")
     used = schedule.resources
@@ -354,4 +366,11 @@ def _checked(schedule: Schedule, resources: ResourceSet) -> Schedule:
         raise ModelError(f"the planner was given {given} and planned for {planned}")
     if not np.all(np.isfinite(np.array(schedule.rows, dtype=float))):
         raise ModelError(f"the planner gave rows that are no numbers: {schedule.rows}")
+    known = {"", *(one.name for one in template.implementations)}
+    for one in schedule.allocations:
+        if one.implementation not in known:
+            raise ModelError(
+                f"the planner has {one.host.name} run {one.implementation!r}: the template has "
+                f"{', '.join(sorted(known - {''})) or 'no implementations'}"
+            )
     return schedule

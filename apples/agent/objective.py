@@ -29,7 +29,7 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
     reference = objective.measure
     if reference in MEASURES:
         return None
-    metric: Callable[[Estimate], Any] = resolve(reference, {}, "objective")
+    metric: Callable[[Estimate], Any] = resolve(reference, {}, "objective", ("estimate",))
     sign = -1.0 if objective.better == "higher" else 1.0
 
     def value(estimate: Estimate) -> float:
@@ -54,7 +54,12 @@ MOST_NAMED = 5
 
 
 def _is_number(found: object) -> bool:
-    return not isinstance(found, bool) and isinstance(found, Real) and math.isfinite(found)
+    if isinstance(found, bool) or not isinstance(found, Real):
+        return False
+    try:
+        return math.isfinite(found)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _place(metric: object) -> str:

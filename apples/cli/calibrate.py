@@ -12,7 +12,7 @@ from apples.agent.session.planning import load
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
 from apples.cli.program import say, show_answer
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.views.hosts import calibration_document, calibration_text
 
 
@@ -37,6 +37,8 @@ def calibrate(
     application = information.template
     document = calibration_document(application.name, application.version, found)
     show_answer(document, calibration_text(found), json)
+    if not any(found.values()):
+        raise LaunchError(f"{hosts}: nothing was measured on any host: the warnings say why")
     return 0
 
 

@@ -70,7 +70,7 @@ def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:  # noqa: BLE001 - the last line of defence: an error, never a traceback
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last line of defence: never a traceback
         code = _refused(name, error)
     if code == INTERRUPTED:
         say(f"{name}: interrupted")
@@ -127,8 +127,11 @@ def _not_asked_for() -> None:
     """Stand for a command whose module is not imported."""
 
 
-def _refused(name: str, error: Exception) -> int:
-    """Say what went wrong in one line a problem and return the exit code."""
+def _refused(name: str, error: Exception | SystemExit) -> int:
+    """Say what went wrong in one line a problem and return the exit code.
+
+    No command of ours ends by `SystemExit`: what does is a user's code, and nothing was answered.
+    """
     if os.environ.get("APPLES_DEBUG"):
         raise error
     if isinstance(error, ApplesError):

@@ -132,7 +132,7 @@ def _runs(
                     say(line)
             config, read = made.config, made.source
             result = made.run(record=True)
-            for line in failure_notes(result):
+            for line in failure_notes(result.failures):
                 say(line)
             label = f"{name} malleable={fraction:g}" if several else name
             runs.append(

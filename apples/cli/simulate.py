@@ -67,11 +67,17 @@ def simulate(
             log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,
             seed=seed, strict=strict,
         )  # fmt: skip
+        for line in failure_notes(explained.failures):
+            say(line)
         document = explanation_document(log, explained)
         show_answer(document, lambda: explanation_text(explained), as_json)
+        if explained.failures:
+            raise typer.Exit(UsageError.exit_code)
         return
     if policy is None:
         raise UsageError("--policy: which? (or --calibrate)")
+    if csv is not None and not csv.parent.is_dir():
+        raise UsageError(f"{csv}: No such file or directory")
     began = perf_counter()
     made = prepare(
         log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,
@@ -81,11 +87,11 @@ def simulate(
     for line in preparation_notes(log, made):
         say(line)
     result = made.run()
-    for line in (*failure_notes(result), *reservation_notes(policy, result)):
+    for line in (*failure_notes(result.failures), *reservation_notes(policy, result)):
         say(line)
-    if csv is not None:
-        write_csv(csv, made.workload, result)
     document = simulation_document(log, policy, made, result, read_seconds)
     show_answer(document, lambda: simulation_text(document), as_json)
+    if csv is not None:  # after the answer: a full disk does not take that with it
+        write_csv(csv, made.workload, result)
     if result.failed_passes:
         raise typer.Exit(UsageError.exit_code)

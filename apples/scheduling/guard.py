@@ -29,8 +29,8 @@ from itertools import takewhile
 from typing import Any
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Decision
-from apples.scheduling.policy import ClusterState, SchedulingPolicy
+from apples.scheduling.jobs import Decision, Wake
+from apples.scheduling.policy import NOTHING_HAPPENED, ClusterState, SchedulingPolicy
 from apples.scheduling.policy_process import (
     DECISIONS,
     FIELDS,
@@ -55,6 +55,9 @@ LOAD_SECONDS = 60.0
 
 PATIENCE_SECONDS = 10.0
 FAILURES_IN_A_ROW = 100
+WAKES_IN_A_ROW, SECONDS_BETWEEN = 100_000, 1.0
+"""Passes in a row that only wake-ups caused and that decided nothing else, and how far apart they have to be:
+a policy that wakes a nanosecond later each time has no end."""
 ANSWER_BYTES = 64 << 20
 
 
@@ -65,7 +68,7 @@ class PolicyFailure:
     Attributes
     ----------
     kind
-        `raises`, `exits`, `loops`, `memory`, `too many`, `no decision`, `refused`, `idle`, `starts
+        `raises`, `exits`, `loops`, `memory`, `too many`, `no decision`, `refused`, `idle`, `wakes`, `starts
         processes`, `answers nonsense`.
     where
         File and line of the user's code: the line that failed, or that of its `decide`.
@@ -135,6 +138,7 @@ class GuardedPolicy(SchedulingPolicy):
         self.put_aside: float | None = None
         self._make = make
         self._in_a_row = 0
+        self._in_vain, self._in_vain_since = 0, (0.0, 0.0)
         self._lost = 0.0
         self._child: _Child | None = None
         self._lines: list[str] = []
@@ -206,7 +210,29 @@ class GuardedPolicy(SchedulingPolicy):
                 self.failed("no decision", cluster.time, str(error)[:TEXT], where)
             ) from error
         self._in_a_row = 0
+        self._check_wakes(cluster, decisions, began)
         return iter(decisions)
+
+    def _check_wakes(self, cluster: ClusterState, decisions: list[Decision], began: float) -> None:
+        """Refuse the pass of a policy that does nothing but wake, again and again, while nothing happens."""
+        if (
+            cluster.events != NOTHING_HAPPENED
+            or not decisions
+            or any(not isinstance(one, Wake) for one in decisions)
+        ):
+            self._in_vain = 0
+            return
+        if not self._in_vain:
+            self._in_vain_since = (cluster.time, began)
+        self._in_vain += 1
+        since, clock = self._in_vain_since
+        if self._in_vain < WAKES_IN_A_ROW:
+            return
+        seconds, count, self._in_vain = cluster.time - since, self._in_vain, 0
+        if seconds < (count - 1) * SECONDS_BETWEEN:
+            self._lost += time.monotonic() - clock
+            reason = f"woke {count} times within {seconds:g} s and decided nothing"
+            raise PolicyFailedError(self.failed("wakes", cluster.time, reason, self._lines[-1]))
 
     def failed(self, kind: str, now: float, reason: str, where: str = "") -> PolicyFailure:
         """Note a failed pass; return it."""

@@ -10,6 +10,7 @@ import ctypes
 import faulthandler
 import gc
 import json
+import math
 import operator
 import os
 import resource
@@ -24,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-from apples.errors import ApplesError
+from apples.errors import ApplesError, UsageError
 from apples.scheduling.jobs import (
     Hold,
     Migrate,
@@ -150,7 +151,7 @@ class _PolicyServer:
                 "needs_node_ids": getattr(self._policy, "needs_node_ids", False),
                 "uses_malleable": getattr(self._policy, "uses_malleable", False),
                 "looks_at": list(getattr(self._policy, "looks_at", ())),
-                "usage_half_life": getattr(self._policy, "usage_half_life", None),
+                "usage_half_life": _half_life(self._policy),
             }
         except ApplesError as error:
             hello = {"reason": str(error), "whole": True}
@@ -221,6 +222,25 @@ class _PolicyServer:
                 )
             rows.append(_row(decision, at))
         return rows
+
+
+def _half_life(policy: SchedulingPolicy) -> float | None:
+    """Return a policy's `usage_half_life`.
+
+    Raises
+    ------
+    UsageError
+        It is no number of seconds.
+    """
+    given = getattr(policy, "usage_half_life", None)
+    if given is None:
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
+        if 0 <= float(given) < math.inf:
+            return float(given)
+    raise UsageError(
+        f"policy {type(policy).__name__}: usage_half_life is {_short(given)}, must be seconds, 0 or more"
+    )
 
 
 PLAIN = frozenset({type(None), bool, int, float})

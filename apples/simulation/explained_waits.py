@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import SimulationConfig
 from apples.simulation.run import simulate
@@ -30,6 +31,8 @@ EXPLAINED = 1.25
 DAY = 86400.0
 FEWEST = 20
 """Jobs of a group; smaller groups are left out of a breakdown."""
+LEAST_COMPARED = 100
+"""Jobs with a known wait in each half: the mean wait of fewer is that of a few jobs, and so is the verdict."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class WaitExplanation:
         Jobs compared; jobs whose wait the log does not tell, or that did not complete.
     not_tried
         Base policies that would take long on a log of this size.
+    failures
+        Kinds of failure of the user's policy: the first of each, and how many passes it cost.
     """
 
     policy: str
@@ -100,6 +105,7 @@ class WaitExplanation:
     jobs: int
     unknown: int
     not_tried: tuple[str, ...] = ()
+    failures: tuple[tuple[PolicyFailure, int], ...] = ()
 
     @property
     def factor(self) -> float:
@@ -165,7 +171,7 @@ def explain(
     Raises
     ------
     UsageError
-        Of one half of the log no wait is known. Permanent.
+        Of one half of the log too few waits are known. Permanent.
     """
     order = np.argsort(read.columns["job"], kind="stable")
     # Of several records with one number the first was simulated; the search finds the first.
@@ -175,24 +181,29 @@ def explain(
     names = read.names.get("partition", ())
     first_half = np.arange(len(workload)) < len(workload) // 2
     fits: tuple[dict[str, WaitFit], dict[str, WaitFit]] = ({}, {})
+    failures: list[tuple[PolicyFailure, int]] = []
     compared = 0
     for name, policy in policies.items():
         result = simulate(workload, policy, config)
+        failures += result.failures
         known = result.completed & np.isfinite(logged)
         simulated = result.start - workload.submit
         compared = int(known.sum())
         for half, made in zip((first_half, ~first_half), fits, strict=True):
             chosen = np.flatnonzero(known & half)
-            if not len(chosen):
+            if len(chosen) < LEAST_COMPARED:
                 raise UsageError(
-                    f"{read.source}: one half of its jobs has no wait to compare with"
+                    f"{read.source}: {len(chosen)} waits to compare with in one half of its jobs: too few "
+                    f"for a verdict, which needs {LEAST_COMPARED} in each"
                 )
             made[name] = WaitFit(
                 _group("all", chosen, logged, simulated),
                 dict(_breakdowns(workload, partition, names, chosen, logged, simulated)),
             )
     best = min(policies, key=lambda name: fits[0][name].worst[1])
-    return WaitExplanation(best, *fits, compared, len(workload) - compared)
+    return WaitExplanation(
+        best, *fits, compared, len(workload) - compared, failures=tuple(failures)
+    )
 
 
 def _breakdowns(

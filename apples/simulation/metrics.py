@@ -65,7 +65,8 @@ def summary(
     """Return the figures of `apples.simulation/1` that the result gives."""
     values = job_outcomes(workload, result)
     if not len(values.wait):
-        raise UsageError("no job completed")
+        rejected = f": the policy rejected {len(result.rejected)}" if len(result.rejected) else ""
+        raise UsageError(f"none of {len(workload)} jobs completed{rejected}")
     span = makespan(workload, result)
     return {
         "jobs": len(workload),

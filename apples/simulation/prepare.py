@@ -568,7 +568,8 @@ def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     known = ("reservations", *NAMED)
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise UsageError(f"{policy!r} looks at {unknown[0]!r}: not one of {', '.join(known)}")
+        name = policy.name if isinstance(policy, GuardedPolicy) else repr(policy)
+        raise UsageError(f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}")
     return tuple(name for name in wanted if name in NAMED)
 
 

@@ -98,8 +98,8 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
     ``JobID`` tells them; of a requeued job the last run counts. A limit that is not known
     (UNLIMITED, INVALID, the partition's) is the longest of its partition, or of the log. ``Partition``,
     ``QOS``, ``User``, ``ReqMem``, ``ReqTRES``, ``AllocTRES``, ``Eligible`` and the dependencies in
-    ``SubmitLine`` are read where they are there. Times are seconds since 1970, read as UTC:
-    sacct writes local time without its offset; use ``TZ=UTC sacct`` where that matters.
+    ``SubmitLine`` are read where they are there. Times are seconds since 1970. One without an offset, as
+    sacct writes local time, is read as UTC: use ``TZ=UTC sacct`` where that matters.
 
     Raises
     ------
@@ -248,9 +248,10 @@ def _time(given: Mapping[str, str], name: str) -> float:
     if word in NOT_YET:
         return -1.0
     try:
-        return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
+        time = datetime.fromisoformat(word)
     except ValueError:
         raise ValueError(f"{name} {word[:40]!r} is no date like 2026-01-31T12:00:00") from None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _count(given: Mapping[str, str], name: str) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
+from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
 from apples.simulation.explained_waits import WaitExplanation, WaitFit
@@ -38,9 +39,9 @@ def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
         yield f"apples: compiling the {core} core, once per machine"
 
 
-def failure_notes(result: SimulationResult) -> Iterator[str]:
+def failure_notes(failures: Sequence[tuple[PolicyFailure, int]]) -> Iterator[str]:
     """Yield a line a kind of failure of the user's policy."""
-    for first, count in result.failures:
+    for first, count in failures:
         passes = "1 pass" if count == 1 else f"{count} passes"
         yield f"apples: {first} ({passes}; first-come-first-served decided)"
 
@@ -182,6 +183,7 @@ def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]
         "jobs": explained.jobs,
         "unknown": explained.unknown,
         "not_tried": list(explained.not_tried),
+        "failed_passes": sum(count for _, count in explained.failures),
         "policies": {
             name: {
                 "first_half": fit(explained.first[name]),
@@ -194,8 +196,10 @@ def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]
 
 def explanation_text(explained: WaitExplanation) -> str:
     """Return the verdict, a table of the policies, and the groups of the chosen one that are off most."""
+    failed = failed_words(sum(count for _, count in explained.failures))
     lines = [
         str(explained),
+        *([failed] if failed else []),
         f"{'policy':16}{'first half':>12}{'second half':>12}   waits of the second half",
     ]
     for name, second in sorted(explained.second.items(), key=lambda item: item[1].worst[1]):

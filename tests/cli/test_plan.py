@@ -273,6 +273,18 @@ def unknown(host, others, information):
 
 def too_few(host, others, information):
     return []
+
+def leaves(*_):
+    raise SystemExit(0)
+
+def words(host, others, information):
+    return ["near"] * len(others)
+
+def on_a_gpu(resources, information):
+    return Schedule((Allocation(resources[0], information.application.rows, "cuda"),), "gpu")
+
+def asks_for_pairs(coordinator):
+    return coordinator.best([coordinator.plan(r) for r in coordinator.select_resources("pairs")])
 """
 
 
@@ -320,7 +332,7 @@ def test_a_file_may_name_them_too(tmp_path, own):
         ("--blueprint", "broken", "failed at {file}:29: ZeroDivisionError: division by zero"),
         ("--planner", "nothing", "the planner returned no Schedule but NoneType"),
         ("--model", "nothing", "the model is no ModelTemplate but NoneType"),
-        ("--distance", "nothing", "the distance must give a number for each of 2 hosts, not nan"),
+        ("--distance", "nothing", "the distance must give a number for each of 2 hosts, not None"),
         ("--blueprint", "nothing", "ended without asking for the best candidate"),
         ("--planner", "refuses", "apples: not on Sundays"),
         ("--model", "Falling", "Falling: computation falls as rows grow"),
@@ -328,6 +340,17 @@ def test_a_file_may_name_them_too(tmp_path, own):
         ("--planner", "other_hosts", "the planner was given ada, bob and planned for far"),
         ("--distance", "unknown", "must give a number for each of 2 hosts"),
         ("--distance", "too_few", "must give a number for each of 2 hosts"),
+        ("--distance", "words", "must give a number for each of 2 hosts, not ['near', 'near']"),
+        ("--planner", "on_a_gpu", "has ada run 'cuda': the template has default"),
+        ("--planner", "leaves", "failed at {file}:61: SystemExit: 0"),
+        ("--blueprint", "leaves", "failed at {file}:61: SystemExit: 0"),
+        (
+            "--blueprint",
+            "asks_for_pairs",
+            "select_resources('pairs'): known sets are search, single",
+        ),
+        ("--planner", "unknown", "cannot be called as unknown(resources, information)"),
+        ("--blueprint", "halves", "cannot be called as halves(coordinator)"),
     ],
 )
 def test_what_fails_in_the_users_own_code_is_2_and_one_clear_line(

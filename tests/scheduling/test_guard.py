@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.scheduling.guard import GuardedPolicy
+from apples.scheduling.jobs import Wake
 from apples.scheduling.policies import POLICIES, Easy, FirstComeFirstServed
 from apples.simulation.config import NodeFailure, SimulationConfig
 from apples.simulation.run import simulate
@@ -106,6 +107,30 @@ def test_a_policy_that_is_never_right_is_put_aside():
     assert children() == before
 
 
+def test_a_policy_that_wakes_for_ever_while_nothing_happens_is_stopped(monkeypatch):
+    monkeypatch.setattr("apples.scheduling.guard.WAKES_IN_A_ROW", 50)
+
+    class Insomniac(Easy):
+        pause = 0.001
+
+        def decide(self, cluster):
+            yield from super().decide(cluster)
+            yield Wake(cluster.time + self.pause)
+
+    class Patient(Insomniac):
+        pause = 1.0
+
+    for kind, failed in ((Insomniac, True), (Patient, False)):
+        guard = GuardedPolicy(kind, kind.__name__, patience=60.0)
+        jobs = rigid(np.zeros(1), np.full(1, 200.0), np.ones(1, dtype=int), np.full(1, 200.0))
+        result = simulate(jobs, guard, MACHINE)
+        guard.close()
+        assert result.completed.all()
+        assert [first.kind for first, _ in result.failures] == (["wakes"] if failed else [])
+        if failed:
+            assert "woke 50 times within 0.049 s" in str(result.failures[0][0])
+
+
 def test_what_a_policy_prints_goes_to_stderr_up_to_a_bound(capfd):
     class Prints(Easy):
         def decide(self, cluster):
@@ -132,6 +157,15 @@ def test_a_policy_that_cannot_be_made_is_one_line():
     ):
         GuardedPolicy(make, "mine")
     assert children() == before
+
+
+@pytest.mark.parametrize("given", ["week", -1.0, float("nan")])
+def test_a_half_life_that_is_none_is_refused_before_the_first_pass(given):
+    class Forgets(Easy):
+        usage_half_life = given
+
+    with pytest.raises(UsageError, match=r"policy Forgets: usage_half_life is .*must be seconds"):
+        GuardedPolicy(Forgets, "Forgets")
 
 
 def test_a_policy_that_is_asked_strictly_ends_the_run():

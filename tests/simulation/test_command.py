@@ -119,6 +119,15 @@ def test_the_figures_are_those_of_the_schema():
     assert answer["energy"] is None
 
 
+def test_rows_that_cannot_be_written_do_not_take_the_answer_with_them():
+    done = command(
+        "apples", "simulate", SAMPLE, "--policy", "easy", *SIXTY_FOUR, "--csv", "/dev/full"
+    )
+    assert done.code == 2
+    assert done.out.startswith("easy on ")
+    assert "/dev/full: No space left on device" in done.err
+
+
 def test_the_csv_gives_the_means_of_the_json(tmp_path):
     path = tmp_path / "jobs.csv"
     answer = figures(SAMPLE, "--policy", "sd", "--nodes", 16, "--cores-per-node", 4, "--csv", path)

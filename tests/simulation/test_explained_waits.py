@@ -121,6 +121,31 @@ def test_the_command_answers_with_the_verdict_first(tmp_path):
     assert figures["policies"]["easy"]["second_half"]["by_day"]
 
 
+def test_no_verdict_is_given_on_a_few_waits(tmp_path):
+    path = tmp_path / "site.swf"
+    write_swf(path, site_log(Easy(), jobs=150))
+    answer = command("apples", "simulate", path, "--calibrate")
+    assert (answer.code, answer.out) == (2, "")
+    assert "75 waits to compare with in one half of its jobs: too few for a verdict" in answer.err
+
+
+def test_a_policy_of_ones_own_that_fails_while_it_is_compared_is_named(tmp_path):
+    path, mine = tmp_path / "site.swf", tmp_path / "mine.py"
+    write_swf(path, site_log(Easy(), jobs=300))
+    mine.write_text(
+        "from apples.scheduling.policies import Easy\n"
+        "class Mine(Easy):\n"
+        "    def decide(self, cluster):\n"
+        "        raise KeyError(len(cluster.queue))\n"
+    )
+    words = ("apples", "simulate", path, "--calibrate", "--policy", f"{mine}:Mine")
+    answer = command(*words)
+    assert answer.code == 2
+    assert f"{mine}:4: KeyError: " in answer.err
+    assert answer.out.splitlines()[1].startswith("the policy failed in ")
+    assert command(*words, "--json").document["failed_passes"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

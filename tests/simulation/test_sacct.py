@@ -51,6 +51,12 @@ def test_slurm_accounting_is_read(tmp_path):
         read_log(path)
 
 
+def test_a_time_with_an_offset_is_that_instant(read):
+    at = "2026-01-01T02:00:00+02:00|2026-01-01T01:00:00|2026-01-01T01:00:00-01:00"
+    log = read(f"1|{at}|01:00:00|4|4|COMPLETED")
+    assert (log.columns["wait"][0], log.columns["run"][0]) == (3600, 3600)
+
+
 def test_a_job_without_a_limit_gets_the_longest_of_its_partition_and_it_is_said(read):
     names = NAMES + "|Partition"
     log = read(

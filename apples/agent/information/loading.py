@@ -101,7 +101,7 @@ def load_information(
     _check_names(specifications, host_list, user)
     application = application_template.bind(settings or {})
     chosen_model = model or specifications.preferences.model or application.model
-    make_model = resolve(chosen_model, MODELS, "model")
+    make_model = resolve(chosen_model, MODELS, "model", ("information",))
     learned = Learned()
     if weather != "static":
         learned = recall(application_template.name, application_template.version)

@@ -61,10 +61,14 @@ def measured(
     distance: Distance, host: Host, others: Sequence[Host], information: InformationPool
 ) -> list[float]:
     """Return what a distance says of some hosts; `ModelError` when that is not a number for each."""
-    found = np.asarray(distance(host, others, information), dtype=float)
+    given = distance(host, others, information)
+    try:
+        found = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
     if found.shape != (len(others),) or np.isnan(found).any():
         raise ModelError(
-            f"the distance must give a number for each of {len(others)} hosts, not {found}"
+            f"the distance must give a number for each of {len(others)} hosts, not {given!r:.200}"
         )
     return [float(x) for x in found]
 

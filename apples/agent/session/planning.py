@@ -106,7 +106,7 @@ def blueprint_of(spec: PlanSpec, information: InformationPool) -> tuple[str, Blu
     chosen = chosen or DEFAULT_BLUEPRINT
     package = importlib.import_module("blueprints")
     known: Mapping[str, Blueprint] = {each: getattr(package, each) for each in package.__all__}
-    return chosen, resolve(chosen, known, "blueprint")
+    return chosen, resolve(chosen, known, "blueprint", ("coordinator",))
 
 
 def coordinator_of(
@@ -123,9 +123,13 @@ def coordinator_of(
         information,
         actuator,
         selector=ResourceSelector(
-            distance if callable(distance) else resolve(distance, DISTANCES, "distance")
+            distance
+            if callable(distance)
+            else resolve(distance, DISTANCES, "distance", ("host", "others", "information"))
         ),
-        planner=planner if callable(planner) else resolve(planner, PLANNERS, "planner"),
+        planner=planner
+        if callable(planner)
+        else resolve(planner, PLANNERS, "planner", ("resources", "information")),
         refresh=refresh,
     )
 

@@ -204,6 +204,7 @@ def test_a_metric_of_time_and_cost_finds_their_optimum_among_many_hosts(tmp_path
         ("return 'much'", r"at .*metrics\.py:1: gave 'much' for near, must be a finite number"),
         ("return True", r"gave True for near"),
         ("return None", r"gave None for near"),
+        ("return 10**400", r"gave 10+ for near, must be a finite number"),
     ],
 )
 def test_a_metric_that_gives_no_number_is_named_with_its_file_and_line(tmp_path, body, said):
