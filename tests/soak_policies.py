@@ -132,7 +132,7 @@ class Watched(SchedulingPolicy):
                 since = self.resized - self.counted.pop(decision.job, self.resized)
                 if cluster.time > promise + INSTANT + self.latency * since:
                     self.late.append(f"job {decision.job}: {promise} promised, {cluster.time}")
-            elif isinstance(decision, Reserve):
+            elif isinstance(decision, Reserve) and getattr(self.inner, "order", "") != "priority":
                 self.promised.setdefault(decision.job, decision.time)
         ends = after(cluster, decisions)
         self.limits = {number: limit for number, (limit, _) in ends.items()}
@@ -253,7 +253,21 @@ def drawn_case(seed: int) -> Case:
     if not config.cost.is_free:
         config = replace(config, cost=drawn_cost(rng, config.cost))
         config = replace(config, release=("confirmed", "at_once")[int(rng.random() < 0.3)])
-    return Case(workload, with_drawn_ends(rng, config), policy, overruns)
+    config = with_drawn_ends(rng, config)
+    workload, policy = with_drawn_priorities(rng, workload, policy)
+    return Case(workload, config, policy, overruns)
+
+
+def with_drawn_priorities(
+    rng: np.random.Generator, workload: Workload, policy: SchedulingPolicy
+) -> tuple[Workload, SchedulingPolicy]:
+    """Return jobs and policy in the order of priorities in some of the cases."""
+    drawn = rng.random() < 0.3
+    if drawn and policy in (FirstComeFirstServed(), Easy(), Conservative()):
+        policy = type(policy)(order="priority")
+        priority = rng.integers(0, 4, len(workload)).astype(float)
+        workload = replace(workload, attributes={"priority": priority})
+    return workload, policy
 
 
 def with_drawn_ends(rng: np.random.Generator, config: SimulationConfig) -> SimulationConfig:
@@ -358,6 +372,7 @@ def check(seed: int) -> Counter[str]:
         killed=driven.killed,
         saved=int(driven.work_saved > 0),
         reservations=len(driven.reservations),
+        priorities=int("priority" in case.workload.attributes),
         short=sum(one.taken < one.nodes for one in driven.reservations),
     )
     if has_kernel(case.policy, case.config, case.workload):

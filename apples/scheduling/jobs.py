@@ -41,6 +41,8 @@ class Job:
     user, partition, qos
         Whose it is, which part of the machine it asks for and the quality of service it is submitted under;
         empty where its log does not say, or where nobody asked for it (`SchedulingPolicy.looks_at`).
+    priority
+        The larger, the more urgent, for a policy that looks at `priority`; else 0.
     exclusive
         Whether it shares its nodes with no other job: it leaves too little of their memory or GPUs.
     """
@@ -55,6 +57,7 @@ class Job:
     user: str = ""
     partition: str = ""
     qos: str = ""
+    priority: float = 0.0
     exclusive: bool = False
 
     @property

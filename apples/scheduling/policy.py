@@ -11,6 +11,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
+from apples.errors import UsageError
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize
 
 K = TypeVar("K")
@@ -252,7 +253,7 @@ class SchedulingPolicy(ABC):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What it looks at beside nodes and times: `user`, `partition`, `qos` of a job, `reservations`.
+        """What it looks at beside nodes and times: `user`, `partition`, `qos`, `priority` of jobs, `reservations`.
 
         A start that would run into an advance reservation is refused. Where a policy does not look at
         `reservations` that is counted; elsewhere it is an error.
@@ -275,6 +276,30 @@ class SchedulingPolicy(ABC):
 
 WANTED = itemgetter(RunningJob._fields.index("wanted"))
 """Of a running job: asked of all of them in every pass, hence without a loop of ours."""
+
+
+QUEUE_ORDERS = ("fcfs", "priority")
+"""Of submission, or of the log's priorities, the largest first; ties go by (submit, id)."""
+
+
+def in_order(queue: Sequence[Job], order: str) -> Sequence[Job]:
+    """Return waiting jobs in one of `QUEUE_ORDERS`."""
+    if order == "fcfs":
+        return queue
+    return sorted(queue, key=lambda job: (-job.priority, job.submit, job.id))
+
+
+def looked_at_in(order: str) -> tuple[str, ...]:
+    """Return what our policies look at whose queue is in an order.
+
+    Raises
+    ------
+    UsageError
+        It is none of `QUEUE_ORDERS`. Permanent.
+    """
+    if order not in QUEUE_ORDERS:
+        raise UsageError(f"order {order!r}: not one of {', '.join(QUEUE_ORDERS)}")
+    return ("reservations", "priority") if order == "priority" else ("reservations",)
 
 
 def grant_requests(cluster: ClusterState, take: Callable[[int, float], bool]) -> Iterator[Resize]:

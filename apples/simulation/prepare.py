@@ -19,6 +19,7 @@ from apples.errors import UsageError
 from apples.plugins import did_you_mean, resolve, where_in_users_code
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
 from apples.scheduling.policies import POLICIES
+from apples.scheduling.policies.slurm import factors_of
 from apples.scheduling.policy import AdvanceReservation, SchedulingPolicy
 from apples.simulation.config import (
     COSTS,
@@ -138,6 +139,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "dependencies": "on, off: whether a job waits for the end of the one that its log names",
     "reservations": "CSV file: start,duration,nodes[,name]: nodes kept from jobs for a time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
+    "priorities": "NAME:NUMBER,..: of qualities of service or queues, for order=priority",
     "engine": "auto, events",
     "machine": "TOML file: partitions, with memory, GPUs and speed of their nodes",
     "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
@@ -507,12 +509,20 @@ def prepare(
     if seed < 0:
         raise UsageError(f"--seed {seed}: a seed is 0 or more")
     machine = _machine_of(options, any(one is not None for one in (processors, nodes, cores)))
+    looked_at = {*_attributes_of(chosen), *attributes}
+    factors = factors_of(options.simulation.get("priorities", ""), "priorities")
     source = load_workload(
         log, size_of(processors, nodes, cores), options.clean, strict=strict, seed=seed,
-        attributes=sorted({*_attributes_of(chosen), *attributes}),
+        attributes=sorted(looked_at - {"priority"}),
         dependencies=options.switch("dependencies"), machine=machine,
         limits_kill=options.simulation.get("limits") == "kill",
+        priorities=factors if "priority" in looked_at else None,
     )  # fmt: skip
+    if factors and "priority" not in looked_at:
+        note = f"priorities that {policy} does not look at"
+        source = replace(
+            source, cleaning=replace(source.cleaning, notes=(*source.cleaning.notes, note))
+        )
     workload = source.workload
     if malleable is None:
         malleable = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
@@ -565,12 +575,12 @@ MOST_BY_EVENTS = 50_000
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
     wanted = tuple(getattr(policy, "looks_at", ()))
-    known = ("reservations", *NAMED)
+    known = ("reservations", "priority", *NAMED)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         name = policy.name if isinstance(policy, GuardedPolicy) else repr(policy)
         raise UsageError(f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}")
-    return tuple(name for name in wanted if name in NAMED)
+    return tuple(name for name in wanted if name != "reservations")
 
 
 def base_policies() -> tuple[str, ...]:

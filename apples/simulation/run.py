@@ -83,8 +83,10 @@ _loops = _Loops()
 
 def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
     """Return whether a compiled kernel does exactly what the event engine would do."""
-    late = config.checkpoint is not None and config.checkpoint.cost > 0.0
-    if config.has_events or late or type(policy) not in KERNELS:
+    unknown = config.checkpoint is not None and config.checkpoint.cost > 0.0
+    if isinstance(policy, Conservative):
+        unknown |= policy.order != "fcfs"
+    if config.has_events or unknown or type(policy) not in KERNELS:
         return False
     if config.kills and policy.uses_malleable and workload.malleable.any():
         return False  # that a resized job reaches its limit they do not see

@@ -97,8 +97,8 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
     Job steps are left out; the components of a heterogeneous job are one job where the column
     ``JobID`` tells them; of a requeued job the last run counts. A limit that is not known
     (UNLIMITED, INVALID, the partition's) is the longest of its partition, or of the log. ``Partition``,
-    ``QOS``, ``User``, ``ReqMem``, ``ReqTRES``, ``AllocTRES``, ``Eligible`` and the dependencies in
-    ``SubmitLine`` are read where they are there. Times are seconds since 1970. One without an offset, as
+    ``QOS``, ``User``, ``Priority``, ``ReqMem``, ``ReqTRES``, ``AllocTRES``, ``Eligible`` and the dependencies
+    in ``SubmitLine`` are read where they are there. Times are seconds since 1970. One without an offset, as
     sacct writes local time, is read as UTC: use ``TZ=UTC sacct`` where that matters.
 
     Raises
@@ -210,6 +210,8 @@ def _values(
     memory = _memory(given.get("ReqMem") or tres.get("mem", ""), processors, tres)
     if memory is not None:
         yield "requested_memory", memory
+    if given.get("Priority"):
+        yield "priority", _priority(given["Priority"])
     gpus = _GPU.search(resources)
     if gpus:
         yield "gpus", float(gpus[1])
@@ -265,6 +267,12 @@ def _count(given: Mapping[str, str], name: str) -> float:
     if not (isfinite(count) and 0 <= count <= MOST):
         raise ValueError(f"{name} {word[:40]!r} is no number of processors (sacct --noconvert)")
     return count
+
+
+def _priority(word: str) -> float:
+    if not word.isdigit() or len(word) > 15:
+        raise ValueError(f"Priority {word[:40]!r} is no whole number")
+    return float(word)
 
 
 def _limit(word: str) -> float:

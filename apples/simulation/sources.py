@@ -18,7 +18,14 @@ from apples.simulation.packed import LogText
 from apples.simulation.partitioned import limits_of, unknown_partitions
 from apples.simulation.sacct import read_sacct
 from apples.simulation.swf import COLUMNS, NEEDED, Log, parse_swf
-from apples.simulation.workload import ATTRIBUTES, Cleaning, Workload, clean, dependencies_of
+from apples.simulation.workload import (
+    ATTRIBUTES,
+    Cleaning,
+    Workload,
+    clean,
+    dependencies_of,
+    with_priorities,
+)
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
@@ -152,12 +159,14 @@ def load_workload(
     dependencies: bool = False,
     limits_kill: bool = False,
     machine: Sequence[Partition] = (),
+    priorities: Mapping[str, float] | None = None,
 ) -> Source:
     """Return a workload for a machine of so many processors; None: as the log's header says.
 
     `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs, and
     what the partitions of a machine, if it has some, look at of a job.
-    Where limits kill, requests stay under the run time (`clean`).
+    Where limits kill, requests stay under the run time (`clean`). Priorities are read unless they are None
+    (`with_priorities`).
 
     Raises
     ------
@@ -168,6 +177,10 @@ def load_workload(
         processors = sum(part.processors for part in machine)
     limits = list(limits_of(machine))
     if is_generated(source):
+        if priorities is not None:
+            raise UsageError(
+                f"{source}: a model's jobs have no priorities: order=priority needs a log"
+            )
         if processors is None:
             raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
         workload = generated(source, seed)
@@ -179,11 +192,16 @@ def load_workload(
     columns = [ATTRIBUTES[name] for name in dict.fromkeys((*attributes, *limits))]
     if dependencies:
         columns += ["preceding", "think_time"]
+    looked_at = [ATTRIBUTES[name] for name in limits] + ["preceding"] * dependencies
+    if priorities is not None:
+        columns += [] if "queue" in columns else ["queue"]
+        looked_at.append("priority")
     known = [name for name in columns if name in COLUMNS]  # sacct's are read in any case
     log = read_log(Path(source), (*NEEDED, *known))
     size = _header_processors(log) if processors is None else processors
-    looked_at = [ATTRIBUTES[name] for name in limits] + ["preceding"] * dependencies
     workload, cleaning = clean(log, size, rule, strict, looked_at, limits_kill)
+    if priorities is not None:
+        workload = with_priorities(workload, log, priorities)
     waits: Mapping[int, tuple[int, float]] = {}
     if dependencies and "preceding" in log.columns:
         waits, counts = dependencies_of(log, workload)

@@ -32,9 +32,9 @@ class Workload:
     malleable
         Whether the scheduler may resize the job.
     attributes, names
-        What a policy looks at beside them (`user`, `partition`, `qos`) and what partitions have limits of
-        (`memory`, kilobytes a processor, and `gpus`): numbers, -1 where the log does not say; of a column that
-        stands for names, the name of 1, of 2, ..
+        What a policy looks at beside them (`user`, `partition`, `qos`, `priority`) and what partitions have
+        limits of (`memory`, kilobytes a processor, and `gpus`): numbers, -1 (`priority`: 0) where the log does
+        not say; of a column that stands for names, the name of 1, of 2, ..
     """
 
     job: NDArray[np.int64]
@@ -73,6 +73,9 @@ class Workload:
         if not self.attributes.keys().isdisjoint(NAMED):
             said = zip(jobs, *map(self.words, NAMED), strict=True)
             jobs = [replace(job, user=u, partition=p, qos=q) for job, u, p, q in said]
+        if "priority" in self.attributes:
+            numbers = self.attributes["priority"].tolist()
+            jobs = [replace(job, priority=one) for job, one in zip(jobs, numbers, strict=True)]
         if "exclusive" in self.attributes:
             alone = self.attributes["exclusive"].astype(bool).tolist()
             jobs = [
@@ -240,6 +243,7 @@ def clean(
 #: Column of a log -> what a simulation leaves out where a job has it.
 NOT_LOOKED_AT = {
     "gpus": "ask for GPUs",
+    "priority": "have a priority",
     "preceding": "wait for another job's end",
     "requested_memory": "ask for memory",
 }
@@ -257,6 +261,36 @@ def _not_looked_at(log: Log, keep: NDArray[np.intp], looked_at: Sequence[str]) -
         partitions = len(np.unique(columns["partition"][keep]))
         if partitions > 1:
             yield f"{partitions} partitions taken as one"
+
+
+def with_priorities(workload: Workload, log: Log, factors: Mapping[str, float]) -> Workload:
+    """Return the workload with the priorities of its log.
+
+    Those of the queues or qualities of service by `factors` (name or number -> priority), if there are any; else
+    sacct's ``Priority``; else the numbers of SWF's queues. A job of which nothing is known has 0.
+
+    Raises
+    ------
+    UsageError
+        The log has neither. Permanent.
+    """
+    queues = workload.attributes.get("qos")
+    if factors:
+        found = np.array([factors.get(word, 0.0) for word in workload.words("qos")])
+    elif "priority" in log.columns:
+        first = dict(
+            zip(log.columns["job"][::-1].tolist(), log.columns["priority"][::-1], strict=True)
+        )
+        found = np.array([first[number] for number in workload.job.tolist()])
+    elif queues is not None and not workload.names.get("qos"):
+        found = queues
+    else:
+        raise UsageError(
+            f"{log.source}: says no priorities (sacct's column Priority, SWF's numbers of queues): "
+            "--option priorities=NAME:NUMBER,.. gives them to qualities of service"
+        )
+    attributes = {**workload.attributes, "priority": np.maximum(found, 0.0)}
+    return replace(workload, attributes=attributes)
 
 
 def dependencies_of(

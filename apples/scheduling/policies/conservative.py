@@ -8,7 +8,7 @@ from math import inf
 
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Reserve, Start
-from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy
+from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy, in_order, looked_at_in
 from apples.scheduling.profile import Profile, releases
 
 
@@ -21,7 +21,13 @@ class Conservative(SchedulingPolicy):
     as long as the machine they were made for. Where they no longer fit (nodes were lost, a job overran
     its estimate) or a job without one stands ahead of one that has one (its run was lost, or it is so
     wide that it had to wait for a repair), all are made anew in the order of the queue. A job of more
-    nodes than are in service has no promise.
+    nodes than are in service has no promise. In the order of priorities a job with a larger one that comes takes
+    precedence over the promises there are: all are made anew.
+
+    Attributes
+    ----------
+    order
+        Of the queue, one of `QUEUE_ORDERS`.
 
     Examples
     --------
@@ -38,7 +44,15 @@ class Conservative(SchedulingPolicy):
     Mu'alem and Feitelson 2001, section 2.
     """
 
-    looks_at = ("reservations",)
+    order: str = "fcfs"
+
+    def __post_init__(self) -> None:
+        looked_at_in(self.order)
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """Reservations, and priorities where they are the order."""
+        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the promises that are new."""
@@ -46,7 +60,7 @@ class Conservative(SchedulingPolicy):
         due = None
         if events.ended and events == Events(ended=events.ended):
             due = _due(cluster)
-        yield from _plan(cluster) if due is None else due
+        yield from _plan(cluster, self.order) if due is None else due
 
 
 def _due(cluster: ClusterState) -> list[Start] | None:
@@ -67,11 +81,11 @@ def _due(cluster: ClusterState) -> list[Start] | None:
     return starts
 
 
-def _plan(cluster: ClusterState) -> Iterator[Decision]:
+def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
     """Yield the starts, and the promises that are new, with the whole profile drawn."""
     now, free = cluster.time, cluster.free
     nodes_for, in_service = cluster.nodes_for, cluster.nodes
-    wide = [(job, nodes_for(job.processors)) for job in cluster.queue]
+    wide = [(job, nodes_for(job.processors)) for job in in_order(cluster.queue, order)]
     queue = [(job, nodes) for job, nodes in wide if nodes <= in_service]
     promised = cluster.reservations
     kept = [(job, nodes) for job, nodes in queue if job.id in promised]

@@ -9,12 +9,13 @@ from math import inf
 from apples.errors import UsageError
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
-from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, looked_at_in
 from apples.scheduling.profile import Profile, releases
 
 #: Orders of the queue; ties go by (submit, id).
 ORDERS: Mapping[str, Callable[[Job], float]] = {
     "fcfs": lambda job: job.submit,
+    "priority": lambda job: -job.priority,
     "shortest": lambda job: job.requested,
     "longest": lambda job: -job.requested,
     "narrowest": lambda job: job.processors,
@@ -120,11 +121,15 @@ class Easy(SchedulingPolicy):
 
     order: str = "fcfs"
     depth: int = -1
-    looks_at = ("reservations",)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise UsageError(f"order {self.order!r}: not one of {', '.join(ORDERS)}")
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """Reservations, and priorities where they are the order."""
+        return looked_at_in("priority" if self.order == "priority" else "fcfs")
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""

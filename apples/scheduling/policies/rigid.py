@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 from apples.scheduling.advance import Room
 from apples.scheduling.jobs import Decision, Job, Start
-from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
+from apples.scheduling.policy import (
+    ClusterState,
+    SchedulingPolicy,
+    grant_requests,
+    in_order,
+    looked_at_in,
+)
 
 
 @dataclass(frozen=True)
 class FirstComeFirstServed(SchedulingPolicy):
     """Start jobs in order of submission; no job overtakes another.
+
+    Attributes
+    ----------
+    order
+        Of the queue, one of `QUEUE_ORDERS`.
 
     Examples
     --------
@@ -22,11 +33,19 @@ class FirstComeFirstServed(SchedulingPolicy):
     [1]
     """
 
-    looks_at = ("reservations",)
+    order: str = "fcfs"
+
+    def __post_init__(self) -> None:
+        looked_at_in(self.order)
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """Reservations, and priorities where they are the order."""
+        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the starts of this pass."""
-        return _start(cluster, cluster.queue)
+        return _start(cluster, in_order(cluster.queue, self.order))
 
 
 @dataclass(frozen=True)

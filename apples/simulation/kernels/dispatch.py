@@ -16,6 +16,7 @@ from apples.scheduling.policies import (
     Conservative,
     Easy,
     Equipartition,
+    FirstComeFirstServed,
     FirstFit,
     ShortestJobFirst,
     SlowdownDriven,
@@ -96,7 +97,7 @@ def _order(workload: Workload, policy: SchedulingPolicy) -> NDArray[np.int32]:
     name = "fcfs"
     if isinstance(policy, ShortestJobFirst):
         name = "shortest"
-    elif isinstance(policy, Easy):
+    elif isinstance(policy, Easy | FirstComeFirstServed):
         name = policy.order
     if name == "fcfs":
         return np.arange(len(workload), dtype=POSITION)
