@@ -33,6 +33,8 @@ from nws import (
 
 ROUNDS = 5
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
+ROUNDS_WITHOUT_PROBES = 3
+"""The same where all probes are remembered: they are what is uncertain in a measurement."""
 READINGS, SPACING = 5, 0.01
 GLANCES = 2
 PROBE_EVERY = 0.0
@@ -154,7 +156,8 @@ class LocalSensing:
         if not self.local:
             return Weather()
         if self._between_local is None:
-            for _ in range(self.rounds):
+            probes = any(host.name not in self.remembered for host in self.local)
+            for _ in range(self.rounds if probes else min(self.rounds, ROUNDS_WITHOUT_PROBES)):
                 self.service.sense()
             self.remarks = said_once(self._remarks())
             linked = 1 < len(self.local) <= MOST_LINKED
