@@ -264,8 +264,14 @@ def _parse_fast(chunk: bytes, wanted: Sequence[int]) -> NDArray[np.float64] | No
         negative = codes[at] == 45
         at = at + negative
         value = np.zeros(len(at))
-        for k in range(int((stop - at).max(initial=0))):
+        size = stop - at
+        shortest = int(size.min()) if len(size) else 0
+        for k in range(int(size.max(initial=0))):
             here = at + k
+            if k < shortest:  # all have this digit
+                value *= 10.0
+                value += codes[here] - 48.0
+                continue
             inside = here < stop
             digit = codes[np.where(inside, here, 0)] - 48.0
             value = np.where(inside, value * 10.0 + digit, value)
