@@ -44,7 +44,8 @@ def sweep(
 ) -> None:
     """Simulate a grid of logs, policies, options and seeds."""
     processors = size_of(processors, nodes, cores_per_node)
-    if processors is None:
+    named = {word.partition("=")[0].rpartition(":")[2] for word in option or []}
+    if processors is None and "machine" not in named:
         raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
     if seeds < 1 or slices < 1 or workers < 0:
         raise UsageError("--seeds and --slices are at least 1, --workers at least 0")

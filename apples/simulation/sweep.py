@@ -50,6 +50,8 @@ class Cell:
 
     Attributes
     ----------
+    processors, nodes, cores_per_node
+        The machine; None: a machine file among the options says it.
     malleable
         Fraction; negative: as the policy has it.
     parts
@@ -61,7 +63,7 @@ class Cell:
     policy: str
     options: tuple[str, ...]
     seed: int
-    processors: int
+    processors: int | None
     nodes: int | None = None
     cores_per_node: int | None = None
     malleable: float = -1.0
@@ -95,7 +97,7 @@ def grid(
     *,
     malleable: Sequence[float] = (-1.0,),
     parts: int = 1,
-    processors: int,
+    processors: int | None,
     nodes: int | None = None,
     cores_per_node: int | None = None,
 ) -> list[Cell]:

@@ -524,6 +524,18 @@ def test_saccts_partitions_memory_and_gpus_are_enforced(tmp_path):
     assert "1 jobs of partition old" in str(prepared.source.cleaning)
 
 
+def test_a_sweep_compares_machine_files(tmp_path):
+    small, large = tmp_path / "small.toml", tmp_path / "large.toml"
+    large.write_text("[[partition]]\nname = 'a'\nnodes = 64\n")
+    small.write_text(large.read_text() + "speed = 0.5\n")
+    done = command(
+        "apples", "sweep", "lublin:jobs=20,processors=64", "--policy", "easy", "--seeds", 1,
+        "--option", f"machine={large}|{small}", "--workers", 1, "--out", tmp_path / "r.jsonl", "--json",
+    )  # fmt: skip
+    fast, slow = json.loads(done.out)["table"]
+    assert slow["mean_response"]["mean"] > fast["mean_response"]["mean"]
+
+
 def test_a_policy_of_ones_own_decides_in_each_partition_and_its_failures_are_counted_once(
     tmp_path,
 ):
