@@ -42,6 +42,7 @@ END_SECONDS = float(os.environ.get("APPLES_END_SECONDS", "8"))
 GONE_SECONDS = 5.0
 """From the end of the agent until nothing is left."""
 PATIENCE_SECONDS = 40.0
+BEGIN = time.time()
 NAMED = {
     "supervisor": "the supervisor of the run was killed",
     "mpiexec": "mpiexec was ended by SIGKILL",
@@ -212,7 +213,12 @@ def _shared_memory(there: dict[str, list[int]]) -> set[str]:
             _, _, name = line.partition("/dev/shm/")  # noqa: S108 - where the C library puts them
             if name and not name.endswith(" (deleted)"):
                 found.add(name)
-        found |= {f.name for f in Path("/dev/shm").glob(f"{pid}:*")}  # noqa: S108
+        for file in Path("/dev/shm").glob(f"{pid}:*"):  # noqa: S108
+            with contextlib.suppress(FileNotFoundError):
+                if (
+                    file.stat().st_mtime >= BEGIN
+                ):  # an older one was another process's of that number
+                    found.add(file.name)
     return found
 
 
