@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from apples.agent.information import InformationPool, queue_seconds, start_seconds
+from apples.agent.information import InformationPool, assumes_speed, queue_seconds, start_seconds
 from apples.agent.launching import launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import Seconds
@@ -81,7 +81,8 @@ class PerformanceEstimator:
         """Return the estimate with its interval, and what that rests on.
 
         Before the first run of such a set it is the model's own; then it is the prediction without the user's
-        risk, over and times what past runs ask for. The prediction itself always lies in it.
+        risk, over and times what past runs ask for. The prediction itself always lies in it. Where the speed of a
+        host is only assumed, nothing is promised: the interval is empty.
         """
         schedule = estimate.schedule
         kind = set_class(schedule.resources)
@@ -93,6 +94,8 @@ class PerformanceEstimator:
             stretch = math.exp(half_width(past))
             low, high = mean / stretch, mean * stretch
         seconds = estimate.execution_seconds
+        if any(assumes_speed(information, host) for host in schedule.resources):
+            low = high = seconds
         shown = [run.inside for run in past if run.inside is not None][-SHOWN_RUNS:]
         return replace(
             estimate,

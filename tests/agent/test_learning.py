@@ -138,6 +138,18 @@ def test_a_host_whose_speed_nobody_gave_is_predicted_right_after_one_run(process
     assert information.assumed_speeds == ()
 
 
+def test_nothing_is_promised_where_a_speed_is_assumed():
+    for speeds, promises in (((1e-9, 1e-9), True), ((1e-9, None), False)):
+        hosts = [Host(name, seconds_per_point=s) for name, s in zip("ab", speeds, strict=True)]
+        sky = Weather(cpu={"a": Forecast(0.5, 0.05, "mean", 9, 0.0)})
+        coordinator = Coordinator(pool(hosts, LINKS, weather=sky))
+        coordinator.execute(all_resources)
+        chosen = coordinator.decision_log.chosen
+        low, high = chosen.interval
+        assert (low < high) == promises
+        assert low <= chosen.execution_seconds <= high
+
+
 def test_the_speed_that_a_run_measured_belongs_to_no_other_host():
     """The first assumption is as slow as the slowest that is known: that may change, the measurement may not."""
     hosts = [Host("a", seconds_per_point=1e-9), Host("b", slots=2)]
