@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -127,7 +127,7 @@ class LocalSensing:
         try:
             for cpus in sorted({host.cpus for host in self.local}):
                 name = _cpus_name(cpus)
-                known = corrections.get(probe_name(own_machine(), name))
+                known = corrections.get(_probe_name(cpus))
                 self._cpus[name] = CpuSensor(
                     name,
                     cpus or None,
@@ -179,8 +179,8 @@ class LocalSensing:
     @property
     def corrections(self) -> dict[str, ProbeCorrection]:
         """What probes found, these and those before, by `probe_name`; after the first weather."""
-        known = ((name, sensor.correction) for name, sensor in self._cpus.items())
-        return {probe_name(own_machine(), name): one for name, one in known if one is not None}
+        known = ((_probe_name(sensor.cpus), sensor.correction) for sensor in self._cpus.values())
+        return {name: one for name, one in known if one is not None}
 
     def _remarks(self) -> list[tuple[str, str]]:
         """Return what the sensors could not see."""
@@ -227,3 +227,9 @@ class LocalSensing:
 
 def _cpus_name(cpus: Cpus) -> str:
     return "cpus-" + ("-".join(map(str, sorted(cpus))) if cpus else "all")
+
+
+def _probe_name(cpus: Collection[int]) -> str:
+    """Return the `probe_name` of some CPUs of this machine; none named: all that this process may use."""
+    numbers = sorted(cpus or os.sched_getaffinity(0))
+    return probe_name(own_machine(), f"CPUs {','.join(map(str, numbers))}")

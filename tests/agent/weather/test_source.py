@@ -1,5 +1,6 @@
 """Live weather: of the service that is configured, over the frame of the run, and honest about gaps."""
 
+import os
 import time
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from worlds import pool
 
 from apples.agent.coordinator import Coordinator, decide_over_horizon
 from apples.agent.weather.conditions import Conditions, excess_of, shortfall_of
+from apples.agent.weather.local import LocalSensing
 from apples.agent.weather.service import service_settings
 from apples.agent.weather.source import WeatherSource
 from apples.resources import Host, HostList, Network
@@ -202,3 +204,35 @@ def test_a_cautious_plan_gives_less_to_the_host_that_may_be_far_worse():
 
     assert rows(0)["ada"] == rows(0)["bob"]
     assert rows(1)["ada"] > rows(1)["bob"]
+
+
+@pytest.mark.hardware
+def test_the_probe_of_a_look_serves_the_next_on_the_same_cpus_alone():
+    here = HostList((Host("localhost"),), Network())
+    first = LocalSensing(here, rounds=1)
+    first.weather()
+    assert first.remembered == {}
+    (found,) = first.corrections.values()
+    again = LocalSensing(here, rounds=1, corrections=first.corrections)
+    again.weather()
+    assert 0 <= again.remembered["localhost"] < 60
+    assert list(again.corrections.values()) == [found]
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > 1:
+        os.sched_setaffinity(0, {min(allowed)})
+        try:
+            assert LocalSensing(here, corrections=first.corrections).remembered == {}
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.hardware
+def test_a_plan_says_that_a_probe_is_remembered_unless_it_is_to_be_fresh(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    here = HostList((Host("localhost"),), Network())
+
+    def notes(**options):
+        said = WeatherSource(here, None, rounds=1, **options).conditions().notes
+        return [note for note in said if note.startswith("CPU probe of localhost: remembered")]
+
+    assert [len(notes()), len(notes()), len(notes(fresh=True))] == [0, 1, 0]
