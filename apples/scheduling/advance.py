@@ -69,16 +69,13 @@ class Margin:
         ends: Iterable[tuple[float, int]],
         advance: Iterable[AdvanceReservation],
     ) -> None:
-        missing = [one for one in advance if one.nodes > one.taken]
-        self.begins = sorted({max(one.begin, now) for one in missing})
-        ends = sorted(ends) if missing else ()
-        times, nodes = [end for end, _ in ends], [0, *accumulate(n for _, n in ends)]
-        self.spare = [
-            free
-            + nodes[bisect_right(times, at)]
-            - sum(one.nodes - one.taken for one in missing if one.begin <= at < one.end)
-            for at in self.begins
-        ]
+        self._missing = [one for one in advance if one.nodes > one.taken]
+        self._free = free
+        self.begins = sorted({max(one.begin, now) for one in self._missing})
+        # Of the reservations that were asked about so far: most lie beyond all jobs.
+        self.spare: list[int] = []
+        ends = sorted(ends) if self._missing else ()
+        self._times, self._nodes = [end for end, _ in ends], [0, *accumulate(n for _, n in ends)]
 
     @classmethod
     def of(cls, cluster: ClusterState) -> Margin:
@@ -88,9 +85,18 @@ class Margin:
         free = cluster.free + cluster.leaving
         return cls(cluster.time, free, releases(cluster), cluster.advance)
 
+    def _reach(self, until: float) -> None:
+        """See that the spare nodes of all reservations are known that begin before a time."""
+        while len(self.spare) < len(self.begins) and self.begins[len(self.spare)] < until:
+            at = self.begins[len(self.spare)]
+            due = sum(one.nodes - one.taken for one in self._missing if one.begin <= at < one.end)
+            there = self._free + self._nodes[bisect_right(self._times, at)]
+            self.spare.append(there - due)
+
     def crossed(self, *uses: Use) -> float:
         """Return when the first reservation begins for which these would leave too few nodes, inf if none."""
-        for at, spare in zip(self.begins, self.spare, strict=True):
+        self._reach(max(end for _, _, end in uses))
+        for at, spare in zip(self.begins, self.spare, strict=False):
             more = _used_at(at, uses)
             if more > 0 and more > spare:
                 return at
@@ -105,7 +111,7 @@ class Margin:
             return True
         if self.crossed(*uses) < inf:
             return False
-        for k, at in enumerate(self.begins):
+        for k, at in enumerate(self.begins[: len(self.spare)]):
             self.spare[k] -= _used_at(at, uses)
         return True
 

@@ -220,7 +220,7 @@ class ClusterLedger:
         self.time = time
         if self._limits and self._limits[0][0] < time - INSTANT:
             self._extend_overrun(time)
-        if self.advance:
+        if self.advance and self.advance[0].begin <= time:
             self.keep_reserved(time)
         events = NOTHING_HAPPENED
         if self._submitted or self._ended or self._rarer:

@@ -295,8 +295,10 @@ def test_a_reservation_after_all_jobs_changes_nothing(workload, name):
 def test_a_margin_is_what_reservations_leave():
     one = AdvanceReservation(100.0, 150.0, 3)
     margin = Margin(0.0, 3, [(200.0, 1)], [one, AdvanceReservation(120.0, 130.0, 1)])
-    assert margin.spare == [0, -1]
     assert margin.crossed((1, 0.0, 110.0)) == 100.0
+    assert margin.spare == [0]  # of what nobody asks about nothing is counted
+    assert margin.crossed((1, 110.0, 130.0)) == 120.0
+    assert margin.spare == [0, -1]
     assert not margin.take((2, 0.0, 125.0))
     assert margin.take((-2, 0.0, 300.0))
     assert margin.take((1, 0.0, 125.0))
