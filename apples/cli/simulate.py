@@ -10,17 +10,6 @@ import typer
 
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
-from apples.simulation.metrics import write_csv
-from apples.simulation.prepare import explain_waits, prepare
-from apples.views.simulation import (
-    explanation_document,
-    explanation_text,
-    failure_notes,
-    preparation_notes,
-    reservation_notes,
-    simulation_document,
-    simulation_text,
-)
 
 
 def simulate(
@@ -62,15 +51,20 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Simulate a scheduling policy over a workload log."""
+    # The simulator brings numpy: the help and a mistake in an option do without.
+    from apples.simulation.metrics import write_csv  # noqa: PLC0415
+    from apples.simulation.prepare import explain_waits, prepare  # noqa: PLC0415
+    from apples.views import simulation as views  # noqa: PLC0415
+
     if calibrate:
         explained = explain_waits(
             log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,
             seed=seed, strict=strict,
         )  # fmt: skip
-        for line in failure_notes(explained.failures):
+        for line in views.failure_notes(explained.failures):
             say(line)
-        document = explanation_document(log, explained)
-        show_answer(document, lambda: explanation_text(explained), as_json)
+        document = views.explanation_document(log, explained)
+        show_answer(document, lambda: views.explanation_text(explained), as_json)
         if explained.failures:
             raise typer.Exit(UsageError.exit_code)
         return
@@ -84,13 +78,13 @@ def simulate(
         malleable=malleable, seed=seed, strict=strict,
     )  # fmt: skip
     read_seconds = perf_counter() - began
-    for line in preparation_notes(log, made):
+    for line in views.preparation_notes(log, made):
         say(line)
     result = made.run()
-    for line in (*failure_notes(result.failures), *reservation_notes(policy, result)):
+    for line in views.result_notes(policy, result):
         say(line)
-    document = simulation_document(log, policy, made, result, read_seconds)
-    show_answer(document, lambda: simulation_text(document), as_json)
+    document = views.simulation_document(log, policy, made, result, read_seconds)
+    show_answer(document, lambda: views.simulation_text(document), as_json)
     if csv is not None:  # after the answer: a full disk does not take that with it
         write_csv(csv, made.workload, result)
     if result.failed_passes:

@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
-from apples.simulation.prepare import size_of
-from apples.simulation.sweep import Results, grid
-from apples.simulation.sweep import sweep as run_sweep
-from apples.views.simulation import sweep_table, sweep_text
 
 SCHEMA = "apples.sweep/2"
 
@@ -43,6 +37,15 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Simulate a grid of logs, policies, options and seeds."""
+    # The simulator brings numpy, the bar brings rich: the help and a mistake in an option do without.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from apples.simulation.prepare import size_of  # noqa: PLC0415
+    from apples.simulation.sweep import Results, grid  # noqa: PLC0415
+    from apples.simulation.sweep import sweep as run_sweep  # noqa: PLC0415
+    from apples.views.simulation import sweep_table, sweep_text  # noqa: PLC0415
+
     processors = size_of(processors, nodes, cores_per_node)
     named = {word.partition("=")[0].rpartition(":")[2] for word in option or []}
     if processors is None and "machine" not in named:

@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from itertools import accumulate
 from math import inf
 
+from apples.scheduling.instants import HALF_INSTANT
 from apples.scheduling.policy import AdvanceReservation, ClusterState
 from apples.scheduling.profile import Interval, releases
-
-PUNCTUAL = 1e-3
-"""Seconds by which a job may be estimated to end after a reservation begins: sums of the same times in
-another order differ by less."""
 
 Use = tuple[int, float, float]
 """Nodes, and from when to when they are estimated to be used."""
@@ -144,4 +141,4 @@ class Room:
 
 
 def _used_at(time: float, uses: Iterable[Use]) -> int:
-    return sum(nodes for nodes, begin, end in uses if begin <= time < end - PUNCTUAL)
+    return sum(nodes for nodes, begin, end in uses if begin <= time < end - HALF_INSTANT)

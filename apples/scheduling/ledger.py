@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from apples.scheduling.advance import Margin, Use
+from apples.scheduling.instants import instant
 from apples.scheduling.jobs import (
     Decision,
     Hold,
@@ -44,9 +45,9 @@ from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
 
-INSTANT = 1e-3
-"""Seconds by which a job may be past its estimated end and still be due in this instant: sums of the
-same times in another order differ by less."""
+OVERDUE_SECONDS = 1e-3
+"""By how much a job is past its estimated end when it has overrun: the end of one whose rate changed is
+the sum of many parts, each taken to its microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,11 @@ class ClusterLedger:
         """The running jobs by id, in the order of their starts; changes with the ledger."""
         return self._running
 
+    @property
+    def held(self) -> Mapping[int, Job]:
+        """The jobs that a `Hold` took out of the queue, by id; `waits` says why. Changes with the ledger."""
+        return self._held
+
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
         return -(-processors // self.cores_per_node)
@@ -218,7 +224,7 @@ class ClusterLedger:
     def snapshot(self, time: float) -> ClusterState:
         """Return what a policy sees at a time: a value that later changes leave as it is."""
         self.time = time
-        if self._limits and self._limits[0][0] < time - INSTANT:
+        if self._limits and self._limits[0][0] < time - OVERDUE_SECONDS:
             self._extend_overrun(time)
         if self.advance and self.advance[0].begin <= time:
             self.keep_reserved(time)
@@ -292,13 +298,13 @@ class ClusterLedger:
 
     def _extend_overrun(self, time: float) -> None:
         """Give the jobs that are still running at their estimated end a later one."""
-        while self._limits and self._limits[0][0] < time - INSTANT:
+        while self._limits and self._limits[0][0] < time - OVERDUE_SECONDS:
             limit, number = heappop(self._limits)
             running = self._running.get(number)
             if running is not None and running.limit == limit:
-                later = time + self._guess * 2.0**running.overruns
+                later = instant(time + self._guess * 2.0**running.overruns)
                 if self._grace is not None:
-                    later = max(time, limit + self._grace)
+                    later = max(time, instant(limit + self._grace))
                 self._set_limit(running._replace(limit=later, overruns=running.overruns + 1))
                 self._happened("overran", number)
 
@@ -608,9 +614,11 @@ class ClusterLedger:
         if mates:
             self._check_guest(job, decision.share)
         share = decision.share if mates else 1.0
-        end = self.time + job.requested / share
+        end = instant(self.time + instant(job.requested / share))
         if self.advance:
-            longer = [(m.nodes, m.limit, max(m.limit + job.requested, end)) for m in mates]
+            longer = [
+                (m.nodes, m.limit, max(instant(m.limit + job.requested), end)) for m in mates
+            ]
             self._check_reserved((taken, self.time, end), *longer)
         # Everything is checked: from here on the state changes, and nothing may be refused any more.
         proposal = None
@@ -619,7 +627,7 @@ class ClusterLedger:
         node_ids = self._take(taken, decision.node_ids, proposal)
         # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
         for mate in mates:
-            limit, delay = mate.limit + job.requested, mate.delay + job.requested
+            limit, delay = instant(mate.limit + job.requested), mate.delay + job.requested
             self._set_limit(mate._replace(guest=job.id, limit=limit, delay=delay))
             node_ids |= mate.node_ids
         self._set_limit(
@@ -627,8 +635,8 @@ class ClusterLedger:
                 job,
                 self.time,
                 int(decision.nodes),
-                self.time + job.requested / share,
-                delay=job.requested / share - job.requested if mates else 0.0,
+                instant(self.time + instant(job.requested / share)),
+                delay=instant(job.requested / share) - job.requested if mates else 0.0,
                 mates=tuple(decision.mates),
                 shared=shared,
                 share=share,
@@ -804,7 +812,7 @@ class ClusterLedger:
                     running = self._running.pop(one.job)
                     more = self.time - running.start
                     self._set_limit(
-                        running._replace(start=self.time, limit=running.limit + more)
+                        running._replace(start=self.time, limit=instant(running.limit + more))
                         if more
                         else running
                     )
@@ -913,7 +921,7 @@ class ClusterLedger:
         less = guest.job.requested
         self.undone.append(number)
         self._set_limit(
-            mate._replace(guest=None, limit=mate.limit - less, delay=mate.delay - less)
+            mate._replace(guest=None, limit=instant(mate.limit - less), delay=mate.delay - less)
         )
         share = self.proposals.get(mate.proposal)
         if share is not None and share.change is Change.SHARE:

@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.policy import ClusterState
 
 Interval = tuple[float, float, int]
@@ -92,7 +93,7 @@ class Profile:
         begins, ends = turns[0::2], turns[1::2]
         if enough[0]:
             begins, ends = np.concatenate([[first], ends]), begins
-        long = (times[ends] >= times[begins[: len(ends)]] + seconds).nonzero()[0]
+        long = (times[ends] >= times[begins[: len(ends)]] + seconds - HALF_INSTANT).nonzero()[0]
         if len(long):
             return float(times[begins[long[0]]])
         return float(times[begins[-1]]) if len(begins) > len(ends) else inf
@@ -112,7 +113,7 @@ class Profile:
 
     def reserve(self, begin: float, end: float, nodes: int) -> None:
         """Take nodes away from [begin, end); a negative number gives them back. What is past is left."""
-        first, last = self._step_at(begin), self._step_at(end)
+        first, last = self._step_at(begin), self._step_at(instant(end))
         self._free[first:last] -= nodes
 
     def _step_at(self, time: float) -> int:

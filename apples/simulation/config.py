@@ -343,7 +343,7 @@ class SimulationResult:
     guest, mate
         Whether it started inside mates' nodes; whether it was a mate at least once.
     completed
-        False for cancelled and rejected jobs, and for those that were killed.
+        False for cancelled, rejected and held jobs, and for those that were killed.
     node_seconds
         Nodes that were occupied, times seconds.
     engine
@@ -362,6 +362,8 @@ class SimulationResult:
         first-come-first-served decided.
     failures
         The first failure of each kind, and how many there were.
+    rejected, held
+        Job -> reason, of those that the policy will never run; of those that it held back and never released.
     put_aside
         When the policy was not asked any more, None: it was asked to the end.
     reservations
@@ -394,6 +396,7 @@ class SimulationResult:
     first_refused: str = ""
     changes: tuple[tuple[float, int, int], ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict)
+    held: Mapping[int, str] = field(default_factory=dict)
     passes: int = 0
     failed_passes: int = 0
     failures: tuple[tuple[PolicyFailure, int], ...] = ()

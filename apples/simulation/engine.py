@@ -22,8 +22,9 @@ import numpy as np
 from apples.errors import UsageError
 from apples.scheduling.driver import Driver, SchedulerBackend, name_of, policy_at
 from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
+from apples.scheduling.instants import instant
 from apples.scheduling.jobs import JobKind
-from apples.scheduling.ledger import INSTANT, ClusterLedger, Refused
+from apples.scheduling.ledger import OVERDUE_SECONDS, ClusterLedger, Refused
 from apples.scheduling.policy import AdvanceReservation, RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
 from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
@@ -72,7 +73,7 @@ class Precedence:
             return engine.now
         before, seconds = waits
         if before in self.ended:
-            return max(engine.now, self.ended[before] + seconds)
+            return max(engine.now, instant(self.ended[before] + seconds))
         if before not in self._jobs:
             return engine.now
         self._after.setdefault(before, []).append((engine, k))
@@ -83,7 +84,7 @@ class Precedence:
         self.ended[number] = ended
         for engine, later in self._after.pop(number, ()):
             _, seconds = self._dependencies[engine.jobs[later].id]
-            engine.expect(later, now + seconds)
+            engine.expect(later, instant(now + seconds))
 
 
 class EventEngine(SchedulerBackend):
@@ -171,18 +172,20 @@ class EventEngine(SchedulerBackend):
         # Whether the policy only goes on promising: nothing happens any more unless a job comes.
         self.stalled = False
         for failure in config.failures:
-            heapq.heappush(self.events, (failure.time, FAIL, 0, failure.node))
+            heapq.heappush(self.events, (instant(failure.time), FAIL, 0, failure.node))
         self.reservations: list[AdvanceReservation] = []
         for k, one in enumerate(self.ledger.advance):
             for time in (one.begin, one.end):
-                heapq.heappush(self.events, (time, ADVANCE, 0, k))
+                heapq.heappush(self.events, (instant(time), ADVANCE, 0, k))
         self.refused_starts, self.first_refused = 0, ""
         # By position: the stall of the resize that waits for a safe point.
         self.resizing: dict[int, float] = {}
-        self.failures = {(failure.time, failure.node): failure for failure in config.failures}
+        self.failures = {
+            (instant(failure.time), failure.node): failure for failure in config.failures
+        }
         for number, time in config.cancellations.items():
             if number in self.position:
-                heapq.heappush(self.events, (time, CANCEL, 0, self.position[number]))
+                heapq.heappush(self.events, (instant(time), CANCEL, 0, self.position[number]))
 
     def run(self) -> SimulationResult:
         """Run all jobs.
@@ -249,8 +252,9 @@ class EventEngine(SchedulerBackend):
             heapq.heappop(self.events)
 
     def _nothing_left(self) -> bool:
-        """Return whether no job waits or runs, so that failures and repairs to come change nothing."""
-        return not (self.ledger.queue or self.ledger.running or self.to_come)
+        """Return whether no job waits, is held or runs, so that failures and repairs to come change nothing."""
+        ledger = self.ledger
+        return not (ledger.queue or ledger.running or ledger.held or self.to_come)
 
     def _only_promises(self) -> bool:
         """Return whether the policy goes on promising starts and starts nothing.
@@ -347,7 +351,7 @@ class EventEngine(SchedulerBackend):
         if number in self.ledger.running:
             self._end_job(k, completed=False)
             self._is_over(k)
-        elif any(job.id == number for job in self.ledger.queue):
+        elif number in self.ledger.held or any(job.id == number for job in self.ledger.queue):
             self.driver.withdraw(number)
             self._is_over(k)
 
@@ -358,11 +362,11 @@ class EventEngine(SchedulerBackend):
             self._lose_run(k)
             self._end_job(k, completed=False)
             self.ledger.requeue(self.jobs[k])
-        heapq.heappush(self.events, (failure.repaired, REPAIR, 0, failure.node))
+        heapq.heappush(self.events, (instant(failure.repaired), REPAIR, 0, failure.node))
 
     def _lose_run(self, k: int) -> None:
         """Note what the run that is lost leaves to the next one."""
-        left = self.work[k] - max(0.0, self.now - self.since[k]) * self.rate[k]
+        left = self.work[k] - instant(max(0.0, self.now - self.since[k])) * self.rate[k]
         done, held_before = self.whole[k] - left, self.whole[k] - self.to_do[k]
         held = held_before
         if self.config.checkpoint is not None:
@@ -417,11 +421,13 @@ class EventEngine(SchedulerBackend):
         wait = cost.waiting_seconds(nodes_before, running.nodes) if running.proposal else 0.0
         if wait > 0.0:
             self.resizing[k] = stall
-            heapq.heappush(self.events, (self.now + wait, SAFE_POINT, self.order[k], k))
+            at = instant(self.now + wait)
+            heapq.heappush(self.events, (at, SAFE_POINT, self.order[k], k))
         else:
             self._set_rate(running, stall)
         if running.proposal:
-            heapq.heappush(self.events, (self.now + wait + stall, CONFIRM, 0, running.proposal))
+            at = instant(instant(self.now + wait) + stall)
+            heapq.heappush(self.events, (at, CONFIRM, 0, running.proposal))
 
     def _reach_safe_point(self, order: int, k: int) -> None:
         """Begin a resize, unless its job has ended meanwhile."""
@@ -448,6 +454,7 @@ class EventEngine(SchedulerBackend):
 
     def wake_at(self, time: float) -> None:
         """Put a pass into the heap, unless the time is now."""
+        time = instant(time)
         if time > self.now:
             heapq.heappush(self.events, (time, WAKE, 0, 0))
             self.promised = True
@@ -495,9 +502,9 @@ class EventEngine(SchedulerBackend):
             self._record(k, cores_of(running, self.ledger))
         if rate == self.rate[k] and stall == 0.0:
             return
-        done = max(0.0, self.now - self.since[k]) * self.rate[k]
+        done = instant(max(0.0, self.now - self.since[k])) * self.rate[k]
         self.work[k] = max(0.0, self.work[k] - done)
-        self.since[k] = self.now + stall
+        self.since[k] = instant(self.now + stall)
         self.rate[k] = rate
         self.end[k] = self._end_of_run(k, running)
         self.resizes[k] += 1
@@ -510,11 +517,11 @@ class EventEngine(SchedulerBackend):
         By the limit that the ledger has: it moves when a job becomes a mate, not when it is resized. Once
         the grace has begun, the ledger's limit is its end.
         """
-        end = self.since[k] + self.work[k] / self.rate[k]
+        end = instant(self.since[k] + instant(self.work[k] / self.rate[k]))
         if not self.config.kills:
             return end
-        last = running.limit if running.overruns else running.limit + self.config.grace
-        self.to_kill[k] = end > last + INSTANT
+        last = running.limit if running.overruns else instant(running.limit + self.config.grace)
+        self.to_kill[k] = end > last + OVERDUE_SECONDS
         return max(last, self.now) if self.to_kill[k] else end
 
     def _await_demand(self, k: int) -> None:
@@ -525,7 +532,7 @@ class EventEngine(SchedulerBackend):
             left = self.work[k] - (1.0 - part) * self.whole[k]
             self.events = [e for e in self.events if e[1] != ASK or e[3] != k]
             heapq.heapify(self.events)
-            at = self.since[k] + max(0.0, left) / self.rate[k]
+            at = instant(self.since[k] + instant(max(0.0, left) / self.rate[k]))
             heapq.heappush(self.events, (at, ASK, 0, k))
 
     def _record(self, k: int, cores: int) -> None:
@@ -561,6 +568,7 @@ class EventEngine(SchedulerBackend):
             first_refused=self.first_refused,
             changes=tuple(self.changes or ()),
             rejected=self.ledger.rejected,
+            held={number: self.ledger.waits[number].reason for number in self.ledger.held},
             passes=self.passes,
             failed_passes=self.guard.failed_passes if self.guard else 0,
             failures=tuple(self.guard.failures.values()) if self.guard else (),

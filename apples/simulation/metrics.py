@@ -3,7 +3,7 @@
 Wait = start - submission. Response = end - submission. Slowdown = response / run time on the
 processors asked for. Bounded slowdown = max(1, response / max(run time, 10 s)) (Feitelson 2001).
 Makespan = last end - first submission. Utilisation = occupied node-seconds / (nodes * makespan).
-Cancelled, rejected and killed jobs count nowhere but in their own number.
+Cancelled, rejected, held and killed jobs count nowhere but in their own number.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def summary(
     """Return the figures of `apples.simulation/1` that the result gives."""
     values = job_outcomes(workload, result)
     if not len(values.wait):
-        rejected = f": the policy rejected {len(result.rejected)}" if len(result.rejected) else ""
-        raise UsageError(f"none of {len(workload)} jobs completed{rejected}")
+        why = f": the policy rejected {len(result.rejected)}" if len(result.rejected) else ""
+        if held := first_held(result):
+            why += f": job {held['job']} is held: {held['reason']}"
+        raise UsageError(f"none of {len(workload)} jobs completed{why}")
     span = makespan(workload, result)
     return {
         "jobs": len(workload),
@@ -107,6 +109,8 @@ def summary(
             for one in result.reservations
         ],
         "refused_starts": result.refused_starts,
+        "held": len(result.held),
+        "first_held": first_held(result),
         "failed_passes": result.failed_passes,
         "policy_failures": [
             {
@@ -149,6 +153,13 @@ def by_partition(
             "utilisation": seconds / (part.nodes * span) if span else 0.0,
         }
     return figures
+
+
+def first_held(result: SimulationResult) -> dict[str, object] | None:
+    """Return the job that the policy held back first and never released, and why; None if there is none."""
+    for number, reason in result.held.items():
+        return {"job": number, "reason": reason}
+    return None
 
 
 CSV_COLUMNS = (

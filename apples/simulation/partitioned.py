@@ -320,6 +320,7 @@ def joined(
         work_saved=sum(one.work_saved for one in every),
         changes=tuple(sorted(changes, key=lambda change: change[0])),
         rejected={**rejected, **{job: why for one in every for job, why in one.rejected.items()}},
+        held={job: why for one in every for job, why in one.held.items()},
         passes=sum(one.passes for one in every),
         failed_passes=sum(one.failed_passes for one in every),
         failures=tuple(_failures_of(every)),

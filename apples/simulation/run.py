@@ -14,7 +14,7 @@ import numpy as np
 
 from apples.errors import UsageError
 from apples.scheduling.guard import guard_of
-from apples.scheduling.ledger import INSTANT
+from apples.scheduling.ledger import OVERDUE_SECONDS
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -94,7 +94,7 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Wor
         return False  # its kernel frees nodes at once, and knows no measured resizes
     over = workload.run - workload.requested
     if config.kills and not config.grace:  # rigid jobs run to their limit, no longer
-        over = over[over <= 2 * INSTANT]
+        over = over[over <= 2 * OVERDUE_SECONDS]
     if (over > 0).any():  # the kernels know no overruns
         return False
     if isinstance(policy, SlowdownDriven):
@@ -162,7 +162,7 @@ def simulate(
     if engine == "events" or not has_kernel(policy, config, workload):
         return EventEngine(workload, policy, config, record).run()
     dispatch = _loops.load(policy, len(workload))
-    killed = workload.run > workload.requested + INSTANT
+    killed = workload.run > workload.requested + OVERDUE_SECONDS
     if killed.any():
         workload = replace(workload, run=np.where(killed, workload.requested, workload.run))
     if dispatch.COMPILED:  # compile, or load what was compiled, outside the time that is reported

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.instants import LATEST, PER_SECOND
 from apples.scheduling.jobs import Job, JobKind
 from apples.simulation.swf import Log
 
@@ -101,6 +102,14 @@ class Workload:
         ]
 
 
+def instants(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return times to the microsecond, each as `apples.scheduling.instants.instant` has it."""
+    if (np.rint(times) == times).all():  # nearly every log has whole seconds
+        return times
+    known = (times >= 0.0) & (times < LATEST)
+    return np.where(known, np.rint(times * PER_SECOND) / PER_SECOND, times)
+
+
 COLUMNS = ("job", "submit", "run", "processors", "requested", "minimum", "maximum", "malleable")
 """Columns that every workload has."""
 ATTRIBUTES = {
@@ -119,7 +128,10 @@ def rigid(
     requested: NDArray[np.float64],
     job: NDArray[np.int64] | None = None,
 ) -> Workload:
-    """Return a workload of rigid jobs, put into the order (submit, id)."""
+    """Return a workload of rigid jobs, put into the order (submit, id); times to the microsecond."""
+    submit, requested, rounded = instants(submit), instants(requested), instants(run)
+    if rounded is not run:
+        run = np.where(rounded > 0.0, rounded, run)  # no job takes no time
     number = np.arange(1, len(submit) + 1) if job is None else job
     order = np.lexsort((number, submit))
     width = processors[order]

@@ -104,7 +104,7 @@ def check_policy(policy: SchedulingPolicy, nodes: int = 5, cores_per_node: int =
     What is checked, in every pass: no decision takes more nodes than are free; a job that starts was
     waiting, and gets as many nodes as it can run on; a job that is resized runs, and can be; the same
     state gives the same decisions, also from a new copy of the policy; the state is left alone. At the
-    end every job has run or was rejected, and none before it was submitted.
+    end every job has run, was rejected or is held, and none before it was submitted.
 
     Parameters
     ----------
@@ -133,10 +133,10 @@ def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationCon
     """Simulate; the ledger refuses what breaks a limit, the engine a job that waits for ever."""
     result = EventEngine(workload, checked, config).run()
     for k, number in enumerate(workload.job.tolist()):
-        if number in result.rejected:
+        if number in result.rejected or number in result.held:
             continue
         if not result.completed[k]:
-            raise PolicyCheckError(f"job {number} never ended and was not rejected")
+            raise PolicyCheckError(f"job {number} never ended and was neither rejected nor held")
         if result.start[k] < workload.submit[k]:
             raise PolicyCheckError(f"job {number} started before it was submitted")
 

@@ -12,7 +12,7 @@ from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
 from apples.simulation.explained_waits import WaitExplanation, WaitFit
-from apples.simulation.metrics import by_partition, summary
+from apples.simulation.metrics import by_partition, first_held, summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
 from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interval
@@ -46,6 +46,14 @@ def failure_notes(failures: Sequence[tuple[PolicyFailure, int]]) -> Iterator[str
         yield f"apples: {first} ({passes}; first-come-first-served decided)"
 
 
+def result_notes(policy: str, result: SimulationResult) -> Iterator[str]:
+    """Yield what went other than the policy decided: its failures, starts refused, jobs held to the end."""
+    yield from failure_notes(result.failures)
+    yield from reservation_notes(policy, result)
+    if words := held_words(len(result.held), first_held(result)):
+        yield f"apples: {words}"
+
+
 def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
     """Yield which advance reservations began with too few nodes, and whether starts into them were refused."""
     short = [one for one in result.reservations if one.taken < one.nodes]
@@ -71,6 +79,16 @@ def failed_words(passes: int) -> str:
         return ""
     many = "1 pass" if passes == 1 else f"{passes} passes"
     return f"the policy failed in {many}, which first-come-first-served decided"
+
+
+def held_words(count: int, first: Mapping[str, Any] | None) -> str:
+    """Return in words which jobs the policy held and never released; empty if there are none."""
+    if first is None:
+        return ""
+    many = "1 job was" if count == 1 else f"{count} jobs were"
+    return (
+        f"{many} held and never released, the first of them job {first['job']}: {first['reason']}"
+    )
 
 
 def simulation_document(
@@ -107,6 +125,8 @@ def simulation_text(figures: dict[str, Any]) -> str:
             f"  restarts {f['restarts']}: work lost {f['work_lost']:.6g} processor-s, "
             f"saved in checkpoints {f['work_saved']:.6g} processor-s\n"
         )
+    if words := held_words(f["held"], f["first_held"]):
+        trouble += f"  {words}\n"
     energy = "" if f["energy"] is None else f"  energy {f['energy']:.6g} J\n"
     return (
         f"{f['policy']} on {Path(log).name}: mean wait {f['mean_wait']:.6g} s, "

@@ -40,6 +40,7 @@ UNUSED = {
     "apples.malleable.control.client",
 }
 """What a run has no use for that is neither detached, nor moved, nor asks a weather service."""
+SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.views.simulation"}
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
 
@@ -61,6 +62,8 @@ def loaded_by(program, *words):
     [
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic"}),
+        (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
+        (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("hat", "check", SAMPLE / "template.toml"), {*HEAVY, "apples.resources"}),
         (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
         (("apples", "hosts", "check", SAMPLE / "hosts.toml"), HEAVY),

@@ -19,7 +19,7 @@ POLICY = '''
 
 from dataclasses import dataclass
 
-from apples.scheduling.jobs import Reserve, Resize, Start
+from apples.scheduling.jobs import Hold, Reserve, Resize, Start
 from apples.scheduling.policy import SchedulingPolicy
 
 
@@ -80,6 +80,20 @@ class Early(SchedulingPolicy):
 class Silent(SchedulingPolicy):
     def decide(self, cluster):
         return None
+
+
+class Unlicensed(SchedulingPolicy):
+    def decide(self, cluster):
+        free = cluster.free
+        for job in cluster.queue:
+            nodes = cluster.nodes_for(job.processors)
+            if job.id % 50 == 0:
+                yield Hold(job.id, f"no licence for {job.processors} processors")
+            elif nodes > free:
+                return
+            else:
+                free -= nodes
+                yield Start(job.id, nodes)
 
 
 class Empty:
@@ -156,6 +170,21 @@ def test_a_users_own_policy_with_an_option(tmp_path):
     one = figures(SAMPLE, "--policy", f"{path}:Patient", *SIXTY_FOUR, "--option", "most=1")
     assert one["mean_wait"] > three["mean_wait"]
     assert one["engine"] == "events"
+
+
+def test_jobs_that_a_policy_never_released_are_said_on_every_face(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY)
+    words = (SAMPLE, "--policy", f"{path}:Unlicensed", *SIXTY_FOUR)
+    document = figures(*words)
+    assert (document["held"], document["completed"]) == (3, 147)
+    first = document["first_held"]
+    assert first["job"] == 50
+    said = f"3 jobs were held and never released, the first of them job 50: {first['reason']}"
+    answer = run(*words)
+    assert answer.err.splitlines()[-1] == f"apples: {said}"
+    assert f"  {said}" in answer.out.splitlines()
+    assert figures(SAMPLE, "--policy", "easy", *SIXTY_FOUR)["first_held"] is None
 
 
 def test_a_policy_in_random_py_with_postponed_annotations_replaces_no_module(tmp_path):
@@ -419,18 +448,7 @@ def test_the_program_ends_with_two_and_one_line_on_stderr():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "unloaded"),
-    [
-        (["--help"], {"numba", "requests", "scipy"}),
-        (
-            [SAMPLE, "--policy", "easy", "--processors", "64", "--option", "engine=events"],
-            {"numba", "requests", "scipy"},
-        ),
-    ],
-    ids=["help", "the event engine"],
-)
-def test_numba_is_loaded_only_where_a_kernel_runs(words, unloaded):
+def test_numba_is_loaded_only_where_a_kernel_runs():
     """Slow: an interpreter is started."""
     code = (
         "import sys; from apples.cli.main import main\n"
@@ -439,11 +457,23 @@ def test_numba_is_loaded_only_where_a_kernel_runs(words, unloaded):
         "print(*sys.modules)"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code, "simulate", *words],
+        [
+            sys.executable,
+            "-c",
+            code,
+            "simulate",
+            SAMPLE,
+            "--policy",
+            "easy",
+            "--processors",
+            "64",
+            "--option",
+            "engine=events",
+        ],
         capture_output=True,
         text=True,
         check=True,
     )
     loaded = set(answer.stdout.splitlines()[-1].split())
     assert "apples.simulation.run" in loaded
-    assert not loaded & unloaded
+    assert not loaded & {"numba", "requests", "scipy"}

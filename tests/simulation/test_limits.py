@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.scheduling import Easy, Equipartition, Requeue, SchedulingPolicy, SlowdownDriven, Start
-from apples.scheduling.ledger import INSTANT
+from apples.scheduling.ledger import OVERDUE_SECONDS
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import (
     Checkpointing,
@@ -134,7 +134,7 @@ def test_no_job_runs_beyond_its_limit_and_its_grace(workload, name, grace, costl
     assert result.killed == (~result.completed).sum()
     alone = ~(result.guest | result.mate)
     used = (result.end - result.start)[alone]
-    assert (used <= workload.requested[alone] + grace + INSTANT).all()
+    assert (used <= workload.requested[alone] + grace + OVERDUE_SECONDS).all()
     untouched = alone & (result.resizes == 0)
     fits = (workload.run <= workload.requested + grace) & untouched
     if name != "equipartition":  # that may start a job on fewer processors

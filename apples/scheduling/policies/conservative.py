@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from apples.scheduling.advance import Room, blocks
+from apples.scheduling.instants import instant
 from apples.scheduling.jobs import Decision, Reserve, Start
 from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy, in_order, looked_at_in
 from apples.scheduling.profile import Profile, releases
@@ -95,7 +96,10 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
         now,
         free,
         ends,
-        [(promises[job.id], promises[job.id] + job.requested, nodes) for job, nodes in kept],
+        [
+            (promises[job.id], instant(promises[job.id] + job.requested), nodes)
+            for job, nodes in kept
+        ],
         reserved,
     )
     if kept != queue[: len(kept)] or profile.least < 0:

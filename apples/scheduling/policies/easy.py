@@ -8,6 +8,7 @@ from math import inf
 
 from apples.errors import UsageError
 from apples.scheduling.advance import Room, blocks
+from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, looked_at_in
 from apples.scheduling.profile import Profile, releases
@@ -31,8 +32,8 @@ class HeadReservation(Room):
     Attributes
     ----------
     shadow
-        First estimated end at which the first job's nodes are free; inf while there is no such job, and where
-        so many nodes are not in service.
+        First estimated end at which the first job's nodes are free, as the end of that instant; inf while
+        there is no such job, and where so many nodes are not in service.
     spare
         Nodes left over then, all releases of that instant counted; where there are advance reservations, at
         any time while the first job is estimated to run.
@@ -55,10 +56,11 @@ class HeadReservation(Room):
         self.spare = 0
         if self.blocks:
             profile = Profile(self.now, self.free, list(ends), blocked=self.blocks)
-            self.shadow = profile.earliest(need, seconds)
-            if self.shadow < inf:
-                self.until = self.shadow + seconds
-                self.spare = profile.least_between(self.shadow, self.until) - need
+            begin = profile.earliest(need, seconds)
+            if begin < inf:
+                end = instant(begin + seconds)
+                self.shadow, self.until = begin + HALF_INSTANT, end + HALF_INSTANT
+                self.spare = profile.least_between(begin, end) - need
             return
         left, time = self.free, inf
         for end, nodes in sorted(ends):
@@ -66,7 +68,7 @@ class HeadReservation(Room):
                 break
             left, time = left + nodes, end
         if left >= need:
-            self.shadow = self.until = time
+            self.shadow = self.until = time + HALF_INSTANT
             self.spare = left - need
 
     def take(self, nodes: int, end: float) -> bool:
@@ -151,7 +153,7 @@ class Easy(SchedulingPolicy):
             if not room.take(nodes, end):
                 blocked = position
                 break
-            ends.append((end, nodes))
+            ends.append((instant(end), nodes))
             yield Start(job.id, nodes)
         behind = queue[blocked + 1 :] if self.depth < 0 else queue[blocked + 1 :][: self.depth]
         if blocked < len(queue) and (growing or behind):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.mates import contiguous_mates, find_mates, parse_node_ids, pick_free
 from apples.scheduling.policies.easy import HeadReservation, requests
@@ -135,7 +136,7 @@ def average_slowdown(running: Collection[RunningJob]) -> float:
     """Return the mean estimated slowdown of running jobs (DynAVGSD), 0 if none runs."""
     total = 0.0
     for one in running:  # not sum(), which rounds otherwise from Python 3.12 on
-        total += (one.limit - one.job.submit) / one.job.requested
+        total += instant(one.limit - one.job.submit) / one.job.requested
     return total / len(running) if running else 0.0
 
 
@@ -187,7 +188,8 @@ class _Pass:
             node_ids = pick_free(self.free_node_ids, nodes, self.policy.contiguous)
         if node_ids is not None and self.room.take(nodes, now + job.requested):
             self.free_node_ids -= node_ids
-            self._run(RunningJob(job, now, nodes, now + job.requested, node_ids=node_ids))
+            limit = instant(now + job.requested)
+            self._run(RunningJob(job, now, nodes, limit, node_ids=node_ids))
             return Start(job.id, nodes, node_ids=node_ids)
         if job.malleable and not job.exclusive and len(self.waiting) < self.policy.depth:
             mates = self._select_nodes(job, nodes)
@@ -201,9 +203,9 @@ class _Pass:
     def _is_unreserved(self, job: Job, nodes: int, mates: Sequence[RunningJob]) -> bool:
         """Take what a guest and its mates, who last longer, need of what reservations leave, if it is there."""
         now = self.cluster.time
-        end = now + job.requested / self.share
+        end = instant(now + instant(job.requested / self.share))
         own = nodes - sum(mate.nodes for mate in mates)
-        longer = [(m.nodes, m.limit, max(m.limit + job.requested, end)) for m in mates]
+        longer = [(m.nodes, m.limit, max(instant(m.limit + job.requested), end)) for m in mates]
         return self.room.margin.take((own, now, end), *longer)
 
     def _run(self, running: RunningJob) -> None:
@@ -236,7 +238,7 @@ class _Pass:
             mates = self._mates(job, nodes, 0)
             if not mates and self.policy.free_nodes:
                 own = min(self.room.free, nodes - 1)
-                if self.cluster.time + job.requested / self.share > self.room.shadow:
+                if self.cluster.time + instant(job.requested / self.share) > self.room.shadow:
                     own = min(own, self.room.spare)
                 while not mates and own > 0:
                     mates = self._mates(job, nodes - own, own)
@@ -251,7 +253,7 @@ class _Pass:
             return []
         if self.policy.mates <= 2 and not self.pool.may_have(wanted):
             return []
-        ends = self.cluster.time + request / self.share
+        ends = instant(self.cluster.time + instant(request / self.share))
         shadow = self.room.shadow if self.policy.protect else inf
         until = self.room.until if self.policy.protect else inf
         all_sizes = self.policy.mates > 2 or self.policy.needs_node_ids
@@ -287,7 +289,7 @@ class _Pass:
             self.places.clear()
         # Each reservation moves the job's own place back, if at all: as soon as it would end too late
         # there, those that are not entered yet cannot change the answer.
-        end = now + job.requested / self.share
+        end = now + instant(job.requested / self.share) + HALF_INSTANT
         while self._place(self.map, nodes, job.requested) + job.requested <= end:
             some = self.waiting[self.mapped : self.mapped + AT_ONCE]
             if not some:
@@ -308,11 +310,11 @@ class _Pass:
     def _share(self, job: Job, nodes: int, mates: list[RunningJob]) -> Start:
         """Start a job in the nodes of its mates, who last longer by its request."""
         now = self.cluster.time
-        ends = now + job.requested / self.share
+        ends = instant(now + instant(job.requested / self.share))
         shared = sum(mate.nodes for mate in mates)
         for mate in mates:
             self.pool.remove(mate)
-            limit = mate.limit + job.requested
+            limit = instant(mate.limit + job.requested)
             self.running[mate.job.id] = mate._replace(
                 limit=limit, delay=mate.delay + job.requested, guest=job.id
             )
@@ -323,7 +325,7 @@ class _Pass:
         self.room.free -= nodes - shared
         guest = RunningJob(
             job, now, nodes, ends,
-            delay=job.requested / self.share - job.requested,
+            delay=instant(job.requested / self.share) - job.requested,
             mates=numbers, shared=shared, share=self.share,
             node_ids=frozenset().union(*(mate.node_ids for mate in mates)),
         )  # fmt: skip
@@ -384,7 +386,7 @@ class _Pool:
         # The order of the operations is the kernel's: the same bits.
         penalty = (wait + (delay + request) + requested) / requested
         longer = limit + request
-        chosen = (longer >= ends) & (penalty < cut)
+        chosen = (longer >= ends - HALF_INSTANT) & (penalty < cut)
         shadow, until = window
         chosen &= (limit > until) | (longer <= shadow) | (nodes <= spare)
         places = chosen.nonzero()[0]
@@ -401,7 +403,13 @@ class _Pool:
 def _columns_of(jobs: Iterable[RunningJob]) -> NDArray[np.float64]:
     """Return limit, wait, delay, request and nodes of jobs, a column each."""
     rows = [
-        (one.limit, one.start - one.job.submit, one.delay, one.job.requested, one.nodes)
+        (
+            one.limit,
+            instant(one.start - one.job.submit),
+            one.delay,
+            one.job.requested,
+            one.nodes,
+        )
         for one in jobs
     ]
     return np.array(rows).reshape(-1, 5).T

@@ -14,8 +14,8 @@ from apples.scheduling.jobs import Decision, Job, Start, Wake
 from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
 from apples.scheduling.profile import Interval, Profile, releases
 
-INSTANT = 1e-3
-"""Seconds by which a pass may be off the moment it was asked for."""
+PUNCTUAL_SECONDS = 1e-3
+"""By how much a pass may be off the moment it was asked for."""
 MINUTE = 60.0
 
 WEIGHT_OF = {"QOSPriority": "PriorityWeightQOS", "PriorityJobFactor": "PriorityWeightPartition"}
@@ -209,8 +209,8 @@ class SlurmBackfill(SchedulingPolicy):
         waiting, free = queue[len(started) :], room.free
         if not free or min((nodes for _, nodes in waiting), default=free + 1) > free:
             return
-        cycle = floor((now + INSTANT) / self.bf_interval) * self.bf_interval
-        if now - cycle > INSTANT:
+        cycle = floor((now + PUNCTUAL_SECONDS) / self.bf_interval) * self.bf_interval
+        if now - cycle > PUNCTUAL_SECONDS:
             yield Wake(float(cycle + self.bf_interval))
         else:
             ends = [*releases(cluster), *started]

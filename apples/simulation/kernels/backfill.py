@@ -12,15 +12,17 @@ What makes the kernel fast, with the result unchanged:
 * the estimated ends of running jobs are kept sorted, the real ends in a heap.
 
 A job's *rank* is its position in the order of the queue, its number its position in the workload; under
-FCFS the two are the same. The *shadow* is the time at which the head, the first job that does not fit, is
-estimated to start; *spare* are the processors that are left over then.
+FCFS the two are the same. The *shadow* is the instant at which the head, the first job that does not fit,
+is estimated to start, kept as its end (`HALF_INSTANT`), so that sums of times can be compared with it;
+*spare* are the processors that are left over then.
 """
 
 from __future__ import annotations
 
 import heapq
 
-from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, open_gap
+from apples.scheduling.instants import HALF_INSTANT
+from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, instant, open_gap
 
 HEAD_ONLY, FIRST_FIT, EASY = 0, 1, 2
 INSTANT, EVENT, PREDICTSIM = 0, 1, 2
@@ -166,7 +168,7 @@ def backfill(
                 free += need[j]
                 ended = True
                 if mode == EASY:
-                    k = position_of(ends, released, start[j] + request[j])
+                    k = position_of(ends, released, instant(start[j] + request[j]))
                     while widths[k] != need[j]:  # of equal ends, any of the same width will do
                         k += 1
                     close_gap(ends, k, released)
@@ -210,6 +212,7 @@ def backfill(
                             short -= widths[k]
                             k += 1
                     spare = -short
+                    shadow += HALF_INSTANT
                     r += 1
                     continue
             elif depth < 0:
@@ -240,12 +243,12 @@ def backfill(
             plant(fewest, shortest, size + r, many, FOREVER)
             start[j] = now
             began[started] = j
-            heapq.heappush(running, (now + run[j], started))
+            heapq.heappush(running, (instant(now + run[j]), started))
             started += 1
             free -= need[j]
             usable -= need[j]
             if mode == EASY:
-                end = now + request[j]
+                end = instant(now + request[j])
                 k = position_of(ends, released, end)
                 open_gap(ends, k, released)
                 open_gap(widths, k, released)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from apples.scheduling import mates
+from apples.scheduling import instants, mates
 from apples.simulation import kernels
 from apples.topology import distribute
 
@@ -41,9 +41,8 @@ ENGINE = "numba" if COMPILED else "python"
 def _sources_digest() -> str:
     """Return a digest of the sources of all compiled functions, those outside this package too."""
     digest = hashlib.sha256()
-    for path in sorted(
-        [*Path(__file__).parent.glob("*.py"), Path(mates.__file__), Path(distribute.__file__)]
-    ):
+    outside = [Path(instants.__file__), Path(mates.__file__), Path(distribute.__file__)]
+    for path in sorted([*Path(__file__).parent.glob("*.py"), *outside]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -126,6 +125,8 @@ def _close_gap_loop(values: Numbers, position: int, count: int) -> None:
     for i in range(position, count - 1):
         values[i] = values[i + 1]
 
+
+instant = inner(instants.instant)
 
 if COMPILED:
     open_gap = compiled(_open_gap_loop)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 
+from apples.scheduling.instants import HALF_INSTANT
 from apples.simulation.kernels.backfill import EVENT, FOREVER, position_of
-from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, open_gap
+from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, instant, open_gap
 
 
 @compiled
@@ -73,7 +74,7 @@ def earliest(
         elif not fits:
             fits = True
             begin = max(now, times[k])
-        if fits and (k + 1 == count or times[k + 1] >= begin + seconds):
+        if fits and (k + 1 == count or times[k + 1] >= begin + seconds - HALF_INSTANT):
             return begin
         k += 1
     return FOREVER
@@ -126,7 +127,7 @@ def conservative(
         if not (ties == EVENT and submitted):
             while len(running) > 0 and running[0][0] <= now:
                 j = began[heapq.heappop(running)[1]]
-                end = start[j] + request[j]
+                end = instant(start[j] + request[j])
                 if end > now:
                     count = occupy(times, levels, count, now, end, -need[j])
                     early = True
@@ -150,17 +151,23 @@ def conservative(
                 j = waiting[q]
                 if promise[j] > now:
                     count = occupy(
-                        times, levels, count, promise[j], promise[j] + request[j], -need[j]
+                        times,
+                        levels,
+                        count,
+                        promise[j],
+                        instant(promise[j] + request[j]),
+                        -need[j],
                     )
                     promise[j] = earliest(times, levels, count, now, request[j], need[j])
                     count = occupy(
-                        times, levels, count, promise[j], promise[j] + request[j], need[j]
+                        times, levels, count, promise[j], instant(promise[j] + request[j]), need[j]
                     )
         # Stage 4: the new jobs reserve behind all others; stage 5: reservations that are due start.
         for q in range(first_new, queued):
             j = waiting[q]
             promise[j] = earliest(times, levels, count, now, request[j], need[j])
-            count = occupy(times, levels, count, promise[j], promise[j] + request[j], need[j])
+            end = instant(promise[j] + request[j])
+            count = occupy(times, levels, count, promise[j], end, need[j])
         due = FOREVER
         left = 0
         for q in range(queued):
@@ -168,7 +175,7 @@ def conservative(
             if promise[j] <= now:
                 start[j] = now
                 began[started] = j
-                heapq.heappush(running, (now + run[j], started))
+                heapq.heappush(running, (instant(now + run[j]), started))
                 started += 1
             else:
                 due = min(due, promise[j])

@@ -31,7 +31,7 @@ from apples.simulation.kernels.equipartition import equipartition
 from apples.simulation.kernels.sharing import sharing_state
 from apples.simulation.kernels.slowdown_driven import slowdown_driven
 from apples.simulation.speedup import table_of
-from apples.simulation.workload import Workload
+from apples.simulation.workload import Workload, instants
 
 Times = NDArray[np.float64]
 POSITION = np.int32  # of a job in a workload
@@ -56,7 +56,7 @@ def run_kernel(
     )
     need = config.need(workload.processors)
     none = np.zeros(len(workload), dtype=bool)
-    end = start + workload.run
+    end = instants(start + workload.run)
     changes = _rigid_changes(workload, config, start, end) if record else ()
     return SimulationResult(
         start=start,

@@ -10,7 +10,7 @@ seconds on what it asked for, and is brought up to date only when the job is res
 from __future__ import annotations
 
 from apples.simulation.kernels.backfill import FOREVER, INSTANT
-from apples.simulation.kernels.compiled import Numbers, compiled
+from apples.simulation.kernels.compiled import Numbers, compiled, instant
 from apples.topology.distribute import divide
 
 fill = compiled(divide)
@@ -135,14 +135,14 @@ def equipartition(
                 continue
             stall = 0.0
             if old > 0:
-                work[j] = max(0.0, work[j] - max(0.0, now - since[j]) * rate[j])
+                work[j] = max(0.0, work[j] - instant(max(0.0, now - since[j])) * rate[j])
                 moved = abs(new - old) / max(new, old)
                 stall = (shrink_seconds if new < old else expand_seconds) + move_seconds * moved
                 resizes[j] += 1
             units[j] = new
-            since[j] = now + stall
+            since[j] = instant(now + stall)
             rate[j] = speedup[new] / speedup[need[j]]
-            end[j] = since[j] + work[j] / rate[j]
+            end[j] = instant(since[j] + instant(work[j] / rate[j]))
             if record:
                 changes.append((now, j, new))
     return held, changes

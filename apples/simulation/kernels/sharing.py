@@ -13,7 +13,15 @@ import heapq
 from typing import NamedTuple
 
 from apples.simulation.kernels.backfill import position_of
-from apples.simulation.kernels.compiled import Numbers, close_gap, inner, integers, open_gap, zeros
+from apples.simulation.kernels.compiled import (
+    Numbers,
+    close_gap,
+    inner,
+    instant,
+    integers,
+    open_gap,
+    zeros,
+)
 
 FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of Machine.tally
 
@@ -158,10 +166,10 @@ def set_rate(
     """Bring a job's work up to date and let it go on at another rate."""
     if rate == m.rate[j]:
         return
-    m.work[j] = max(0.0, m.work[j] - (now - m.since[j]) * m.rate[j])
+    m.work[j] = max(0.0, m.work[j] - instant(now - m.since[j]) * m.rate[j])
     m.since[j] = now
     m.rate[j] = rate
-    m.end[j] = now + m.work[j] / rate
+    m.end[j] = instant(now + instant(m.work[j] / rate))
     heapq.heappush(events, (m.end[j], m.turn[j]))
     m.resizes[j] += 1
 
@@ -175,7 +183,7 @@ def begin(
     m.work[j] = run
     m.since[j] = now
     m.rate[j] = rate
-    m.end[j] = now + run / rate
+    m.end[j] = instant(now + instant(run / rate))
     m.turn[j] = m.tally[STARTED]
     m.started[m.turn[j]] = j
     m.tally[STARTED] += 1
@@ -193,7 +201,7 @@ def start_static(
     run: float,
 ) -> None:
     """Start a job on free nodes."""
-    m.limit[j] = now + m.request[j]
+    m.limit[j] = instant(now + m.request[j])
     m.tally[FREE] -= m.need[j]
     m.own[j] = m.need[j]
     add_release(m, m.limit[j], m.need[j])
@@ -227,8 +235,8 @@ def start_shared(
     worst: bool,
 ) -> None:
     """Start a job inside the nodes of its mates, the rest of its nodes being free ones."""
-    m.limit[j] = now + m.request[j] / share
-    m.delay[j] = m.request[j] / share - m.request[j]
+    m.limit[j] = instant(now + instant(m.request[j] / share))
+    m.delay[j] = instant(m.request[j] / share) - m.request[j]
     m.shared[j] = 0
     for k in range(found):
         i = chosen[k]
@@ -237,7 +245,7 @@ def start_shared(
         m.lent[i] += 1
         m.shared[j] += m.need[i]
         drop_release(m, m.limit[i], m.need[i])
-        m.limit[i] += m.request[j]
+        m.limit[i] = instant(m.limit[i] + m.request[j])
         m.delay[i] += m.request[j]
         add_release(m, m.limit[i], m.need[i])
         leave_pool(m, i)

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import heapq
 
+from apples.scheduling.instants import HALF_INSTANT
 from apples.scheduling.mates import best_group, best_pair
 from apples.simulation.kernels.backfill import FOREVER, INSTANT, position_of
-from apples.simulation.kernels.compiled import Numbers, compiled, inner, open_gap
+from apples.simulation.kernels.compiled import Numbers, compiled, inner, instant, open_gap
 from apples.simulation.kernels.sharing import (
     FREE,
     JOINED,
@@ -84,7 +85,7 @@ def earliest_step(
     while True:
         while levels[k] < units:  # the last step has the whole machine
             k += 1
-        end = times[k] + seconds
+        end = times[k] + seconds - HALF_INSTANT
         least = levels[k]
         i = k + 1
         while i < count and times[i] < end and levels[i] >= units:
@@ -100,7 +101,7 @@ def reserve(
     times: Numbers, levels: Numbers, count: int, first: int, seconds: float, units: int
 ) -> int:
     """Reserve units for so long from a step on; return the new number of steps."""
-    end = times[first] + seconds
+    end = instant(times[first] + seconds)
     k = first + position_of(times[first:], count - first, end)
     if k == count or times[k] > end:
         open_gap(times, k, count)
@@ -119,7 +120,7 @@ group = inner(best_group)
 
 @inner
 def shadow_of(m: SharingState, wanted: int) -> tuple[float, int]:
-    """Return when so many nodes are estimated to be free, and how many more are free then."""
+    """Return the end of the instant at which so many nodes are estimated to be free, and how many more are."""
     short = wanted - m.tally[FREE]
     k = 0
     shadow = FOREVER
@@ -128,7 +129,7 @@ def shadow_of(m: SharingState, wanted: int) -> tuple[float, int]:
         while k < m.tally[RELEASES] and m.release[k] == shadow:
             short -= m.width[k]
             k += 1
-    return shadow, -short
+    return shadow + HALF_INSTANT, -short
 
 
 @inner
@@ -143,7 +144,7 @@ def average_slowdown(m: SharingState, active: Numbers, count: int) -> float:
     total = 0.0
     for k in range(count):
         j = active[k]
-        total += (m.limit[j] - m.submit[j]) / m.request[j]
+        total += instant(m.limit[j] - m.submit[j]) / m.request[j]
     return total / count if count > 0 else 0.0
 
 
@@ -173,19 +174,19 @@ def look_for_mates(
     No more nodes than are spare are held back beyond the shadow, so that the first job is not delayed.
     """
     request = m.request[j]
-    ends = now + request / share
+    ends = instant(now + instant(request / share))
     count = 0
     for k in range(m.tally[POOL]):
         i = m.pool[k]
         # A mate must last until the newcomer's estimated end, its own extension included.
-        if m.need[i] > wanted or m.limit[i] + request < ends:
+        if m.need[i] > wanted or m.limit[i] + request < ends - HALF_INSTANT:
             continue
         if most == 1 and m.need[i] != wanted:
             continue
         if m.limit[i] <= shadow < m.limit[i] + request and m.need[i] > spare:
             continue
         # Equation 4: the mate's estimated slowdown, the newcomer's extension included.
-        wait = m.start[i] - m.submit[i]
+        wait = instant(m.start[i] - m.submit[i])
         penalty = (wait + (m.delay[i] + request) + m.request[i]) / m.request[i]
         if penalty < cut:
             nodes[count] = m.need[i]
@@ -243,7 +244,7 @@ def choose_mates(
     if found == 0 and mix:
         # As many free nodes as the head's reservation leaves, and fewer if need be.
         room = min(m.tally[FREE], m.need[j] - 1)
-        if now + m.request[j] / share > shadow:
+        if now + instant(m.request[j] / share) > shadow:
             room = min(room, spare)
         while found == 0 and room > 0:
             found = look_for_mates(
@@ -478,7 +479,10 @@ def slowdown_driven(
                                 )
                                 place[own] = times[step]
                                 placed[own] = drawn
-                                if times[step] + m.request[j] > now + m.request[j] / share:
+                                if (
+                                    times[step] + m.request[j]
+                                    > now + instant(m.request[j] / share) + HALF_INSTANT
+                                ):
                                     sooner = True
                                     break
                             searches += 1
@@ -509,7 +513,8 @@ def slowdown_driven(
                         many += 1
                         mapped += 1
                     if not sooner and (
-                        place[shape[j]] + m.request[j] <= now + m.request[j] / share
+                        place[shape[j]] + m.request[j]
+                        <= now + instant(m.request[j] / share) + HALF_INSTANT
                     ):
                         found = 0
                     elif known:
