@@ -35,11 +35,13 @@ from apples.scheduling.policy_process import (
     DECISIONS,
     FIELDS,
     HEADER,
+    NO_DECISIONS,
     OUR_FILES,
     REASON,
+    RECEIVED_AT_ONCE,
     TEXT,
+    packed,
     serve_policy,
-    to_line,
 )
 from apples.scheduling.snapshot import StateSender
 
@@ -308,7 +310,7 @@ class _Child:
 
     def ask(self, cluster: ClusterState, seconds: float) -> dict[str, Any]:
         """Return the child's answer about a state, or how it failed."""
-        data = to_line(self._sender.changes(cluster)).encode()
+        data = packed(self._sender.changes(cluster))
         try:
             self._socket.sendall(len(data).to_bytes(HEADER, "big") + data)
         except OSError:
@@ -321,7 +323,7 @@ class _Child:
         data = b""
         while len(data) < HEADER or len(data) < HEADER + int.from_bytes(data[:HEADER], "big"):
             try:
-                got = self._socket.recv(1 << 16)
+                got = self._socket.recv(RECEIVED_AT_ONCE)
             except BlockingIOError:  # nothing for so long: only now is looked what time it takes
                 now = self._processor_time()
                 used = now if math.isnan(used) else used
@@ -335,6 +337,8 @@ class _Child:
                 return self._died()
             if len(data) > ANSWER_BYTES:
                 return self._nonsense(f"its answer is longer than {ANSWER_BYTES} bytes")
+        if data[HEADER:] == NO_DECISIONS:
+            return {"decisions": []}
         try:
             answer = json.loads(data[HEADER:].decode())
         except (ValueError, RecursionError):
@@ -410,10 +414,10 @@ def _decision(row: list[Any]) -> Decision:
         raise TypeError(f"{values[0]} is no decision")
     made = DECISIONS[kind]
     named = dict(zip(FIELDS[made], values, strict=True))
-    shown = f"{kind}({', '.join(f'{k}={v!r}' for k, v in named.items())})"[:TEXT]
     for name, value in named.items():
         problem = "" if name == "until" and value is None else _problem(kind, name, value)
         if problem:
+            shown = f"{kind}({', '.join(f'{k}={v!r}' for k, v in named.items())})"[:TEXT]
             raise TypeError(f"{shown} is no decision: {name} {problem}")
     for name in ("mates", "nodes", "node_ids"):
         if isinstance(named.get(name), list):

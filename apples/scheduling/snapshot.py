@@ -59,6 +59,8 @@ class StateSender:
             for name, value, before in zip(new._fields, new, old, strict=True)
             if value is not before and name not in BY_PARTS and value != before
         }
+        if "events" in message["set"]:
+            message["set"]["events"] = tuple(new.events)
         if new.queue is not old.queue:
             self._queue(old.queue, new.queue, message)
         if new.held is not old.held and new.held != old.held:
@@ -81,7 +83,7 @@ class StateSender:
             message["end"] = [*gone, *again]
         if new.reservations is not old.reservations and new.reservations != old.reservations:
             message["promised"] = list(new.reservations.items())
-        message["count"] = (len(new.queue), len(new.running))
+        message["count"] = [len(new.queue), len(new.running)]
         if len(self._known) > 2 * (len(new.queue) + len(new.running)) + 1000:
             kept = {job.id for job in (*new.queue, *new.held)} | new.running.keys()
             self._known = {number: job for number, job in self._known.items() if number in kept}
@@ -147,7 +149,7 @@ class StateReceiver:
             changed["held"] = tuple(jobs[number] for number in message["held"])
         if "promised" in message:
             changed["reservations"] = ReadOnly(dict(message["promised"]))
-        if message["count"] != [len(self._queue), len(self._running)]:
+        if list(message["count"]) != [len(self._queue), len(self._running)]:
             raise UsageError("the two ends of a conversation have different states")
         # Copies: whatever a policy does with what it is shown, the next state is made from ours.
         self._state = self._state._replace(
