@@ -21,8 +21,8 @@ from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
 from apples.views.simulation import (
     baseline_of,
-    failure_notes,
     preparation_notes,
+    result_notes,
     sweep_table,
     sweep_text,
 )
@@ -132,7 +132,7 @@ def _runs(
                     say(line)
             config, read = made.config, made.source
             result = made.run(record=True)
-            for line in failure_notes(result.failures):
+            for line in result_notes(name, result):
                 say(line)
             label = f"{name} malleable={fraction:g}" if several else name
             runs.append(
