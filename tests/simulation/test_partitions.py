@@ -341,14 +341,18 @@ def test_no_node_ever_has_more_than_its_memory_and_gpus(name, rows, memory, gpus
         assert sum(ran.values()) <= free
 
 
-def test_a_job_that_leaves_too_little_memory_shares_its_nodes_with_nobody():
+@pytest.mark.parametrize(
+    ("mate", "guest", "share"),
+    [(4.0, 4.0, True), (4.1, 1.0, False), (1.0, 4.1, False), (4.1, 4.1, False)],
+)
+def test_a_job_that_leaves_too_little_memory_shares_its_nodes_with_nobody(mate, guest, share):
+    """GiB a processor, eight of them on a node of 64 GiB."""
     part = Partition("a", 1, 4, 8, memory=64 * GIB)
-    rows = (0, 32, 1000), (10, 32, 50)
-    for gib, starts_at_once in ((4.0, True), (4.1, False)):
-        amounts = [int(gib * (1 << 20))] * 2
-        workload = mark_malleable(jobs(*rows, memory=amounts), 1.0, 1, minimum=1.0)
-        result = simulate(workload, SlowdownDriven(), machine(part))
-        assert (result.start[1] == 10) == starts_at_once == bool(result.guest[1])
+    amounts = [int(gib * (1 << 20)) for gib in (mate, guest)]
+    workload = jobs((0, 32, 1000), (10, 32, 50), memory=amounts)
+    workload = mark_malleable(workload, 1.0, 1, minimum=1.0)
+    result = simulate(workload, SlowdownDriven(), machine(part))
+    assert (result.start[1] == 10) == share == bool(result.guest[1])
 
 
 def test_the_ledger_refuses_to_let_an_exclusive_job_share():
