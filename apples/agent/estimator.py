@@ -17,14 +17,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from apples.agent.information import InformationPool, assumes_speed, queue_seconds, start_seconds
-from apples.agent.launching import launch_plan
+from apples.agent.information import (
+    InformationPool,
+    assumes_speed,
+    queue_seconds,
+    refusal,
+    start_seconds,
+)
+from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import Seconds
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
-from apples.schedule import Estimate, HostEstimate, IntervalBasis, Rejection, Schedule
+from apples.schedule import (
+    Allocation,
+    Estimate,
+    HostEstimate,
+    IntervalBasis,
+    Rejection,
+    Schedule,
+)
 from hat import Preferences
 
 DRAWS = 20_000
@@ -33,7 +46,7 @@ MOST_NUMBERS = 400_000
 LOW, HIGH = 10, 90
 SEED = 1996
 ENOUGH_WAITING, MOST_ASKED = 8, 64
-"""So many candidates that all wait are compared; so many waits are asked for at most: each is a query."""
+"""The waits of so many sets of hosts are compared; so many are asked for at most: each is a query."""
 
 
 class PerformanceEstimator:
@@ -204,34 +217,78 @@ def with_queue_wait(
 ) -> tuple[list[Estimate], list[Rejection]]:
     """Return candidates with their expected wait, best first, and refusals of those that cannot be had.
 
-    The first candidate that starts at once ends the search: what ranks behind it is neither faster nor sooner.
+    Behind the first candidate that starts at once no other is faster or sooner: the queue is asked no more then,
+    unless the user prefers some hosts to others. Nothing that starts at once is left out, however many wait.
 
     Parameters
     ----------
     ranked
         Best first, without waiting.
     """
-    if (
-        not actuator.queues
-    ):  # what it can start at all it starts at once; whoever only plans goes by the list
-        return list(ranked) if actuator.only_plans else _at_once(ranked, information), []
-    ranked = _at_once(ranked, information)
-    waited: list[Estimate] = []
+    if actuator.only_plans:  # whoever only plans goes by the list
+        return list(ranked), []
+    likes = information.specifications.preferences
+    found: list[Estimate] = []
     refused: list[Rejection] = []
-    for place, estimate in enumerate(ranked[:MOST_ASKED]):
+    answers: dict[frozenset[Host], float | str] = {}
+    for estimate in _at_once(ranked, information):
+        queued = frozenset(actuator.waited_for(estimate.schedule.resources))
+        if not queued:
+            found.append(estimate)
+            continue
+        if queued not in answers:
+            waits = [each for each in answers.values() if not isinstance(each, str)]
+            sooner = not (likes.prefer or likes.avoid) and any(not e.wait_seconds for e in found)
+            if sooner or len(waits) == ENOUGH_WAITING or len(answers) == MOST_ASKED:
+                continue
+            answers[queued] = _asked(estimate, actuator, information)
+        answer = answers[queued]
+        if isinstance(answer, str):
+            refused.append(Rejection(estimate.names, answer, (0.0, 0.0), "queue"))
+        else:
+            found.append(_waiting(estimate, answer, information))
+    return by_value(found), refused
+
+
+def _asked(estimate: Estimate, actuator: Actuator, information: InformationPool) -> float | str:
+    """Return the seconds that the queue expects a set to wait, or its words where it would never give it."""
+    try:
+        return max(0.0, actuator.wait_seconds(launch_plan(estimate.schedule, information)))
+    except ManagerUnreachableError:
+        raise
+    except LaunchError as error:
+        return str(error)
+
+
+def with_queue(information: InformationPool, actuator: Actuator) -> InformationPool:
+    """Return the pool with what the queue says of each host that the list puts behind one.
+
+    That is whether it can be had, and after how long by itself: no set of such hosts is had sooner, so a search
+    under these values overlooks none that is worth its wait. `with_queue_wait` asks again about those it found.
+    """
+    listed = [host for host in information.hosts if host.queue_seconds is not None]
+    if not listed or actuator.only_plans:
+        return information
+    queued = actuator.waited_for(listed)
+    if queued:
+        information = information.with_findings(actuator.look(host_survey(information)))
+    asked = {host: 0.0 for host in listed if host not in queued}  # they are held already
+    for host in [host for host in queued if not refusal(information, host)][:MOST_ASKED]:
+        row = Schedule((Allocation(host, 1, information.implementation(host)),))
         try:
-            seconds = actuator.wait_seconds(launch_plan(estimate.schedule, information))
+            asked[host] = max(0.0, actuator.wait_seconds(launch_plan(row, information)))
         except ManagerUnreachableError:
             raise
-        except LaunchError as error:
-            refused.append(Rejection(estimate.names, str(error), (0.0, 0.0), "queue"))
-            continue
-        waited.append(_waiting(estimate, max(0.0, seconds), information))
-        if seconds <= 0:
-            return by_value([*waited, *ranked[place + 1 :]]), refused
-        if len(waited) == ENOUGH_WAITING:
-            break
-    return by_value(waited), refused
+        except LaunchError:
+            continue  # the sets that it is in are refused in the queue's words
+    hosts = tuple(
+        replace(h, queue_seconds=asked[h]) if h in asked else h for h in information.hosts
+    )
+    conditions = information.conditions
+    return replace(
+        information,
+        conditions=replace(conditions, hosts=replace(conditions.hosts, hosts=hosts)),
+    )
 
 
 def _at_once(estimates: Sequence[Estimate], information: InformationPool) -> list[Estimate]:

@@ -50,6 +50,7 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         cpu_quotas=_cpu_quotas(schedule, information),
         findings=information.findings,
         malleable=_malleable_limits(information),
+        needs=needs_of(information),
     )
 
 

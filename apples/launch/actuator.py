@@ -7,7 +7,7 @@ run ends. It trusts the application's own ``done`` and no exit code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,6 +66,11 @@ class Execution(ABC):
     def movable(self) -> bool:
         """Whether `position` and `resize` are of any use."""
         return False
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long the queue held its resources back; None where there was none, or nobody says."""
+        return None
 
     @property
     def moved(self) -> bool:
@@ -164,6 +169,10 @@ class Actuator(ABC):
         """Whether what it starts may wait in a queue before it runs."""
         return False
 
+    def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
+        """Return which of some hosts a run has to wait for in a queue: all of them where `queues`, else none."""
+        return tuple(hosts) if self.queues else ()
+
     @property
     def only_plans(self) -> bool:
         """Whether it never starts anything, so that a plan may span what no one launcher starts."""
@@ -194,7 +203,7 @@ class Actuator(ABC):
         return {}
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return how long it is expected to take until the plan's resources can be had; 0 where `queues` is false.
+        """Return how long it may take until the plan's resources can be had; 0 where none is `waited_for`.
 
         Raises
         ------

@@ -119,6 +119,8 @@ class LaunchPlan:
         By host: what was found on those that were looked at from inside.
     malleable
         What the job may ever use; None where the program is not malleable.
+    needs
+        What a host must have, for those that can be looked at only when the queue has given them.
     """
 
     application: str
@@ -133,6 +135,7 @@ class LaunchPlan:
     cpu_quotas: Mapping[str, float] = field(default_factory=dict)
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     malleable: MalleableLimits | None = None
+    needs: Needs = field(default_factory=Needs)
 
     @property
     def predicted_seconds(self) -> float:

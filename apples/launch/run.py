@@ -422,11 +422,25 @@ class RunExecution(Execution):
     ----------
     warnings
         What is not as planned: one line each.
+
+    Parameters
+    ----------
+    queue_seconds
+        How long the queue held it back, where there was one that says so.
+    on_end
+        Called when nothing of it runs any more; may be called again.
     """
 
-    def __init__(self, run: Run, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        run: Run,
+        warnings: tuple[str, ...] = (),
+        *,
+        queue_seconds: float | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self.warnings = warnings
-        self._run = run
+        self._run, self._queue_seconds, self._on_end = run, queue_seconds, on_end
         self._outcome: Outcome | None = None
         self._failure: ApplesError | None = None
         self._over = False
@@ -441,10 +455,12 @@ class RunExecution(Execution):
             yield from self._progress()
         except ApplesError as error:
             self._failure = error
+            self._on_end()
             raise
         self._over = True
         if not self._run.cancelled:
             self._run.finish()
+        self._on_end()
 
     def _progress(self) -> Iterator[Progress]:
         for event in self._run.events():
@@ -464,9 +480,15 @@ class RunExecution(Execution):
             raise ApplicationError("the program said 'done' without a 'result'")
         return self._outcome
 
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long the queue held its resources back."""
+        return self._queue_seconds
+
     def cancel(self) -> None:
         """End the run."""
         self._run.cancel()
+        self._on_end()
 
     def __enter__(self) -> RunExecution:
         """Return itself."""

@@ -35,6 +35,9 @@ def run_text(document: Document, command: str) -> str:
     second += (
         f"{duration(execution['startup_seconds'])} to start.  {VERIFIED[document['verified']]}"
     )
+    if execution.get("queue_seconds") is not None:
+        waited, expected = execution["queue_seconds"], document["plan"]["chosen"]["wait_seconds"]
+        second += f"\nIt waited {duration(waited)} in the queue, expected {duration(expected)}."
     if execution.get("moved"):
         second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
     past = coverage_words(execution.get("coverage"))

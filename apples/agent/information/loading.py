@@ -201,10 +201,16 @@ def under_live_weather(
     from apples.agent.weather.service import joined, service_settings  # noqa: PLC0415
     from apples.agent.weather.source import WeatherSource  # noqa: PLC0415
     from apples.launch.remote.preflight import preflight  # noqa: PLC0415
+    from apples.launch.slurm.nodes import behind_a_queue  # noqa: PLC0415
 
     template, hosts = information.template, information.hosts
     refused = information.specifications.constraints.refusal
-    remote = [host for host in others(hosts) if refused(host.name, host.site) is None]
+    queued = behind_a_queue(hosts)  # what a job is given is not shared, and nobody logs in before
+    remote = [
+        host
+        for host in others(hosts)
+        if host not in queued and refused(host.name, host.site) is None
+    ]
 
     def look(far: Sequence[Host], connections: HostConnections) -> Mapping[str, Fitness]:
         seen = preflight(far, hosts, needs_of(information), connections=connections)

@@ -174,7 +174,10 @@ class InformationPool:
         """
         if self.conditions_over is None:
             return self
-        conditions = replace(self.conditions_over(seconds), widths=self.conditions.widths)
+        present = self.conditions
+        conditions = replace(
+            self.conditions_over(seconds), widths=present.widths, hosts=present.hosts
+        )
         if conditions.horizons == self.conditions.horizons:
             return self
         return replace(self, conditions=conditions)

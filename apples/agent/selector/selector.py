@@ -261,10 +261,16 @@ def _by_cost(
 
 
 def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequence[Host]]:
-    """Yield all hosts, then those the user would rather have: only preferred, none to be avoided."""
+    """Yield all hosts; then time-shared ones and those behind a queue alone, and those the user would rather have.
+
+    How long the queue holds a set back is known only when it is asked about the set: so the best sets without
+    any of its hosts, and of its hosts alone, are found whatever the list says of the wait.
+    """
     yield hosts
     preferences = information.specifications.preferences
     for wanted in (
+        [h for h in hosts if h.queue_seconds is None],
+        [h for h in hosts if h.queue_seconds is not None],
         [h for h in hosts if {h.name, h.site} & {*preferences.prefer}],
         [h for h in hosts if not {h.name, h.site} & {*preferences.avoid}],
     ):

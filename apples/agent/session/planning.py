@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from apples.agent.coordinator import Blueprint, Coordinator, decide_over_horizon
+from apples.agent.estimator import with_queue
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, Measuring, load_information
 from apples.agent.planners import PLANNERS, equal_strips
@@ -53,9 +54,22 @@ def plan(
         An unknown name. That there is no plan is no error: the result's `refusal` says why.
     """
     information = information or load(spec, talk=talk, measuring=measuring_for(spec))
+    actuator = _asks_the_queue(information, talk) if spec.weather == "live" else None
+    if actuator:
+        information = with_queue(information, actuator)
     name, blueprint = blueprint_of(spec, information)
-    coordinator = coordinator_of(spec, information, None)
+    coordinator = coordinator_of(spec, information, actuator)
     return decide(name, blueprint, coordinator, explain=explain)
+
+
+def _asks_the_queue(information: InformationPool, talk: Talk) -> Actuator | None:
+    """Return what knows how long the hosts behind a queue are waited for; None where the list has none."""
+    if all(host.queue_seconds is None for host in information.hosts):
+        return None
+    from apples.launch.actuators.recording import RecordingActuator  # noqa: PLC0415 - where there is a queue
+    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - likewise
+
+    return RecordingActuator(SshActuator(talk=talk))
 
 
 def load(

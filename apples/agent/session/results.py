@@ -123,6 +123,8 @@ class RunResult:
         Whether it ended on other hosts or rows than it began on, and every move that was weighed.
     phases
         Where the seconds of the whole went: one phase after the other.
+    queue_seconds
+        How long the queue held the run back; None where there was none, or it does not say.
     """
 
     plan: PlanResult
@@ -132,6 +134,7 @@ class RunResult:
     moved: bool = False
     rescheduling: tuple[ReschedulingDecision, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
+    queue_seconds: float | None = None
 
     @property
     def rows(self) -> dict[str, int]:
@@ -159,6 +162,7 @@ class RunResult:
         document = run_document(
             plan.document(), plan.estimate, self.outcome, self.check, self.verified
         )
+        document["execution"]["queue_seconds"] = self.queue_seconds
         document["execution"]["moved"] = self.moved
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())

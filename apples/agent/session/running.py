@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from apples.agent.coordinator import Coordinator
+from apples.agent.estimator import with_queue
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
@@ -131,8 +132,9 @@ class PreparedRun:
             self._learn_from(result, outcome, talk)
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
         return RunResult(
-            self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds()
-        )
+            self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds(),
+            execution.queue_seconds,
+        )  # fmt: skip
 
     def _verified(self, outcome: Outcome, reference: Reference | None, talk: Talk) -> bool | None:
         """Return whether the result is the sequential run's; None, and it is said, where it has no digest."""
@@ -256,6 +258,8 @@ def _prepared(
             rigid, spec, information, "--detach", talk=talk,
             folder=job.folder, job=job.id, commits=job.commits,
         )  # fmt: skip
+    if look:
+        information = with_queue(information, starter)
     refresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
     while True:
         rehearsal = RecordingActuator(starter if look else None)

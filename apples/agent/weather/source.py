@@ -134,7 +134,11 @@ class WeatherSource:
                 notes += self._own.remarks
                 notes += probe_notes(self._own.remembered)
         elsewhere = {host.name for host in (*far, *here)}
-        played = [host.name for host in unknown if host.name not in elsewhere]
+        played = [
+            host.name
+            for host in unknown
+            if host.name not in elsewhere and host.queue_seconds is None
+        ]
         if played and self._glance is None:
             self._glance = glance()
 
@@ -185,6 +189,10 @@ class WeatherSource:
         self, unknown: Sequence[Host], far: Sequence[Host], here: Sequence[Host]
     ) -> Iterator[str]:
         """Yield what is to be said of hosts that the service does not tell of."""
+        behind = [host for host in unknown if host.queue_seconds is not None and host not in far]
+        if behind:
+            names = listed(host.name for host in behind)
+            yield f"weather of {names}: the host list's, what a batch queue gives is not shared"
         if self._settings is None:
             return
         if self._down:

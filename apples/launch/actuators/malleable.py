@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,14 @@ class MalleableActuator(Actuator):
     def queues(self) -> bool:
         """Whether the launcher does that it runs through."""
         return self.through.queues
+
+    def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
+        """Return which hosts the launcher waits for that it runs through."""
+        return self.through.waited_for(hosts)
+
+    def wait_seconds(self, plan: LaunchPlan) -> float:
+        """Return what the launcher expects that it runs through."""
+        return self.through.wait_seconds(plan)
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look as the launcher does, for a job that is to be moved."""

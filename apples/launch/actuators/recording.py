@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.remote.fitness import Fitness
+from apples.resources import Host
 
 
 class RecordingExecution(Execution):
@@ -64,6 +65,10 @@ class RecordingActuator(Actuator):
     def queues(self) -> bool:
         """Whether the actuator does that this one stands for."""
         return self.stands_for is not None and self.stands_for.queues
+
+    def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
+        """Return which hosts the actuator waits for that this one stands for."""
+        return self.stands_for.waited_for(hosts) if self.stands_for else ()
 
     @property
     def only_plans(self) -> bool:

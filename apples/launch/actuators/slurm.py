@@ -20,20 +20,13 @@ from apples.launch.events import Talk, to_stderr
 from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
-from apples.launch.remote.fitness import Finding, Fitness
+from apples.launch.remote.fitness import Fitness
 from apples.launch.run import Run, RunExecution
-from apples.launch.slurm import client, nodes, script
+from apples.launch.slurm import client, script
+from apples.launch.slurm.allocation import GRACE_SECONDS, QUEUE_SECONDS, nodes_looked_at
 from apples.launch.slurm.follow import TIMED_OUT
-from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.targets import eligible, eligible_groups
 from apples.malleable.control.job_file import HostSpec
-
-QUEUE_SECONDS = 7 * 24 * 3600.0
-"""The longest that a run waits in the queue."""
-GRACE_SECONDS = 20.0
-"""Seconds from a request to end a job to Slurm's answer that it is gone."""
-START_UP_SECONDS = 60.0
-"""Part of the time limit beside the iterations: interpreters, data, the result."""
 
 
 class SlurmActuator(Actuator):
@@ -89,8 +82,9 @@ class SlurmActuator(Actuator):
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Ask Slurm about every host nobody has looked at: does it know it, and is it in service."""
+        unseen = [host for host in survey.hosts if host.name not in survey.findings]
         return nodes_looked_at(
-            survey, self.talk, partition=self.options.partition, allocation=self.allocation
+            unseen, self.talk, partition=self.options.partition, allocation=self.allocation
         )
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
@@ -122,7 +116,8 @@ class SlurmActuator(Actuator):
             limit_code=TIMED_OUT,
         )
         run.until_ready()
-        return RunExecution(run)
+        held = None if self.allocation else client.held_back_seconds(f"apples-{job}")
+        return RunExecution(run, queue_seconds=held)
 
     def check_movable(self) -> None:
         """Allow it inside an allocation.
@@ -156,7 +151,7 @@ class SlurmActuator(Actuator):
             slurm_targets(plan),
             run_task(plan, output=self.output, save=self.save),
             job=job,
-            seconds=START_UP_SECONDS + plan.predicted_seconds,
+            seconds=script.START_UP_SECONDS + plan.predicted_seconds,
             directory=shared_directory(plan),
             options=self.options,
             allocation=self.allocation,
@@ -199,44 +194,3 @@ def shared_directory(plan: LaunchPlan) -> Path:
 def own_allocation() -> str:
     """Return the number of the allocation this process is in; empty where it is in none."""
     return os.environ.get("SLURM_JOB_ID", "")
-
-
-def nodes_looked_at(
-    survey: HostSurvey, talk: Talk, *, partition: str = "", allocation: str = ""
-) -> Mapping[str, Fitness]:
-    """Ask Slurm about every host nobody has looked at.
-
-    Parameters
-    ----------
-    allocation
-        Its number, where nodes outside are of no use.
-
-    Raises
-    ------
-    LaunchError
-        Slurm does not answer.
-    """
-    unseen = [host.name for host in survey.hosts if host.name not in survey.findings]
-    if not unseen:
-        return {}
-    known = {node.name: node for node in client.nodes(partition)}
-    allocated = nodes.allocated() if allocation else None
-    found = {}
-    for name in unseen:
-        if allocated is not None:
-            reason = "" if name in allocated else f"it is not in allocation {allocation}"
-        else:
-            reason = _refusal(known.get(name), partition)
-        finding = Finding("slurm", "fail" if reason else "ok", reason or "in service")
-        found[name] = Fitness(name, (finding,))
-        if reason:
-            talk(f"warning: {name} cannot be used: {reason}")
-    return found
-
-
-def _refusal(node: SlurmNode | None, partition: str) -> str:
-    """Return why no rank may be sent to a node; empty where one may."""
-    if node is None:
-        where = f" in partition '{partition}'" if partition else ""
-        return f"Slurm knows no node of that name{where}"
-    return node.refusal

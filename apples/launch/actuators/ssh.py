@@ -6,13 +6,14 @@ hosts that nobody looked at are looked at, at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from apples.errors import LaunchError
-from apples.launch import job_manager, ssh
+from apples.errors import LaunchError, ManagerUnreachableError, UsageError
+from apples.launch import job_manager, processes, ssh
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
@@ -20,8 +21,18 @@ from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
+from apples.launch.remote.preflight import preflight
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
-from apples.launch.slurm.nodes import allocated
+from apples.launch.slurm import client
+from apples.launch.slurm.allocation import (
+    GRACE_SECONDS,
+    NodeAllocation,
+    nodes_looked_at,
+    within,
+)
+from apples.launch.slurm.follow import TIMED_OUT
+from apples.launch.slurm.nodes import behind_a_queue
+from apples.launch.slurm.script import HOLDING, START_UP_SECONDS, SlurmOptions, holding_files
 from apples.launch.targets import (
     bound_targets,
     eligible_groups,
@@ -33,29 +44,17 @@ from apples.launch.targets import (
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 
-BEHIND_A_QUEUE = (
-    "it is behind a batch queue (queue_seconds) and in no allocation that is held: --actuator slurm "
-    "starts a set of its nodes alone; inside salloc or sbatch ssh takes the nodes of the allocation too"
+NO_MOVES = (
+    "it is behind a batch queue (queue_seconds) and in no allocation that is held: a job that moves while it "
+    "runs waits for no host; run it inside salloc or sbatch"
 )
-
-
-def hosts_behind_a_queue(survey: HostSurvey) -> dict[str, Fitness]:
-    """Return why ssh may not start anything on hosts that only a batch queue gives away, unless it was said."""
-    held = allocated()
-    behind = [
-        host.name
-        for host in survey.allowed
-        if host.queue_seconds is not None and host.name not in held
-    ]
-    return {
-        name: Fitness(name, (Finding("queue", "fail", BEHIND_A_QUEUE),))
-        for name in behind
-        if name not in survey.findings or not survey.findings[name].refusal
-    }
 
 
 class SshActuator(Actuator):
     """Speaks to other machines, by hydra over the system's ssh.
+
+    Hosts behind a batch queue take part too: a job of Slurm's holds them while the run lasts, and they are
+    logged into from then on.
 
     Parameters
     ----------
@@ -63,6 +62,8 @@ class SshActuator(Actuator):
         Directory the program may write its files to; the first rank's host writes there.
     save, talk, startup_seconds, silence_seconds
         As of `LocalActuator`.
+    options
+        What the site wants to be told of the job that holds nodes.
 
     Attributes
     ----------
@@ -71,6 +72,7 @@ class SshActuator(Actuator):
     """
 
     name = "ssh"
+    takes_options = True
     reaches_other_machines = True
 
     def __init__(
@@ -81,38 +83,112 @@ class SshActuator(Actuator):
         talk: Talk = to_stderr,
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float | None = None,
+        options: SlurmOptions | None = None,
     ) -> None:
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
+        self.options = options or SlurmOptions()
         self.connections: HostConnections | None = None
+
+    @classmethod
+    def create(
+        cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
+    ) -> SshActuator:
+        """Return an actuator that tells the site what the user wants it to be told."""
+        return cls(output, save=save, options=SlurmOptions.of(options or {}))
 
     @classmethod
     def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
         """Return all hosts that are not this machine."""
         return tuple(host for host in hosts if not is_here(host))
 
+    def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
+        """Return the hosts that only a batch queue gives away, but for the nodes of our own allocation."""
+        return behind_a_queue(hosts)
+
+    def wait_seconds(self, plan: LaunchPlan) -> float:
+        """Return how long Slurm expects the nodes of the plan to be waited for; 0 where Slurm does not say."""
+        queued = self._queued(plan)
+        if not queued:
+            return 0.0
+        files = self._holding(queued, plan, job_name())
+        with tempfile.TemporaryDirectory(prefix="apples-") as folder:
+            for name, text in files.items():
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            return client.wait_seconds(Path(folder), HOLDING) or 0.0
+
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look at every other machine the user may use and nobody has looked at.
 
-        A host behind a batch queue is refused, but for the nodes of the allocation that this process is in.
+        Of a host behind a batch queue Slurm is asked whether it is in service; it is logged into when it is held.
         """
-        queued = hosts_behind_a_queue(survey)
-        for one in queued.values():
-            self.talk(f"warning: {one.host} cannot be used: {one.refusal}")
-        allowed = tuple(host for host in survey.allowed if host.name not in queued)
-        return {
-            **hosts_looked_at(replace(survey, allowed=allowed), self.talk, self.connections),
-            **queued,
-        }
+        queued = behind_a_queue(survey.allowed)
+        if self.options != SlurmOptions() and not behind_a_queue(survey.hosts):
+            raise UsageError(
+                "--slurm: no host of the list is waited for in a queue (queue_seconds)"
+            )
+        allowed = tuple(host for host in survey.allowed if host not in queued)
+        found = hosts_looked_at(replace(survey, allowed=allowed), self.talk, self.connections)
+        fit = [
+            host
+            for host in queued
+            if host.name not in survey.findings or not survey.findings[host.name].refusal
+        ]
+        if survey.malleable:
+            return {**found, **self._refused(fit, NO_MOVES)}
+        unseen = [host for host in fit if host.name not in survey.findings]
+        try:
+            known = nodes_looked_at(unseen, self.talk, partition=self.options.partition)
+        except ManagerUnreachableError as error:
+            known = self._refused(unseen, f"it is behind a batch queue (queue_seconds): {error}")
+        return {**found, **known}
+
+    def _refused(self, hosts: Sequence[Host], reason: str) -> dict[str, Fitness]:
+        """Return that hosts cannot be used, having said so."""
+        if hosts:
+            self.talk(
+                f"warning: {', '.join(host.name for host in hosts)} cannot be used: {reason}"
+            )
+        finding = Finding("queue", "fail", reason)
+        return {host.name: Fitness(host.name, (finding,)) for host in hosts}
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the mpiexec command, to be started where its files were written."""
+        """Return the mpiexec command, to be started where its files were written.
+
+        Where hosts are behind a queue the script of the job that is to hold them is among the files, and the
+        command runs as long as that job does.
+        """
+        job, queued = job_name(), self._queued(plan)
         placed, _ = bound_targets(launch_targets(plan), plan.findings)
-        return self._command(placed, plan, job_name())
+        order = self._command(placed, plan, job)
+        if not queued:
+            return order
+        order = replace(order, files={**order.files, **self._holding(queued, plan, job)})
+        return within(f"apples-{job}", order)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
-        """Start the application on the plan's hosts; returns once every rank is ready."""
+        """Start the application on the plan's hosts; returns once every rank is ready.
+
+        Hosts behind a queue are waited for first, and held until the run is over.
+        """
         connections = self.connections or HostConnections(job_name())
+        queued = self._queued(plan)
+        if not queued:
+            return RunExecution(self._started(plan, connections))
+        names = [host.name for host in queued]
+        allocation = NodeAllocation(
+            names, connections.job, _seconds(plan), self.options, self.talk
+        )
+        try:
+            plan = _looked_into(queued, plan, connections)
+            run = self._started(plan, connections, f"apples-{connections.job}")
+        except BaseException:
+            allocation.release()
+            raise
+        return RunExecution(run, queue_seconds=allocation.queue_seconds, on_end=allocation.release)
+
+    def _started(self, plan: LaunchPlan, connections: HostConnections, held: str = "") -> Run:
+        """Return the run once every rank is ready; it runs as long as the job `held` does."""
         job = connections.job
         placed, unbound = bound_targets(launch_targets(plan), plan.findings)
         if unbound:
@@ -121,6 +197,8 @@ class SshActuator(Actuator):
         others = ssh.remote_hosts(placed)
         if others:
             order = ssh.relayed(order)
+        if held:
+            order = within(held, order)
 
         def start() -> Run:
             return Run(
@@ -132,10 +210,20 @@ class SshActuator(Actuator):
                 talk=self.talk,
                 job=job,
                 remote=others,
+                grace=GRACE_SECONDS if held else processes.GRACE_SECONDS,
+                limit_code=TIMED_OUT if held else None,
                 connections=_taken(connections, others, plan.hosts),
             )
 
-        return RunExecution(started(start, self.talk))
+        return started(start, self.talk)
+
+    def _queued(self, plan: LaunchPlan) -> tuple[Host, ...]:
+        """Return the hosts of the plan that are to be waited for."""
+        return self.waited_for(strip.host for strip in plan.strips)
+
+    def _holding(self, queued: Sequence[Host], plan: LaunchPlan, job: str) -> dict[str, str]:
+        """Return the files of the job that holds nodes."""
+        return holding_files([host.name for host in queued], job, _seconds(plan), self.options)
 
     def check_movable(self) -> None:
         """Allow it: the job manager has a connection to each host."""
@@ -153,6 +241,28 @@ class SshActuator(Actuator):
         task = run_task(plan, output=self.output, save=self.save)
         here = own_address([strip.host for strip in plan.strips], plan)
         return ssh.command(placed, task, job=job, here=here, directory=Path.cwd())
+
+
+def _looked_into(
+    given: Sequence[Host], plan: LaunchPlan, connections: HostConnections
+) -> LaunchPlan:
+    """Return the plan with what is found on hosts that the queue has given.
+
+    Raises
+    ------
+    LaunchError
+        One of them cannot be used.
+    """
+    found = preflight(given, plan.hosts, plan.needs, connections=connections)
+    for name, one in found.items():
+        if one.refusal:
+            raise LaunchError(f"{name}, which Slurm gave, cannot be used: {one.refusal}")
+    return replace(plan, findings={**plan.findings, **found})
+
+
+def _seconds(plan: LaunchPlan) -> float:
+    """Return what a run is predicted to hold its nodes for."""
+    return START_UP_SECONDS + plan.predicted_seconds
 
 
 def _taken(

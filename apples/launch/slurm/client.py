@@ -156,6 +156,16 @@ def wait_seconds(folder: Path, script: str) -> float | None:
     return None if start is None else max(0.0, (start - datetime.now(UTC)).total_seconds())
 
 
+def held_back_seconds(name: str) -> float | None:
+    """Return how long the queue held back the job of a name, which runs; None where Slurm does not say."""
+    clock = {**passed(), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    words = ["squeue", "--noheader", "--format=%V %S", f"--name={name}"]
+    try:
+        return replies.held_back(run(words, environment=clock))
+    except LaunchError:
+        return None
+
+
 def passed() -> dict[str, str]:
     """Return the environment jobs are submitted with: Slurm keeps it, so it holds no more than is needed."""
     return {**{k: os.environ[k] for k in KEPT if k in os.environ}, **carried()}

@@ -95,17 +95,19 @@ class SlurmJob:
     ----------
     allocation
         Number of the allocation it is a step of; empty: a job of its own.
+    script
+        Name of its script in the folder.
     """
 
-    def __init__(self, folder: Path, allocation: str = "") -> None:
-        self.folder, self.allocation = folder, allocation
-        self.name = _name(folder)
+    def __init__(self, folder: Path, allocation: str = "", script: str = SCRIPT) -> None:
+        self.folder, self.allocation, self.script = folder, allocation, script
+        self.name = _name(folder / script)
         self.number = int(allocation or 0)
         self._canceller = _start_canceller(self.name, allocation)
 
     def start(self) -> None:
         """Submit it."""
-        self.number = client.submit(self.folder, SCRIPT)
+        self.number = client.submit(self.folder, self.script)
 
     def state(self) -> SlurmJobState:
         """Return what Slurm says."""
@@ -126,7 +128,7 @@ class SlurmJob:
         while self.listed() and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
         self._canceller.kill()
-        self._canceller.wait()
+        self._canceller.communicate()
 
     def listed(self) -> bool:
         """Whether squeue still lists it."""
@@ -170,9 +172,9 @@ class SlurmStep(SlurmJob):
         return bool(cancel.steps(client.run([*cancel.LIST_STEPS, self.allocation]), self.name))
 
 
-def _name(folder: Path) -> str:
-    """Return the name that the script gives its job."""
-    words = (folder / SCRIPT).read_text(encoding="utf-8").split()
+def _name(script: Path) -> str:
+    """Return the name that a script gives its job."""
+    words = script.read_text(encoding="utf-8").split()
     return next(w.partition("=")[2] for w in words if w.startswith("--job-name="))
 
 
@@ -229,14 +231,15 @@ def _ask(job: SlurmJob) -> Iterator[SlurmJobState | None]:
             yield None
             continue
         if state.waiting and state.reason not in {"", "None"}:
-            told = _once(_waiting(job, state), told)
+            told = _once(waiting_words(job.number, state), told)
         elif state.running and not _running_since:
             _running_since.append(time.monotonic())
         yield None if state.waiting or state.running else state
 
 
-def _waiting(job: SlurmJob, state: SlurmJobState) -> str:
-    line = f"job {job.number} waits in the queue ({state.reason})"
+def waiting_words(job: int, state: SlurmJobState) -> str:
+    """Return what to say of a job that waits."""
+    line = f"job {job} waits in the queue ({state.reason})"
     left = state.start - time.time()
     return f"{line}; expected to start in {duration(left)}" if state.start and left > 0 else line
 

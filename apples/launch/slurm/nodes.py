@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import hat
 from apples.errors import LaunchError
 from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
-from apples.resources import HostListDocument
+from apples.resources import Host, HostListDocument
 
 MOST_NAMES = 100_000
 """A list longer than that is a mistake, or meant to fill the memory."""
@@ -232,6 +232,19 @@ def allocated() -> frozenset[str]:
         return frozenset(expand(text))
     except ValueError as error:
         raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None
+
+
+def behind_a_queue(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    """Return the hosts that only a batch queue gives away: by the list, and not of the allocation we are in.
+
+    Examples
+    --------
+    >>> [host.name for host in behind_a_queue([Host("ada"), Host("n1", queue_seconds=60.0)])]
+    ['n1']
+    """
+    queued = [host for host in hosts if host.queue_seconds is not None]
+    held = allocated() if queued else frozenset()
+    return tuple(host for host in queued if host.name not in held)
 
 
 def expand(text: str) -> list[str]:

@@ -167,6 +167,21 @@ def planned_start(said: str) -> datetime | None:
         return None
 
 
+def held_back(said: str) -> float | None:
+    """Return the seconds from submission to start by squeue's ``%V %S``; None where they are no two times.
+
+    Examples
+    --------
+    >>> held_back("2026-11-22T09:00:00 2026-11-22T09:01:30"), held_back("2026-11-22T09:00:00 N/A")
+    (90.0, None)
+    """
+    try:
+        submitted, begun = (datetime.fromisoformat(word) for word in said.split())
+    except ValueError:
+        return None
+    return max(0.0, (begun - submitted).total_seconds())
+
+
 def document(answer: str, command: str) -> dict[str, Any]:
     """Return the object that a command with ``--json`` printed.
 

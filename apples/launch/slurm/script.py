@@ -29,6 +29,8 @@ NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+,=&|*-]*")
 """What an option's value may be made of: nothing that a shell or Slurm's own parser would take apart."""
 LEAST_MINUTES, MOST_MINUTES = 2, 60 * 24 * 365
+START_UP_SECONDS = 60.0
+"""Part of the time limit beside the iterations: interpreters, data, the result."""
 GENEROUS = 3.0
 """Unless the user says otherwise, the time limit is so many times the prediction, and start-up."""
 START_RANK = (
@@ -156,8 +158,7 @@ def slurm_command(
     options = options or SlurmOptions()
     for target in targets:
         check(target.rank_group)
-        if not NODE.fullmatch(target.rank_group.host):
-            raise LaunchError(f"no node can be called {target.rank_group.host!r}")
+        _check_node(target.rank_group.host)
         if "\n" in target.python:
             raise LaunchError(
                 f"{target.rank_group.host}: no interpreter can be called {target.python!r}"
@@ -199,6 +200,53 @@ def render(
         options=[] if step else options.written(),
         step=step,
     )
+
+
+HOLDING, HELD = "hold.sh", "nodes"
+"""The script of a job that holds nodes, and the file that names them."""
+
+
+def holding_files(
+    hosts: Sequence[str], job: str, seconds: float, options: SlurmOptions
+) -> dict[str, str]:
+    """Return the files of a job that holds whole nodes for ranks that another launcher starts there.
+
+    Whole ones: a login is not bound to the CPUs and the memory of a job.
+
+    Raises
+    ------
+    LaunchError
+        A host whose name no node can have.
+
+    Examples
+    --------
+    >>> print(holding_files(["n1", "n2"], "7f", 60.0, SlurmOptions())["hold.sh"], end="")
+    #!/bin/bash
+    # Written by apples. By hand: sbatch hold.sh, in the folder of these files.
+    #SBATCH --job-name=apples-7f
+    #SBATCH --nodes=2 --nodelist=./nodes --exclusive --mem=0
+    #SBATCH --time=5 --no-requeue
+    #SBATCH --output=/dev/null --error=/dev/null --chdir=/
+    exec sleep infinity
+    """
+    for host in hosts:
+        _check_node(host)
+    lines = [
+        "#!/bin/bash",
+        f"# Written by apples. By hand: sbatch {HOLDING}, in the folder of these files.",
+        f"#SBATCH --job-name=apples-{job}",
+        f"#SBATCH --nodes={len(hosts)} --nodelist=./{HELD} --exclusive --mem=0",
+        f"#SBATCH --time={minutes(seconds, options)} --no-requeue",
+        "#SBATCH --output=/dev/null --error=/dev/null --chdir=/",
+        *(f"#SBATCH --{option}={value}" for option, value in options.written()),
+        "exec sleep infinity",
+    ]
+    return {HOLDING: "\n".join(lines) + "\n", HELD: "".join(f"{host}\n" for host in hosts)}
+
+
+def _check_node(host: str) -> None:
+    if not NODE.fullmatch(host):
+        raise LaunchError(f"no node can be called {host!r}")
 
 
 def minutes(seconds: float, options: SlurmOptions) -> int:

@@ -10,8 +10,10 @@ from oracles import best_of_all_ordered_subsets, cost_bound, paper_border
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError, RecordingActuator, UsageError
-from apples.agent.launching import host_survey
-from apples.launch.actuators.ssh import hosts_behind_a_queue
+from apples.agent.estimator import with_queue
+from apples.launch.actuators.ssh import SshActuator
+from apples.launch.remote.fitness import Fitness
+from apples.launch.slurm.nodes import behind_a_queue
 from apples.resources import HostList
 from blueprints import minimum_execution_time
 
@@ -233,21 +235,80 @@ def test_a_launcher_that_does_not_queue_waits_for_nothing_and_a_plan_goes_by_the
     assert ({n[0] for n in at_once.names}, at_once.wait_seconds) == ({"t", "q"}, 0.0)
 
 
-def test_ssh_starts_nothing_behind_a_queue_but_on_the_nodes_of_its_own_allocation(monkeypatch):
+class Queue(RecordingActuator):
+    """Says of each set what the queue says of it, and remembers that it was asked."""
+
+    only_plans = False
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds, self.asked = seconds, []
+
+    def waited_for(self, hosts):
+        return behind_a_queue(hosts)
+
+    def wait_seconds(self, plan):
+        names = tuple(sorted(s.host.name for s in plan.strips if s.host.queue_seconds is not None))
+        self.asked.append(names)
+        return self.seconds(names)
+
+
+@pytest.mark.parametrize(
+    ("waits", "kinds"),
+    [
+        (lambda _: 0.0, {"t", "q"}),
+        (lambda _: 3600.0, {"t"}),
+        (lambda names: 3600.0 * (len(names) > 1), {"t", "q0"}),
+    ],
+)
+@pytest.mark.parametrize("listed", [0.0, 60.0, 1e6])
+def test_what_the_queue_says_stands_above_what_the_list_expects(waits, kinds, listed, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    queue = Queue(waits)
+    information = with_queue(queued(listed, 1000), queue)
+    assert queue.asked == [("q0",), ("q1",)]
+    found = chosen(information, actuator=queue)
+    assert all(any(name.startswith(kind) for name in found.names) for kind in kinds)
+    assert ("q0" in found.names and "q1" in found.names) == ("q" in kinds)
+    assert found.wait_seconds == 0.0
+    assert len(set(queue.asked[2:])) == len(queue.asked[2:])  # about no set twice
+
+
+def test_sets_without_a_queue_are_compared_however_many_sets_would_wait(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    hosts = [Host("near", seconds_per_point=1e-8, free_memory=ROOMY)]
+    hosts += [
+        Host(f"q{i}", seconds_per_point=1e-9, queue_seconds=0.0, free_memory=ROOMY)
+        for i in range(10)
+    ]
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, grid=2000, iterations=100)
+    assert chosen(information, actuator=Queue(lambda _: 3600.0)).names == ("near",)
+    both = chosen(information, actuator=Queue(lambda _: 0.001))
+    assert both.wait_seconds == 0.001
+
+
+def test_the_nodes_of_an_allocation_that_is_held_are_waited_for_no_more(monkeypatch):
     for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-    information = queued(0.0, 10)
-
-    def refused():
-        return hosts_behind_a_queue(host_survey(information))
-
-    assert set(refused()) == {"q0", "q1"}
-    assert "in no allocation that is held: --actuator slurm" in refused()["q0"].refusal
+    information = queued(3600.0, 10)
+    assert [host.name for host in behind_a_queue(information.hosts)] == ["q0", "q1"]
     monkeypatch.setenv("SLURM_JOB_NODELIST", "q[1-3]")
-    assert set(refused()) == {"q0"}
-    information = information.with_findings(refused())
-    assert refused() == {}  # said once
-    assert "q0" not in chosen(information).names
+    assert [host.name for host in behind_a_queue(information.hosts)] == ["q0"]
+    queue = Queue(lambda _: 3600.0)
+    assert set(chosen(with_queue(information, queue), actuator=queue).names) == {"t0", "t1", "q1"}
+    assert queue.asked[0] == ("q0",)
+
+
+def test_a_queue_that_cannot_be_asked_is_said_once_and_its_hosts_are_left_out(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    said = []
+    actuator = RecordingActuator(SshActuator(talk=said.append))
+    information = queued(0.0, 10)
+    information = information.with_findings({n: Fitness(n, ()) for n in ("t0", "t1")})
+    estimate = chosen(with_queue(information, actuator), actuator=actuator)
+    assert {name[0] for name in estimate.names} == {"t"}
+    assert len([line for line in said if "q0, q1 cannot be used" in line]) == 1
 
 
 def test_no_set_of_many_hosts_costs_much_more_than_the_bound():
