@@ -215,7 +215,7 @@ def main() -> int:
 
 
 def _over(job: int, launcher: int, ended: int) -> int:
-    """End the launcher of a job that is over, before its ranks can call that their failure; return our exit code."""
+    """End the launcher of a job that is over before its ranks call that their failure; return our exit code."""
     end = client.job_end(job)
     _end(launcher, ended, signal.SIGKILL)
     if not end.out_of_time:
