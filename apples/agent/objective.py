@@ -8,9 +8,12 @@ them: those have strips that are no whole rows yet, and no interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Real
-from typing import Any
+from typing import Any, NoReturn
 
 from apples.errors import UsageError
 from apples.plugins import resolve, where_in_users_code
@@ -24,7 +27,8 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
     Raises
     ------
     UsageError
-        There is no such callable; or, when it is called: it raised, or gave no finite number. Permanent.
+        There is no such callable; or, when it is called: it raised, took more than `MOST_SECONDS`, or gave no
+        finite number. Permanent.
     """
     reference = objective.measure
     if reference in MEASURES:
@@ -34,16 +38,21 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
 
     def value(estimate: Estimate) -> float:
         try:
-            found = metric(estimate)
-        except Exception as error:
+            with _limited(MOST_SECONDS):
+                found = metric(estimate)
+        except _TakesForeverError:
+            raise UsageError(
+                f"objective '{reference}'{_place(metric)}: gave nothing for {_hosts(estimate)} within "
+                f"{MOST_SECONDS:g} s, and is asked about thousands of sets"
+            ) from None
+        except (Exception, SystemExit) as error:
             where = where_in_users_code(error) or f"objective '{reference}' failed"
-            raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+            raise UsageError(f"{where}: {type(error).__name__}: {_one_line(error)}") from error
         if _is_number(found):
             return sign * float(found)
-        hosts = ", ".join(estimate.names[:MOST_NAMED])
         raise UsageError(
-            f"objective '{reference}'{_place(metric)}: gave {found!r} for {hosts}"
-            f"{' and others' if len(estimate.names) > MOST_NAMED else ''}, must be a finite number"
+            f"objective '{reference}'{_place(metric)}: gave {_one_line(repr(found))} for {_hosts(estimate)}, "
+            "must be a finite number"
         )
 
     return value
@@ -51,6 +60,45 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
 
 MOST_NAMED = 5
 """Hosts of a set that a message names."""
+MOST_SAID = 200
+"""Characters of what the user's code says."""
+MOST_SECONDS = 10.0
+"""For one answer of a metric, in the main thread (another one hears no alarm); usual ones take microseconds."""
+
+
+class _TakesForeverError(BaseException):
+    """The time is up; no `Exception`, which the user's code may catch."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `_TakesForeverError` in what takes longer, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(number: int, frame: object) -> NoReturn:
+        del number, frame
+        raise _TakesForeverError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _one_line(said: object) -> str:
+    """Return what the user's code said, on one line and not longer than a message may be."""
+    return " ".join(str(said).split())[:MOST_SAID]
+
+
+def _hosts(estimate: Estimate) -> str:
+    """Return the first hosts of a set, for a message."""
+    more = " and others" if len(estimate.names) > MOST_NAMED else ""
+    return ", ".join(estimate.names[:MOST_NAMED]) + more
 
 
 def _is_number(found: object) -> bool:
@@ -58,7 +106,7 @@ def _is_number(found: object) -> bool:
         return False
     try:
         return math.isfinite(found)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer that no float holds
         return False
 
 

@@ -53,7 +53,9 @@ def actuator_of(
     kind = actuator_class(name)
     if options and not kind.takes_options:
         first = next(f"{option}={value}" for option, value in options.items())
-        raise UsageError(f"--slurm {first}: is for --actuator slurm")
+        raise UsageError(
+            f"--slurm {first}: is for --actuator slurm, and ssh where nodes are behind a queue"
+        )
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)

@@ -1,20 +1,27 @@
 """The set chosen under each objective, against every ordered subset; starts, queues and the user's own metric."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import command, files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import best_of_all_ordered_subsets, cost_bound, paper_border
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError, RecordingActuator, UsageError
+from apples.agent import objective
 from apples.agent.estimator import with_queue
+from apples.agent.learning import remember_start
+from apples.agent.models import recall
 from apples.launch.actuators.ssh import SshActuator
+from apples.launch.events import Outcome
 from apples.launch.remote.fitness import Fitness
 from apples.launch.slurm.nodes import behind_a_queue
 from apples.resources import HostList
+from apples.schedule import Allocation, Schedule
 from blueprints import minimum_execution_time
 
 BY_COST = '[objective]\nmeasure = "cost"\n'
@@ -206,6 +213,10 @@ def test_a_metric_of_time_and_cost_finds_their_optimum_among_many_hosts(tmp_path
         ("return 'much'", r"at .*metrics\.py:1: gave 'much' for near, must be a finite number"),
         ("return True", r"gave True for near"),
         ("return None", r"gave None for near"),
+        ("return 10**400", r"at .*metrics\.py:1: gave 10+ for near"),
+        ("return [1.0,\n            2.0]", r"gave \[1.0, 2.0\] for near"),
+        ("raise ValueError('this\\nand that')", r"metrics\.py:2: ValueError: this and that"),
+        ("raise SystemExit(0)", r"failed at .*metrics\.py:2: SystemExit: 0"),
         ("return 10**400", r"gave 10+ for near, must be a finite number"),
     ],
 )
@@ -214,6 +225,69 @@ def test_a_metric_that_gives_no_number_is_named_with_its_file_and_line(tmp_path,
         chosen(near_and_far(user=metric_file(tmp_path, body)))
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "__import__('time').sleep(60)"])
+def test_a_metric_that_takes_for_ever_is_ended_and_named(tmp_path, body, monkeypatch):
+    monkeypatch.setattr(objective, "MOST_SECONDS", 0.05)
+    words = r"metrics\.py:metric' at .*metrics\.py:1: gave nothing for near within 0.05 s"
+    with pytest.raises(UsageError, match=words) as caught:
+        chosen(near_and_far(user=metric_file(tmp_path, body)))
+    assert caught.value.exit_code == 2
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_metric_may_be_of_an_importable_module(tmp_path, monkeypatch):
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "__init__.py").write_text("")
+    (tmp_path / "prices" / "spot.py").write_text("def of(estimate): return estimate.cost\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    user = '[objective]\nmeasure = "prices.spot:of"\nbetter = "{}"\n'
+    assert chosen(near_and_far(10, user.format("lower"))).names == ("near",)
+    assert "far" in chosen(near_and_far(10, user.format("higher"))).names
+
+
+@pytest.mark.parametrize("place", ["metrics.py", "metrics"])
+@pytest.mark.parametrize("command_line", ["plan", "run"])
+@pytest.mark.parametrize("blueprint", ["minimum_execution_time", "redistribute"])
+def test_a_wrong_metric_ends_a_command_with_one_line_and_code_2(
+    tmp_path, monkeypatch, place, command_line, blueprint
+):
+    words = files(tmp_path, user=OWN.format(file=place, better="lower"))
+    (tmp_path / "metrics.py").write_text("def metric(estimate): return estimate.price\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = command("apples", command_line, *words, "--weather", "static", "--blueprint", blueprint)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert f"objective '{place}:metric' failed at " in done.err
+    assert "metrics.py:1: AttributeError" in done.err
+
+
+def test_a_start_that_was_learned_keeps_the_next_short_run_near(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def decided(iterations=10, launcher="ssh"):  # 0.1 s of computing near, 0.01 s far
+        information = replace(near_and_far(iterations, far_start=None), launcher=launcher)
+        template = information.template
+        information = replace(information, learned=recall(template.name, template.version))
+        return chosen(information), information
+
+    def happened(names, seconds):
+        first, information = decided()
+        hosts = [information.hosts[name] for name in names]
+        allocations = tuple(Allocation(host, 1000 // len(hosts), "") for host in hosts)
+        ran = replace(first, schedule=Schedule(allocations))
+        remember_start(ran, Outcome(10, 0.1, seconds, ()), information)
+
+    assert decided()[0].names == ("far",)  # nothing is known of starts
+    happened(["near"], 0.2)
+    happened(["far"], 5.0)
+    short, _ = decided()
+    assert (short.names, short.start_seconds) == (("near",), 0.2)
+    long, _ = decided(100_000)
+    assert (long.names, long.start_seconds) == (("far",), 5.0)
+    assert decided(launcher="slurm")[0].names == ("far",)
 
 
 def test_a_limit_holds_under_the_users_metric(tmp_path):

@@ -83,8 +83,11 @@ def test_every_launcher_by_name_is_loaded_and_bears_it():
     )
 
 
-def test_only_slurm_takes_options_and_plans_without_live_weather():
-    assert [name for name in ACTUATORS if ACTUATORS[name].takes_options] == ["slurm"]
+def test_only_a_queue_takes_options_and_only_slurm_plans_without_live_weather():
+    assert [name for name in ACTUATORS if ACTUATORS[name].takes_options] == [
+        "ssh",
+        "slurm",
+    ]
     weathers = {name: ACTUATORS[name].weather("live") for name in ACTUATORS}
     assert weathers == {"local": "live", "ssh": "live", "slurm": "static", "recording": "live"}
 
