@@ -189,7 +189,9 @@ class ClusterLedger:
         self._early: list[int] = []
         self._rarer: dict[str, list[int]] = {}
         self._usage = None if usage_half_life is None else UserUsage(usage_half_life)
-        self.advance = tuple(sorted(advance))
+        self.advance = tuple(
+            sorted(one._replace(begin=instant(one.begin), end=instant(one.end)) for one in advance)
+        )
         self.reserved = 0
         self._reserved_ids: list[int] = []
 

@@ -176,7 +176,7 @@ class EventEngine(SchedulerBackend):
         self.reservations: list[AdvanceReservation] = []
         for k, one in enumerate(self.ledger.advance):
             for time in (one.begin, one.end):
-                heapq.heappush(self.events, (instant(time), ADVANCE, 0, k))
+                heapq.heappush(self.events, (time, ADVANCE, 0, k))
         self.refused_starts, self.first_refused = 0, ""
         # By position: the stall of the resize that waits for a safe point.
         self.resizing: dict[int, float] = {}

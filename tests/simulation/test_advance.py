@@ -52,6 +52,12 @@ def test_what_ends_as_the_reservation_begins_runs():
     assert simulate(jobs((0, 4, 50)), Easy(), four((50.0, 80.0, 4))).start.tolist() == [0]
 
 
+def test_a_reservation_begins_at_its_microsecond():
+    result = simulate(jobs((0, 4, 10), (0, 4, 10)), Easy(), four((10.0000004, 30.0000004, 4)))
+    assert [(one.begin, one.taken) for one in result.reservations] == [(10, 4)]
+    assert result.start.tolist() == [0, 30]
+
+
 def test_jobs_run_beside_a_reservation_on_the_nodes_that_it_leaves():
     result = simulate(jobs((0, 1, 100), (0, 2, 100), (0, 1, 100)), FirstFit(), four((50, 80, 2)))
     assert result.start.tolist() == [0, 80, 0]
