@@ -68,13 +68,20 @@ def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = _not_listened_to()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the last line of defence: never a traceback
-        code = _refused(name, error)
+        # What typer makes of a broken pipe is a SystemExit.
+        broken = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+        code = _not_listened_to() if broken else _refused(name, error)
     if code == INTERRUPTED:
         say(f"{name}: interrupted")
     return code
+
+
+def _not_listened_to() -> int:
+    """Let nothing more be written where nobody reads; return the exit code of that, which is no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
@@ -172,7 +179,11 @@ def say(line: str) -> None:
 
 def show(text: str) -> None:
     """Print data on stdout; what would steer a terminal is escaped."""
-    print(text.translate(_ESCAPES), flush=True)  # noqa: T201 - the one place that prints data
+    try:
+        print(text.translate(_ESCAPES), flush=True)  # noqa: T201 - the one place that prints data
+    except OSError as error:
+        error.filename = error.filename or "stdout"
+        raise
 
 
 def show_json(document: Mapping[str, Any]) -> None:

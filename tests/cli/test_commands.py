@@ -1,6 +1,10 @@
 """Every command: data on stdout, talk on stderr, JSON with a schema, codes."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, command, files
@@ -172,3 +176,24 @@ def test_an_error_of_the_system_is_one_line_and_4(tmp_path, monkeypatch):
     done = command("apples", "jobs")
     assert (done.code, done.out) == (4, "")
     assert done.err == f"apples: {tmp_path}/file/apples: Not a directory\n"
+
+
+def test_nobody_who_reads_is_no_error_and_a_full_stdout_is_named():
+    """The pipe is closed before the command writes to it."""
+    order = [sys.executable, "-c", "from apples.cli.main import main; main()"]
+    words = [
+        *order,
+        "simulate",
+        "lublin:jobs=20,processors=16",
+        "--policy",
+        "easy",
+        "--processors",
+    ]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody:
+        done = subprocess.run([*words, "16"], stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*words, "16"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (4, b"apples: stdout: No space left on device\n")
