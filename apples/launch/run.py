@@ -334,10 +334,11 @@ class Run:
             self._said.clear()
             self._fail(DeadlineError, f"{said} before {self._before}")
         if self._failure:
-            self._said.clear()  # its own account says it all
             rank = self._failure.rank
+            if rank is None or not self._said.end_in_traceback(rank):
+                self._said.clear()  # its own account says it all
             where = "" if rank is None else f"{self._named(rank)}: "
-            self._fail(ApplicationError, f"{where}{readable(self._failure.message)}")
+            self._fail(ApplicationError, f"{where}{readable(self._failure.message)}", rank)
         if timed_out and self.ready_after is not None:
             left = [self._named(rank) for rank in self._left_ranks]
             who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""

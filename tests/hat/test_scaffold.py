@@ -158,10 +158,8 @@ def test_the_program_says_what_failed(folder, tmp_path):
     assert run(folder, path, 1)[-1] == {"event": "error", "message": "'partition'", "rank": 0}
 
 
-@pytest.mark.mpi
-@needs_mpiexec
-def test_the_agent_runs_at_once(folder, tmp_path):
-    finished = subprocess.run(
+def run_agent(folder, tmp_path):
+    return subprocess.run(
         [sys.executable, str(folder / "agent.py")],
         env={"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)},
         capture_output=True,
@@ -169,5 +167,22 @@ def test_the_agent_runs_at_once(folder, tmp_path):
         timeout=60,
         check=False,
     )
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_a_mistake_in_the_program_is_named_with_its_line(folder, tmp_path):
+    program = folder / "program.py"
+    mistake = "    if WORLD.rank == 1:\n        raise ValueError('row 7 is bad')\n    new[1:-1"
+    program.write_text(program.read_text().replace("    new[1:-1", mistake, 1))
+    line = program.read_text().splitlines().index("        raise ValueError('row 7 is bad')") + 1
+    said = run_agent(folder, tmp_path).stderr
+    assert f'rank 1 (there): row 7 is bad; its last words: File "{program}", line {line}' in said
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+def test_the_agent_runs_at_once(folder, tmp_path):
+    finished = run_agent(folder, tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.startswith("100 iterations in ")
