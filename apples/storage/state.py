@@ -70,7 +70,7 @@ def _path(name: str) -> Path:
 
 def _parsed(path: Path) -> Document:
     text = path.read_text(encoding="utf-8")
-    document = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    document = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
     if not isinstance(document, dict):
         raise ValueError("not an object")
     return document
@@ -82,6 +82,12 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is no number to remember")
     return value
+
+
+def _whole(text: str) -> int:
+    """Return a whole number that a float can hold; nobody has counted further."""
+    _finite(text)
+    return int(text)
 
 
 def _usable(path: Path) -> Document:

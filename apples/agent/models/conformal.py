@@ -108,7 +108,11 @@ class PastRun:
         """Return what an entry of a document says; None where it makes no sense."""
         entry = entry if isinstance(entry, dict) else {}
         kind, predicted, measured = (entry.get(key) for key in ("class", "predicted", "measured"))
-        if kind not in CLASSES or not (is_positive(predicted) and is_positive(measured)):
+        if (
+            not isinstance(kind, str)
+            or kind not in CLASSES
+            or not (is_positive(predicted) and is_positive(measured))
+        ):
             return None
         own = entry.get("own")
         ends = entry.get("promised")
