@@ -136,3 +136,12 @@ def test_a_reader_never_sets_aside_what_was_repaired_meanwhile(monkeypatch):
     monkeypatch.setattr(state, "_lock", repaired)
     assert state.read("sample") == {"n": 7}
     assert not path.with_suffix(".damaged").exists()
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "1e999", "NaN"])
+def test_a_number_that_no_float_holds_is_damage(number, capsys):
+    path = state.directory() / "sample.json"
+    path.write_text(f'{{"n": {number}}}')
+    assert state.read("sample") == {}
+    assert path.with_suffix(".damaged").exists()
+    assert "no number to remember; set aside as" in capsys.readouterr().err

@@ -208,3 +208,10 @@ def test_risk_takes_the_errors_that_runs_had_and_not_only_those_of_the_forecasts
     mean, _ = estimated(past(SEVERAL_SITES, *[0.4, -0.4] * 5))
     assert mean.execution_seconds == estimated()[0].execution_seconds
     assert caution(past(ALONE, 0.4), 0.0) == caution([], 2.0) == 1.0
+
+
+@pytest.mark.parametrize("kind", [None, 1, [], {}, "planet"])
+def test_a_remembered_run_of_no_class_is_left_out(kind):
+    stored = PastRun("site", 1.0, 0.1, (0.9, 1.1), 1.2).stored()
+    assert PastRun.recalled(stored) is not None
+    assert PastRun.recalled({**stored, "class": kind}) is None
