@@ -65,7 +65,11 @@ def report(
         "apples": version("apples"),
         "seed": seed,
     }
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: No such file or directory")
     if source.endswith(".jsonl"):
+        if not Path(source).is_file():
+            raise UsageError(f"{source}: No such file or directory")
         rows = list(Results(Path(source)).rows.values())
         if not rows:
             raise UsageError(f"{source}: holds no results")

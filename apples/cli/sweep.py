@@ -44,7 +44,11 @@ def sweep(
     from apples.simulation.prepare import size_of  # noqa: PLC0415
     from apples.simulation.sweep import Results, grid  # noqa: PLC0415
     from apples.simulation.sweep import sweep as run_sweep  # noqa: PLC0415
-    from apples.views.simulation import sweep_table, sweep_text  # noqa: PLC0415
+    from apples.views.simulation import (  # noqa: PLC0415
+        sweep_failure_notes,
+        sweep_table,
+        sweep_text,
+    )
 
     processors = size_of(processors, nodes, cores_per_node)
     named = {word.partition("=")[0].rpartition(":")[2] for word in option or []}
@@ -65,7 +69,10 @@ def sweep(
         task = bar.add_task("simulations", total=len(cells), completed=known)
         for _ in run_sweep(cells, results, count, dask):
             bar.advance(task)
-    figures = sweep_table([results.rows[cell.key] for cell in cells], cells[0].label)
+    rows = [results.rows[cell.key] for cell in cells]
+    for line in sweep_failure_notes(rows):
+        say(line)
+    figures = sweep_table(rows, cells[0].label)
     document = {"schema": SCHEMA, "cells": len(cells), "resumed": known, **figures}
     page = f"a page: apples report {out} --out report.html"
     show_answer(document, lambda: f"{sweep_text(figures)}\n{page}", as_json)

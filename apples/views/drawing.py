@@ -203,8 +203,19 @@ def spread(places: Sequence[float], gap: float, bottom: float) -> list[float]:
 
 
 def short(name: str) -> str:
-    """Return a name that fits into a drawing; tables have it whole."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "\u2026"
+    """Return a name that fits into a drawing, with both its ends; tables have it whole.
+
+    Names that are alike differ by their ends: host numbers, fractions of malleable jobs.
+
+    Examples
+    --------
+    >>> short("equipartition malleable=0.2")
+    'equipart…eable=0.2'
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    end = LONGEST_NAME // 2
+    return f"{name[: LONGEST_NAME - 1 - end]}\u2026{name[-end:]}"
 
 
 def patterns() -> Markup:

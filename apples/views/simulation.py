@@ -18,6 +18,8 @@ from apples.simulation.run import first_compilation
 from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interval
 
 SCHEMA = "apples.simulation/1"
+Rows = Sequence[Mapping[str, Any]]
+"""Results of a sweep, a cell each."""
 MOST_REASONS = 20
 """Reasons for which jobs were rejected that are told apart."""
 MOST_GROUPS = 4
@@ -71,6 +73,18 @@ def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
             f"apples: policy {policy} does not look at reservations: {result.refused_starts} starts "
             f"refused, the first {result.first_refused}"
         )
+
+
+def sweep_failure_notes(rows: Rows) -> Iterator[str]:
+    """Yield a line a policy and kind of failure: the first that the rows of a sweep tell of."""
+    told: set[tuple[str, str]] = set()
+    for row in rows:
+        label = Cell.of(row).label
+        for one in row.get("policy_failures", ()):
+            if (label, one["kind"]) not in told:
+                told.add((label, one["kind"]))
+                first = PolicyFailure(one["kind"], label, one["time"], one["where"], one["reason"])
+                yield from failure_notes([(first, one["passes"])])
 
 
 def failed_words(passes: int) -> str:
@@ -249,8 +263,6 @@ def explanation_text(explained: WaitExplanation) -> str:
 def _times(factor: float) -> str:
     return f"{factor:.3g} x"
 
-
-Rows = Sequence[Mapping[str, Any]]
 
 BY_FRACTION = ("mean_slowdown", "mean_wait", "mean_response")
 

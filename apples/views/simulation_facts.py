@@ -338,9 +338,10 @@ def comparison_document(
     ----------
     explained
         Whether the model explains the waits that the log tells of: the page opens with it, and where
-        it does not, no verdict is given. A sentence says why it is not known.
+        it does not, no verdict is given. A sentence says why it is not known, and there is no verdict
+        either; empty: there is no site, the jobs are a model's.
     """
-    base, withheld = runs[0], isinstance(explained, WaitExplanation) and not explained.is_explained
+    base, withheld = runs[0], _is_withheld(explained)
     changes = {one.name: _changes(base, one) for one in runs[1:]}
     fractions = _fractions(log, runs, changes)
     findings = [str(explained)] if str(explained) else []
@@ -358,6 +359,7 @@ def comparison_document(
         "processors": base.setting.processors,
         "baseline": base.name,
         "explained": explained.is_explained if isinstance(explained, WaitExplanation) else None,
+        "withheld": withheld,
         "headline": _headline(base, explained, changes),
         "findings": findings,
         "policies": [
@@ -434,14 +436,23 @@ def _beats(changes: dict[str, MetricChange]) -> str:
     return {"better": "beats", "worse": "loses to"}[words.pop()] if len(words) == 1 else "against"
 
 
+def _is_withheld(explained: WaitExplanation | str) -> bool:
+    """Whether no verdict is given: there is a site, and its waits are not known to be explained."""
+    if isinstance(explained, WaitExplanation):
+        return not explained.is_explained
+    return bool(explained)
+
+
 def _headline(
     base: SimulatedRun,
     explained: WaitExplanation | str,
     changes: dict[str, dict[str, MetricChange]],
 ) -> str:
     """Return the first line of the page."""
-    if isinstance(explained, WaitExplanation) and not explained.is_explained:
-        return "Do not conclude: the model does not explain the site's waits"
+    if _is_withheld(explained):
+        if isinstance(explained, WaitExplanation):
+            return "Do not conclude: the model does not explain the site's waits"
+        return "Do not conclude: whether the model explains the site's waits is not known"
     if not changes:
         return f"{base.name}, compared with no other policy"
     if len(changes) == 1:

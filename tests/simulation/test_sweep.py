@@ -157,6 +157,29 @@ def test_a_cell_runs_where_its_files_are_not(tmp_path, monkeypatch):
     assert list(there.iterdir()) == []
 
 
+def test_a_policy_that_fails_in_a_sweep_is_named_with_its_line_once(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from apples.scheduling.policies.easy import Easy\n"
+        "class Mine(Easy):\n"
+        "    def decide(self, cluster):\n"
+        "        raise KeyError(1)\n"
+    )
+    done = command(
+        "apples", "sweep", "lublin:jobs=30,processors=16", "--processors", 16, "--policy", "easy",
+        "--policy", f"{mine}:Mine", "--seeds", 2, "--workers", 1, "--out", tmp_path / "r.jsonl"
+    )  # fmt: skip
+    assert done.code == 2
+    assert done.err.count(f"{mine}:4: KeyError: 1") == 1
+
+
+def test_a_report_on_results_that_are_not_there_or_into_no_folder_is_refused(tmp_path):
+    words = ("apples", "report", tmp_path / "none.jsonl", "--out")
+    assert "none.jsonl: No such file or directory" in command(*words, tmp_path / "p.html").err
+    done = command("apples", "report", "lublin:jobs=30", "--out", tmp_path / "no" / "p.html")
+    assert (done.code, "p.html: No such file or directory" in done.err) == (2, True)
+
+
 def test_the_interval_is_students():
     one = interval([1.0, 2.0, 3.0, 4.0])
     assert one.half == pytest.approx(3.1824463 * 1.2909944 / 2, rel=1e-6)

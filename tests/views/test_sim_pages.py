@@ -189,6 +189,24 @@ def test_a_page_opens_with_what_explains_the_waits_or_gives_no_verdict(runs):
     assert "sd against easy, no verdict: in this simulation" in bad
 
 
+def test_where_nobody_knows_whether_the_waits_are_explained_no_verdict_is_given(runs):
+    why = "few: does not tell how long its jobs waited"
+    text = page_of(runs, why)
+    assert "<h1>Do not conclude: whether" in text
+    assert why in text
+    assert " beats " not in text
+    assert comparison_document("few", runs, why)["withheld"] is True
+    assert comparison_document("few", runs)["withheld"] is False  # a model's jobs are of no site
+
+
+def test_names_that_differ_by_their_ends_differ_in_a_drawing(runs):
+    easy, other = runs
+    long = [replace(other, name=f"equipartition malleable=0.{k}") for k in (2, 7)]
+    text = page_of([easy, *long])
+    for k in (2, 7):
+        assert f"equipart\u2026eable=0.{k}: mean slowdown" in text
+
+
 def test_fractions_of_malleable_jobs_are_a_curve_with_the_smallest_that_gains(tmp_path):
     answer = command(
         "apples", "report", LOG, *MACHINE, "--out", str(tmp_path / "p.html"), "--json",
