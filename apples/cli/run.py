@@ -138,9 +138,13 @@ def _listed(names: str) -> tuple[str, ...]:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page, making its folder, and say where it is."""
-    make_folder(path)
-    path.write_text(page, encoding="utf-8")
+    """Write a page and say where it is; one that cannot be written is a warning, for the run is done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        say(f"warning: --report {path}: {error.strerror}; there is no page")
+        return
     say(f"report: {path}")
 
 

@@ -9,6 +9,7 @@ from commands import EXAMPLE, command, files
 
 from apples.agent.information import load_information
 from apples.agent.verification import sequential
+from apples.cli.run import write_page
 
 SAMPLE = [
     word
@@ -109,3 +110,9 @@ def fake(tmp_path):
 @pytest.mark.mpi
 def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fake):
     assert sequential(fake("", platforms='["x86_64"]')).iterations == 2
+
+
+def test_a_page_that_cannot_be_written_is_a_warning(capsys):
+    write_page(Path("/dev/full"), "much")
+    said = capsys.readouterr().err
+    assert said == "warning: --report /dev/full: No space left on device; there is no page\n"

@@ -39,8 +39,11 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     UsageError
         A service without a token that can be read.
     """
-    home = state.directory() / "nws"
     url = environment.get("NWS_SERVICE")
+    try:
+        home = state.directory() / "nws"
+    except OSError:  # nobody can have left a service's address where no folder can be
+        home = Path(os.devnull)
     if url is None:
         try:
             url = (home / "url").read_text(encoding="utf-8").strip()

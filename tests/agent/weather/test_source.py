@@ -236,3 +236,9 @@ def test_a_plan_says_that_a_probe_is_remembered_unless_it_is_to_be_fresh(monkeyp
         return [note for note in said if note.startswith("CPU probe of localhost: remembered")]
 
     assert [len(notes()), len(notes()), len(notes(fresh=True))] == [0, 1, 0]
+
+
+def test_a_state_folder_that_cannot_be_made_means_no_service_of_this_user(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert service_settings({}) is None
