@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,23 +102,42 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     return result if isinstance(result, int) else 0
 
 
+NUMBER: Mapping[object, re.Pattern[str]] = {
+    int: re.compile(r"-?[0-9]{1,18}"),
+    float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?"),
+}
+"""What is surely a number, of those that are taken without pydantic."""
+
+
 @dataclass(frozen=True)
 class _PlainParameter(RuntimeParam):
-    """A parameter whose value is the text that was typed, or whether a flag was."""
+    """A parameter whose value is plain: text, texts, whether a flag was typed, or a number.
+
+    What is not so plain, and what is wrong, is typer's to say: then pydantic is loaded.
+    """
+
+    descriptor: TypeDescriptor
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        del param, ctx
-        return value
+        kind: Any = self.annotation
+        if kind in {str, bool} or (kind in NUMBER and type(value) is kind):
+            return value
+        if kind in NUMBER and isinstance(value, str) and NUMBER[kind].fullmatch(value):
+            return kind(value)
+        if kind == list[str] and all(isinstance(one, str) for one in value):
+            return [*value]
+        return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
 
 
 def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
-    """Return what makes a value of a parameter's text, without pydantic where it stays text.
+    """Return what makes a value of a parameter's text, without pydantic where it is plain.
 
     Loading pydantic, which typer does for every parameter, is half of the start of `apples jobs`.
     """
-    if descriptor.annotation in {str, bool} and descriptor.parameter_info.parser is None:
-        return _PlainParameter(descriptor.parameter_info, descriptor.annotation)
-    return build_runtime_param(descriptor)
+    info = descriptor.parameter_info
+    if info.parser is not None or descriptor.is_ranged:
+        return build_runtime_param(descriptor)
+    return _PlainParameter(info, descriptor.annotation, descriptor)
 
 
 def _misused(name: str, error: typer.TyperException) -> int:

@@ -40,6 +40,8 @@ UNUSED = {
     "apples.malleable.control.client",
 }
 """What a run has no use for that is neither detached, nor moved, nor asks a weather service."""
+LOG = Path(__file__).parents[1] / "simulation" / "sample.swf.gz"
+EASY = ("--policy", "easy", "--processors", "64")
 SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.views.simulation"}
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
@@ -63,6 +65,7 @@ def loaded_by(program, *words):
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
+        (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),
         (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("hat", "check", SAMPLE / "template.toml"), {*HEAVY, "apples.resources"}),
         (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
