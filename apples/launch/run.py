@@ -318,8 +318,11 @@ class Run:
         timed_out = supervised and self._shortened is None
         # What is known so far is why: all else ends because it is ended now.
         cause = next(iter(self._ended_ranks), self._gone_rank)
-        launcher_end, lost_host = self._launcher_end, self._lost_host
+        launcher_end, lost_host, failure = self._launcher_end, self._lost_host, self._failure
         self.cancel()
+        # What ranks say only now they may say because they are ended now.
+        if not supervised or (cause is None and not lost_host):
+            failure = self._failure
         if cause is None:
             cause = self._said.first_traceback()
         reason = end_reason(
@@ -333,12 +336,8 @@ class Run:
             )  # whatever the ranks said of it: it is what ended them
             self._said.clear()
             self._fail(DeadlineError, f"{said} before {self._before}")
-        if self._failure:
-            rank = self._failure.rank
-            if rank is None or not self._said.end_in_traceback(rank):
-                self._said.clear()  # its own account says it all
-            where = "" if rank is None else f"{self._named(rank)}: "
-            self._fail(ApplicationError, f"{where}{readable(self._failure.message)}", rank)
+        if failure:
+            self._fail_by_account(failure)
         if timed_out and self.ready_after is not None:
             left = [self._named(rank) for rank in self._left_ranks]
             who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
@@ -350,6 +349,14 @@ class Run:
         if self.ready_after is not None:
             self._fail(ApplicationError, reason, cause)
         self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason, cause)
+
+    def _fail_by_account(self, failure: ErrorEvent) -> NoReturn:
+        """Fail with the account that a rank gave itself."""
+        rank = failure.rank
+        if rank is None or not self._said.end_in_traceback(rank):
+            self._said.clear()  # its own account says it all
+        where = "" if rank is None else f"{self._named(rank)}: "
+        self._fail(ApplicationError, f"{where}{readable(failure.message)}", rank)
 
     def _judge_left(self) -> None:
         """See what it means that ranks wait in MPI_Finalize.

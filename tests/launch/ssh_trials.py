@@ -236,7 +236,7 @@ def _judge(outcome: Outcome, heard: list[str]) -> None:
         outcome.wrong.append(f"says nothing: {heard[-4:]}")
     if outcome.code in (4, 5) and outcome.stage in ("launch", "loop", "end"):
         named = NAMED[outcome.kind]
-        if named not in outcome.said:
+        if named not in outcome.said or "asked to end" in outcome.said:
             outcome.wrong.append(f"does not name '{named}': {outcome.said}")
 
 
