@@ -1,3 +1,4 @@
+from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.simulation.config import COSTS as COSTS
 from apples.simulation.config import SimulationConfig as SimulationConfig
 from apples.simulation.config import SimulationResult as SimulationResult
@@ -5,7 +6,6 @@ from apples.simulation.generators import CirneLike as CirneLike
 from apples.simulation.generators import cirne_like_workload as cirne_like_workload
 from apples.simulation.generators import kale_workload as kale_workload
 from apples.simulation.generators import lublin_workload as lublin_workload
-from apples.simulation.kernels.compiled import ENGINE as ENGINE
 from apples.simulation.metrics import job_outcomes as job_outcomes
 from apples.simulation.metrics import makespan as makespan
 from apples.simulation.placement import first_fit as first_fit

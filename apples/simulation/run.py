@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from apples.errors import UsageError
+from apples.scheduling import loops
 from apples.scheduling.guard import guard_of
 from apples.scheduling.ledger import OVERDUE_SECONDS
 from apples.scheduling.policies import (
@@ -25,7 +26,6 @@ from apples.scheduling.policies import (
     SlowdownDriven,
 )
 from apples.scheduling.policy import SchedulingPolicy
-from apples.simulation import kernels
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.engine import EventEngine, Precedence, run_on_one_clock
 from apples.simulation.partitioned import joined, shares_of
@@ -48,6 +48,7 @@ KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str, int]] = {
     SlowdownDriven: ("SD-Policy", "slowdown_driven", 1000),
 }
 KERNEL_MODULES = "apples.simulation.kernels."
+LOOPS = "apples.scheduling.loops."
 
 
 class _Loops:
@@ -63,17 +64,17 @@ class _Loops:
     def are_plain(self, policy: SchedulingPolicy, jobs: int) -> bool:
         """Return whether the next simulation runs them as they are."""
         _, _, most = KERNELS[type(policy)]
-        loaded = KERNEL_MODULES + "compiled" in sys.modules
-        return (kernels.PLAIN or not loaded) and self._used + jobs / most <= 1.0
+        loaded = LOOPS + "compiled" in sys.modules
+        return (loops.PLAIN or not loaded) and self._used + jobs / most <= 1.0
 
     def load(self, policy: SchedulingPolicy, jobs: int) -> ModuleType:
         """Return the module that calls the kernels, for a simulation of so many jobs."""
         if self.are_plain(policy, jobs):
             self._used += jobs / KERNELS[type(policy)][2]
-            kernels.PLAIN = True
-        elif kernels.PLAIN:  # the same modules once more, compiled
-            kernels.PLAIN = False
-            for name in [name for name in sys.modules if name.startswith(KERNEL_MODULES)]:
+            loops.PLAIN = True
+        elif loops.PLAIN:  # the same modules once more, compiled
+            loops.PLAIN = False
+            for name in [name for name in sys.modules if name.startswith((KERNEL_MODULES, LOOPS))]:
                 del sys.modules[name]
         return import_module(KERNEL_MODULES + "dispatch")
 
@@ -115,7 +116,7 @@ def first_compilation(
     if _loops.are_plain(policy, len(workload)):
         return ""
     _loops.load(policy, len(workload))
-    compiled = import_module(KERNEL_MODULES + "compiled")
+    compiled = import_module(LOOPS + "compiled")
     name, function, _ = KERNELS[type(policy)]
     return name if compiled.COMPILED and not compiled.was_compiled(function) else ""
 

@@ -67,7 +67,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from apples.scheduling.policies import *
-from apples.simulation.kernels.compiled import ENGINE
+from apples.scheduling.loops.compiled import ENGINE
 from apples.simulation.run import simulate
 from apples.simulation.config import SimulationConfig
 from apples.simulation.swf import read_swf

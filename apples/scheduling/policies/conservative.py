@@ -106,12 +106,8 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
         promises = {}
         profile = Profile(now, free, ends, blocked=reserved)
     elif cluster.early_release or cluster.events.repaired:
-        for job, nodes in kept:
-            begin = promises[job.id]
-            if profile.first_with(nodes) < begin:
-                profile.reserve(begin, begin + job.requested, -nodes)
-                begin = promises[job.id] = profile.earliest(nodes, job.requested)
-                profile.reserve(begin, begin + job.requested, nodes)
+        moved = profile.compress([(promises[job.id], job.requested, nodes) for job, nodes in kept])
+        promises = {job.id: begin for (job, _), begin in zip(kept, moved, strict=True)}
     # From here on no step rises: a job goes behind those of its shape.
     found: dict[tuple[int, float], float] = {}
     for job, nodes in queue:

@@ -22,11 +22,18 @@ from __future__ import annotations
 import heapq
 
 from apples.scheduling.instants import HALF_INSTANT
-from apples.simulation.kernels.compiled import Numbers, close_gap, compiled, instant, open_gap
+from apples.scheduling.loops.compiled import (
+    FOREVER,
+    Numbers,
+    close_gap,
+    compiled,
+    inner,
+    instant,
+    open_gap,
+)
 
 HEAD_ONLY, FIRST_FIT, EASY = 0, 1, 2
 INSTANT, EVENT, PREDICTSIM = 0, 1, 2
-FOREVER = 1e300
 
 
 @compiled
@@ -90,6 +97,44 @@ def position_of(ends: Numbers, count: int, end: float) -> int:
         else:
             high = middle
     return low
+
+
+@inner
+def enter_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int) -> None:
+    """Enter an estimated end and what comes free then into the sorted ends, of which there are so many."""
+    k = position_of(ends, count, end)
+    open_gap(ends, k, count)
+    open_gap(widths, k, count)
+    ends[k] = end
+    widths[k] = width
+
+
+@inner
+def drop_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int) -> None:
+    """Take such an entry back; of several alike, any one."""
+    k = position_of(ends, count, end)
+    while widths[k] != width:
+        k += 1
+    close_gap(ends, k, count)
+    close_gap(widths, k, count)
+
+
+@inner
+def shadow_of(
+    ends: Numbers, widths: Numbers, count: int, first: int, short: int
+) -> tuple[float, int]:
+    """Return when what a job is short of has come free, from the end `first` on, and how much more has.
+
+    That is the end of the instant, of which all releases count.
+    """
+    k = first
+    shadow = FOREVER
+    while short > 0 and k < count:
+        shadow = ends[k]
+        while k < count and ends[k] == shadow:
+            short -= widths[k]
+            k += 1
+    return shadow + HALF_INSTANT, -short
 
 
 @compiled
@@ -168,11 +213,7 @@ def backfill(
                 free += need[j]
                 ended = True
                 if mode == EASY:
-                    k = position_of(ends, released, instant(start[j] + request[j]))
-                    while widths[k] != need[j]:  # of equal ends, any of the same width will do
-                        k += 1
-                    close_gap(ends, k, released)
-                    close_gap(widths, k, released)
+                    drop_end(ends, widths, released, instant(start[j] + request[j]), need[j])
                     released -= 1
                 if ties != INSTANT:
                     break
@@ -203,16 +244,10 @@ def backfill(
                     head = r
                     if mode == HEAD_ONLY:
                         break
-                    # Step 2: the shadow, with all releases of its instant counted.
-                    short = need[job_at[r]] - usable
-                    k = overdue
-                    while short > 0:
-                        shadow = ends[k]
-                        while k < released and ends[k] == shadow:
-                            short -= widths[k]
-                            k += 1
-                    spare = -short
-                    shadow += HALF_INSTANT
+                    # Step 2: the shadow.
+                    shadow, spare = shadow_of(
+                        ends, widths, released, overdue, need[job_at[r]] - usable
+                    )
                     r += 1
                     continue
             elif depth < 0:
@@ -249,11 +284,7 @@ def backfill(
             usable -= need[j]
             if mode == EASY:
                 end = instant(now + request[j])
-                k = position_of(ends, released, end)
-                open_gap(ends, k, released)
-                open_gap(widths, k, released)
-                ends[k] = end
-                widths[k] = need[j]
+                enter_end(ends, widths, released, end, need[j])
                 released += 1
                 if head >= 0 and end > shadow:
                     spare -= need[j]

@@ -6,12 +6,22 @@ Importing this module imports numba and all kernels: `apples.simulation.run` doe
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.loops.compiled import (
+    COMPILED,
+    ENGINE,
+    FOREVER,
+    Numbers,
+    integers,
+    numbers,
+    zeros,
+)
+from apples.scheduling.loops.compression import no_places, shapes_of
+from apples.scheduling.loops.profile import blocked_profile
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -24,12 +34,16 @@ from apples.scheduling.policies import (
 from apples.scheduling.policies.easy import ORDERS
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import TIES, SimulationConfig, SimulationResult
-from apples.simulation.kernels.backfill import EASY, FIRST_FIT, FOREVER, HEAD_ONLY, backfill
-from apples.simulation.kernels.compiled import COMPILED, ENGINE, Numbers, integers, numbers, zeros
+from apples.simulation.kernels.backfill import EASY, FIRST_FIT, HEAD_ONLY, backfill
 from apples.simulation.kernels.conservative import conservative
 from apples.simulation.kernels.equipartition import equipartition
 from apples.simulation.kernels.sharing import sharing_state
-from apples.simulation.kernels.slowdown_driven import slowdown_driven
+from apples.simulation.kernels.slowdown_driven import (
+    SharingOptions,
+    mate_search,
+    reservation_map,
+    slowdown_driven,
+)
 from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload, instants
 
@@ -135,13 +149,13 @@ def _backfill(
 
 def _conservative(workload: Workload, config: SimulationConfig) -> tuple[Times, float]:
     jobs = len(workload)
-    steps = 2 * jobs + 4
+    shape, units = shapes_of(config.need(workload.processors), workload.requested)
     start = zeros(jobs)
     columns = _columns(workload, config)
     began = perf_counter()
     conservative(
-        *columns, config.nodes, TIES.index(config.ties), numbers(np.full(steps, FOREVER)),
-        integers(steps), integers(jobs), zeros(jobs), integers(jobs), start,
+        *columns, numbers(shape), TIES.index(config.ties), blocked_profile(config.nodes, 2 * jobs + 4),
+        no_places(units), integers(jobs), zeros(jobs), integers(jobs), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
 
@@ -186,11 +200,19 @@ def _slowdown_driven(
 ) -> SimulationResult:
     jobs = len(workload)
     submit, run, need, requested = _columns(workload, config)
-    most = max(policy.mates, 2)
     state = sharing_state(
         submit, need, requested, numbers(workload.malleable), config.nodes, policy.mates, record
     )
-    depth = min(policy.depth, jobs)
+    options = SharingOptions(
+        share=policy.share(config.cores_per_node),
+        max_slowdown=-1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown),
+        mates=policy.mates,
+        guard=policy.guard,
+        free_nodes=policy.free_nodes,
+        worst=config.runtime_model == "worst",
+        depth=min(policy.depth, jobs),
+        protect=policy.protect,
+    )
     nodes = config.need(workload.processors)
     widest = int(nodes.max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
@@ -200,22 +222,14 @@ def _slowdown_driven(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
             f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}"
         )
-    steps = 2 * jobs + 2 * depth + 8
-    _, shape = np.unique(np.stack([nodes, workload.requested]), axis=1, return_inverse=True)
-    shape = shape.reshape(-1)
-    shapes = int(shape.max()) + 1
-    work: list[Any] = [
-        numbers(shape), integers(2 * shapes), integers(2 * shapes), zeros(shapes), integers(shapes),
-        integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
-        integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest),
-        integers(widest), zeros(cells), integers(room), integers(most),
-    ]  # fmt: skip
-    cut = -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
+    shape, units = shapes_of(nodes, workload.requested)
+    shapes = len(units)
+    search = mate_search(jobs, shapes, widest, policy.mates, cells, room)
+    reservations = reservation_map(numbers(shape), shapes, 2 * jobs + 2 * options.depth + 8)
     began = perf_counter()
     held, log = slowdown_driven(
-        state, run, TIES.index(config.ties), policy.share(config.cores_per_node),
-        cut, policy.mates, policy.guard, policy.free_nodes,
-        config.runtime_model == "worst", depth, policy.protect, *work,
+        state, search, reservations, options, run, TIES.index(config.ties),
+        integers(jobs), integers(jobs),
     )  # fmt: skip
     seconds = perf_counter() - began
     return SimulationResult(

@@ -9,8 +9,8 @@ seconds on what it asked for, and is brought up to date only when the job is res
 
 from __future__ import annotations
 
-from apples.simulation.kernels.backfill import FOREVER, INSTANT
-from apples.simulation.kernels.compiled import Numbers, compiled, instant
+from apples.scheduling.loops.compiled import FOREVER, Numbers, compiled, instant
+from apples.simulation.kernels.backfill import INSTANT
 from apples.topology.distribute import divide
 
 fill = compiled(divide)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from apples.simulation.kernels.backfill import position_of
-from apples.simulation.kernels.compiled import (
+from apples.scheduling.loops.compiled import (
     Numbers,
     close_gap,
     inner,
@@ -22,6 +21,7 @@ from apples.simulation.kernels.compiled import (
     open_gap,
     zeros,
 )
+from apples.simulation.kernels.backfill import drop_end, enter_end
 
 FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of Machine.tally
 
@@ -105,22 +105,14 @@ def sharing_state(
 @inner
 def add_release(m: SharingState, time: float, nodes: int) -> None:
     """Enter that so many nodes are estimated to come free at a time."""
-    k = position_of(m.release, m.tally[RELEASES], time)
-    open_gap(m.release, k, m.tally[RELEASES])
-    open_gap(m.width, k, m.tally[RELEASES])
-    m.release[k] = time
-    m.width[k] = nodes
+    enter_end(m.release, m.width, m.tally[RELEASES], time, nodes)
     m.tally[RELEASES] += 1
 
 
 @inner
 def drop_release(m: SharingState, time: float, nodes: int) -> None:
     """Take such an entry back; of several alike, any one."""
-    k = position_of(m.release, m.tally[RELEASES], time)
-    while m.width[k] != nodes:
-        k += 1
-    close_gap(m.release, k, m.tally[RELEASES])
-    close_gap(m.width, k, m.tally[RELEASES])
+    drop_end(m.release, m.width, m.tally[RELEASES], time, nodes)
     m.tally[RELEASES] -= 1
 
 

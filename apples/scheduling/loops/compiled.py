@@ -1,6 +1,6 @@
-"""Compile the kernels where numba is installed; run them as plain Python elsewhere.
+"""Compile loops where numba is installed; run them as plain Python elsewhere.
 
-The kernels are written in the part of Python that both understand, on indexed sequences: numpy arrays
+The loops are written in the part of Python that both understand, on indexed sequences: numpy arrays
 when compiled, lists when not (a list is the faster of the two to index from Python). Neither the order
 of operations nor the arithmetic differs, so the result is the same bit for bit: no fastmath, no sum()
 or numpy reduction, whose order of summation is their own.
@@ -21,28 +21,37 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from apples.scheduling import instants, mates
-from apples.simulation import kernels
-from apples.topology import distribute
+from apples.scheduling import instants, loops
 
 numba: ModuleType | None = None
-if not kernels.PLAIN:
+if not loops.PLAIN:
     with suppress(ImportError):
         numba = import_module("numba")
 
 F = TypeVar("F", bound=Callable[..., Any])
 Numbers = MutableSequence[Any]  # a numpy array when compiled, else a list
+FOREVER = 1e300  # seconds
 
 #: True when the loops are compiled; numba's own switch NUMBA_DISABLE_JIT=1 turns it off.
 COMPILED = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 ENGINE = "numba" if COMPILED else "python"
 
 
+#: Where compiled functions are, as patterns in the package: those of other rooms are compiled into ours.
+SOURCES = (
+    "scheduling/instants.py",
+    "scheduling/loops/*.py",
+    "scheduling/mates.py",
+    "simulation/kernels/*.py",
+    "topology/distribute.py",
+)
+
+
 def _sources_digest() -> str:
-    """Return a digest of the sources of all compiled functions, those outside this package too."""
+    """Return a digest of the sources of all compiled functions."""
+    package = Path(__file__).parents[2]
     digest = hashlib.sha256()
-    outside = [Path(instants.__file__), Path(mates.__file__), Path(distribute.__file__)]
-    for path in sorted([*Path(__file__).parent.glob("*.py"), *outside]):
+    for path in sorted(path for pattern in SOURCES for path in package.glob(pattern)):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -91,6 +100,11 @@ def inner(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
+def inlined(function: F) -> F:
+    """Compile a small function into those that call it: each array passed costs two atomic counts."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
 def numbers(values: NDArray[Any]) -> Numbers:
     """Return what the loops index fastest: the array itself, or its list."""
     return values if COMPILED else values.tolist()  # type: ignore[return-value]
@@ -126,7 +140,7 @@ def _close_gap_loop(values: Numbers, position: int, count: int) -> None:
         values[i] = values[i + 1]
 
 
-instant = inner(instants.instant)
+instant = inlined(instants.instant)
 
 if COMPILED:
     open_gap = compiled(_open_gap_loop)

@@ -1,0 +1,105 @@
+"""The availability profile: its reservations moved up as values, and by loops over blocks of steps."""
+
+import numpy as np
+import pytest
+
+from apples.scheduling import profile as profiles
+from apples.scheduling.instants import instant
+from apples.scheduling.policies import Conservative
+from apples.scheduling.profile import Profile
+from apples.simulation.config import SimulationConfig
+from apples.simulation.run import simulate
+from apples.simulation.workload import rigid
+
+NODES = 16
+
+
+def drawn(seed, jobs, longest):
+    """Running jobs and promises made in order, of which some running ones have just ended early."""
+    rng = np.random.default_rng(seed)
+    free, now = NODES, 5.0
+    running = []
+    while free:
+        width = int(rng.integers(1, free + 1))
+        running.append((now + float(rng.integers(1, longest)), width))
+        free -= width
+    profile = Profile(0.0, 0, running)
+    reserved = []
+    for _ in range(jobs):
+        nodes, seconds = int(rng.integers(1, NODES + 1)), float(rng.integers(1, longest))
+        seconds += rng.choice([0.0, 0.1, 0.333333])
+        begin = profile.earliest(nodes, seconds)
+        profile.reserve(begin, begin + seconds, nodes)
+        reserved.append((begin, seconds, nodes))
+    ended = rng.random(len(running)) < 0.6
+    free = sum(width for (_, width), early in zip(running, ended, strict=True) if early)
+    running = [one for one, early in zip(running, ended, strict=True) if not early]
+    waiting = [one for one in reserved if one[0] > now]
+    running += [
+        (instant(begin + seconds), nodes) for begin, seconds, nodes in reserved if begin <= now
+    ]
+    return (now, free, running), waiting
+
+
+def held(machine, reserved):
+    return Profile(
+        *machine, [(begin, instant(begin + seconds), n) for begin, seconds, n in reserved]
+    )
+
+
+def plain_compression(machine, reserved):
+    """Each in turn is taken out of a profile drawn anew, and put where it fits first."""
+    reserved = list(reserved)
+    for k, (_, seconds, nodes) in enumerate(reserved):
+        others = held(machine, reserved[:k] + reserved[k + 1 :])
+        reserved[k] = (others.earliest(nodes, seconds), seconds, nodes)
+    return [begin for begin, _, _ in reserved]
+
+
+def level(profile, time):
+    return profile._free[profile._times[: profile._count].searchsorted(time, side="right") - 1]
+
+
+def assert_moved_alike(seed, jobs, longest, expected):
+    machine, waiting = drawn(seed, jobs, longest)
+    profile = held(machine, waiting)
+    moved = profile.compress(waiting)
+    assert moved == expected(machine, waiting)
+    again = held(machine, [(b, s, n) for b, (_, s, n) in zip(moved, waiting, strict=True)])
+    for time in [*profile._times[: profile._count], *again._times[: again._count]]:
+        assert level(profile, time) == level(again, time)
+    return sum(new < old for new, (old, _, _) in zip(moved, waiting, strict=True))
+
+
+def test_reservations_are_moved_up_as_by_drawing_the_profile_anew_for_each():
+    moves = [assert_moved_alike(seed, 25, 30, plain_compression) for seed in range(40)]
+    assert sum(moves) > 200
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """The loops over blocks, as a process has them whose simulations were small: not compiled."""
+    one = np.ones(1)
+    simulate(rigid(one, one, one.astype(int), one), Conservative(), SimulationConfig(1))
+    from apples.scheduling.loops import compression
+
+    monkeypatch.setattr(compression, "COMPILED", True)
+    monkeypatch.setattr(profiles, "MANY_WAITING", 1)
+    return compression
+
+
+def by_values(machine, waiting):
+    one_by_one = held(machine, waiting)
+    begins = []
+    for old, seconds, nodes in waiting:
+        one_by_one.reserve(old, old + seconds, -nodes)
+        begins.append(one_by_one.earliest(nodes, seconds))
+        one_by_one.reserve(begins[-1], begins[-1] + seconds, nodes)
+    return begins
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize(("jobs", "longest"), [(25, 30), (120, 12), (400, 3000)])
+def test_loops_over_blocks_move_reservations_where_values_do(jobs, longest):
+    moves = [assert_moved_alike(seed, jobs, longest, by_values) for seed in range(1000 // jobs)]
+    assert sum(moves) > 100
