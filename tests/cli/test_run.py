@@ -9,7 +9,6 @@ from commands import EXAMPLE, command, files
 
 from apples.agent.information import load_information
 from apples.agent.verification import sequential
-from apples.cli.run import write_page
 
 SAMPLE = [
     word
@@ -112,7 +111,9 @@ def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fak
     assert sequential(fake("", platforms='["x86_64"]')).iterations == 2
 
 
-def test_a_page_that_cannot_be_written_is_a_warning(capsys):
-    write_page(Path("/dev/full"), "much")
-    said = capsys.readouterr().err
-    assert said == "warning: --report /dev/full: No space left on device; there is no page\n"
+@pytest.mark.mpi
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write beside /dev/full")
+def test_a_page_that_cannot_be_written_is_a_warning():
+    done = run("--blueprint", "single_host", "--report", "/dev/full")
+    assert done.code == 0
+    assert "warning: --report /dev/full: No space left on device; there is no page\n" in done.err
