@@ -10,7 +10,7 @@ coefficient is a field of `CirneLike` and our choice, so results compare with th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log2
+from math import ceil, log2
 
 import numpy as np
 from numpy.random import Generator
@@ -88,10 +88,11 @@ def lublin_workload(jobs: int, processors: int, seed: int, *, typeless: bool = T
     Lublin and Feitelson 2003, "The workload on parallel supercomputers: modeling the
     characteristics of rigid jobs", Tables 4-8.
     """
-    if jobs < 1 or processors < 8:
-        raise UsageError(f"{jobs} jobs on {processors} processors: at least 1 on 8")
-    rng = np.random.default_rng(seed)
     streams = (TYPELESS,) if typeless else (BATCH, INTERACTIVE)
+    least = ceil(2.0 ** max(one.low + one.high_less_medium for one in streams))
+    if jobs < 1 or processors < least:
+        raise UsageError(f"{jobs} jobs on {processors} processors: at least 1 on {least}")
+    rng = np.random.default_rng(seed)
     parts = [_arrivals(stream, jobs, rng) for stream in streams]
     submit = np.concatenate(parts)
     kind = np.repeat(np.arange(len(streams)), jobs)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from apples.errors import UsageError
 from apples.simulation.generators import (
     CirneLike,
     cirne_like_workload,
@@ -22,6 +23,13 @@ def test_kales_adaptive_and_traditional_jobs_come_together_and_bring_the_same_wo
     assert ratio == pytest.approx(speedups, rel=1e-4)  # run times are whole microseconds
     assert np.diff(adaptive.submit).mean() == pytest.approx(129, rel=0.1)
     assert adaptive.run.mean() == pytest.approx(64.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("typeless", "least"), [(True, 10), (False, 13)])
+def test_lublin_says_on_how_many_processors_its_sizes_are_defined(typeless, least):
+    assert lublin_workload(5, least, 1, typeless=typeless).processors.max() <= least
+    with pytest.raises(UsageError, match=f"at least 1 on {least}"):
+        lublin_workload(5, least - 1, 1, typeless=typeless)
 
 
 def test_lublin_has_the_shares_of_the_model():
