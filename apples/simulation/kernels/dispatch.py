@@ -6,6 +6,7 @@ Importing this module imports numba and all kernels: `apples.simulation.run` doe
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +39,7 @@ from apples.simulation.kernels.backfill import EASY, FIRST_FIT, HEAD_ONLY, backf
 from apples.simulation.kernels.conservative import conservative
 from apples.simulation.kernels.equipartition import equipartition
 from apples.simulation.kernels.sharing import sharing_state
-from apples.simulation.kernels.slowdown_driven import (
-    SharingOptions,
-    mate_search,
-    reservation_map,
-    slowdown_driven,
-)
+from apples.simulation.kernels.slowdown_driven import slowdown_driven
 from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload, instants
 
@@ -200,19 +196,11 @@ def _slowdown_driven(
 ) -> SimulationResult:
     jobs = len(workload)
     submit, run, need, requested = _columns(workload, config)
+    most = max(policy.mates, 2)
     state = sharing_state(
         submit, need, requested, numbers(workload.malleable), config.nodes, policy.mates, record
     )
-    options = SharingOptions(
-        share=policy.share(config.cores_per_node),
-        max_slowdown=-1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown),
-        mates=policy.mates,
-        guard=policy.guard,
-        free_nodes=policy.free_nodes,
-        worst=config.runtime_model == "worst",
-        depth=min(policy.depth, jobs),
-        protect=policy.protect,
-    )
+    depth = min(policy.depth, jobs)
     nodes = config.need(workload.processors)
     widest = int(nodes.max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
@@ -222,14 +210,21 @@ def _slowdown_driven(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
             f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}"
         )
+    steps = 2 * jobs + 2 * depth + 8
     shape, units = shapes_of(nodes, workload.requested)
     shapes = len(units)
-    search = mate_search(jobs, shapes, widest, policy.mates, cells, room)
-    reservations = reservation_map(numbers(shape), shapes, 2 * jobs + 2 * options.depth + 8)
+    work: list[Any] = [
+        numbers(shape), integers(2 * shapes), integers(2 * shapes), zeros(shapes), integers(shapes),
+        integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
+        integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest),
+        integers(widest), zeros(cells), integers(room), integers(most),
+    ]  # fmt: skip
+    cut = -1.0 if policy.max_slowdown == "dynamic" else float(policy.max_slowdown)
     began = perf_counter()
     held, log = slowdown_driven(
-        state, search, reservations, options, run, TIES.index(config.ties),
-        integers(jobs), integers(jobs),
+        state, run, TIES.index(config.ties), policy.share(config.cores_per_node),
+        cut, policy.mates, policy.guard, policy.free_nodes,
+        config.runtime_model == "worst", depth, policy.protect, *work,
     )  # fmt: skip
     seconds = perf_counter() - began
     return SimulationResult(
