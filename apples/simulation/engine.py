@@ -442,9 +442,11 @@ class EventEngine(SchedulerBackend):
 
     def update_share(self, running: RunningJob) -> None:
         """Let a job go on at the rate of the cores that it has now."""
+        k = self.position[running.job.id]
         if running.guest is not None:
-            self.mate[self.position[running.job.id]] = True
-        self._set_rate(running)
+            self.mate[k] = True
+        if self.rate[k] > 0.0:  # else it has not begun: its start waits for nodes that are being left
+            self._set_rate(running)
 
     def requeue_job(self, job: int) -> None:
         """Lose a job's run: it is to start again."""
