@@ -445,7 +445,8 @@ class EventEngine(SchedulerBackend):
         k = self.position[running.job.id]
         if running.guest is not None:
             self.mate[k] = True
-        if self.rate[k] > 0.0:  # else it has not begun: its start waits for nodes that are being left
+        # A job without a rate has not begun: its start waits for nodes that are being left.
+        if self.rate[k] > 0.0:
             self._set_rate(running)
 
     def requeue_job(self, job: int) -> None:

@@ -318,6 +318,7 @@ def test_the_nodes_that_reservations_leave_are_counted_where_they_overlap():
     state = ledger.snapshot(0.0)
     assert [nodes_left(state, until) for until in (10.0, 15.0, 20.5)] == [9, 7, 4]
     assert nodes_left(ledger.snapshot(26.0), 99.0) == 7
+    assert nodes_left(ledger.snapshot(26.0), 26.0) == 7  # all jobs are due to end at this instant
 
 
 def test_a_growth_into_a_reservation_is_refused():
