@@ -504,7 +504,7 @@ def test_a_log_without_such_columns_has_nothing_said_of_them(tmp_path):
     done = command(
         "apples", "simulate", str(tmp_path / "site.swf"), "--policy", "easy", "--processors", "48"
     )
-    assert done.err == ""
+    assert "not looked at" not in done.err
 
 
 def test_saccts_partitions_memory_and_gpus_are_enforced(tmp_path):

@@ -16,8 +16,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from apples.errors import LaunchError, UsageError
 from apples.launch import bind
 from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, LaunchCommand, RankGroup, check
@@ -185,6 +183,8 @@ def render(
     targets: Sequence[SlurmTarget], job: str, limit: int, options: SlurmOptions, step: bool
 ) -> str:
     """Return the job script."""
+    import jinja2  # noqa: PLC0415 - where a job is submitted, and a run over ssh may have none
+
     template = resources.files("apples.launch.slurm").joinpath("job.sh.j2").read_text("utf-8")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
