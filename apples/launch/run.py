@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -47,6 +47,7 @@ PATIENCE_SECONDS = 1.5
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
 LEFT = "left"
+BY_LAUNCHER = "killed by SIGTERM"
 SHOWN_RANKS = 3
 LOOK_SECONDS = 1.0
 """Between two looks at the ranks that are left."""
@@ -317,7 +318,7 @@ class Run:
             return
         timed_out = supervised and self._shortened is None
         # What is known so far is why: all else ends because it is ended now.
-        cause = next(iter(self._ended_ranks), self._gone_rank)
+        cause = first_to_end(self._ended_ranks, self._gone_rank)
         launcher_end, lost_host, failure = self._launcher_end, self._lost_host, self._failure
         self.cancel()
         # What ranks say only now they may say because they are ended now.
@@ -518,6 +519,21 @@ def started(start: Callable[[], Run], talk: Talk) -> Run:
         run = start()
         run.until_ready()
     return run
+
+
+def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int | None:
+    """Return the rank whose end is the reason: the first heard of that no launcher can have ended.
+
+    A launcher ends all ranks by SIGTERM when one has ended, and word of that one may come later than theirs.
+
+    Examples
+    --------
+    >>> first_to_end({2: "killed by SIGTERM", 3: "killed by SIGSEGV", 1: "killed by SIGKILL"})
+    3
+    >>> first_to_end({2: "killed by SIGTERM"}), first_to_end({})
+    (2, None)
+    """
+    return min(ended, key=lambda rank: ended[rank] == BY_LAUNCHER, default=otherwise)
 
 
 # ------------------------------------------------------------------ words for the end of a run
