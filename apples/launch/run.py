@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 1.5
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
 LEFT = "left"
-BY_LAUNCHER = "killed by SIGTERM"
+BY_LAUNCHERS = ("SIGTERM", "SIGKILL")
 SHOWN_RANKS = 3
 LOOK_SECONDS = 1.0
 """Between two looks at the ranks that are left."""
@@ -522,18 +522,29 @@ def started(start: Callable[[], Run], talk: Talk) -> Run:
 
 
 def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int | None:
-    """Return the rank whose end is the reason: the first heard of that no launcher can have ended.
+    """Return the rank whose end is the reason: the first heard of, unless the launcher may have ended that one.
 
-    A launcher ends all ranks by SIGTERM when one has ended, and word of that one may come later than theirs.
+    A launcher ends all ranks by SIGTERM when one has ended, and word of that one may come later than theirs. What
+    no launcher does to a rank is then the reason.
 
     Examples
     --------
-    >>> first_to_end({2: "killed by SIGTERM", 3: "killed by SIGSEGV", 1: "killed by SIGKILL"})
+    >>> first_to_end({2: "killed by SIGTERM", 3: "killed by SIGSEGV"})
     3
-    >>> first_to_end({2: "killed by SIGTERM"}), first_to_end({})
+    >>> first_to_end({2: "killed by SIGTERM", 0: "killed by SIGKILL", 1: "exit code 15"}), first_to_end({})
     (2, None)
     """
-    return min(ended, key=lambda rank: ended[rank] == BY_LAUNCHER, default=otherwise)
+    first = next(iter(ended), otherwise)
+    if first is None or ended.get(first) != "killed by SIGTERM":
+        return first
+    return next(
+        (
+            rank
+            for rank, how in ended.items()
+            if how.startswith("killed") and not how.endswith(BY_LAUNCHERS)
+        ),
+        first,
+    )
 
 
 # ------------------------------------------------------------------ words for the end of a run
