@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import warnings
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,7 +176,7 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
     """
     more = [name for name in NOTICED if name not in columns]
     wanted = [COLUMNS.index(name) for name in (*columns, *more)]
-    tables: list[NDArray[np.float64]] = []
+    tables = [array("d") for _ in columns]  # grow in place: a long log is in memory once
     noticed: list[list[NDArray[np.int32] | NDArray[np.bool_]]] = []
     lines: list[NDArray[np.int64]] = []
     header: list[str] = []
@@ -186,7 +187,8 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
             raise UsageError(f"{source}: more than {MOST_COMMENTS} lines of comments: no log")
         if piece.strip():
             table, numbers, comments = _parse(piece, line, damaged, records, wanted)
-            tables.append(table[: len(columns)].copy())
+            for grown, column in zip(tables, table, strict=False):
+                grown.frombytes(column.tobytes())
             noticed.append(
                 [_noticed(*one) for one in zip(more, table[len(columns) :], strict=True)]
             )
@@ -197,9 +199,8 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
     damaged.judge(records)
     if not records:
         raise UsageError(f"{source}: holds no job records")
-    joined = np.concatenate(tables, axis=1)
     return Log(
-        columns={name: joined[i] for i, name in enumerate(columns)},
+        columns={name: np.frombuffer(grown) for name, grown in zip(columns, tables, strict=True)},
         lines=np.concatenate(lines),
         header=tuple(header),
         source=source,

@@ -121,6 +121,13 @@ NAMED = ("user", "partition", "qos")
 """Those of them that a policy can look at."""
 
 
+def _late(submit: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which records but the first come before the one above them in the order (submit, number)."""
+    late: NDArray[np.bool_] = submit[1:] < submit[:-1]
+    late |= (submit[1:] == submit[:-1]) & (number[1:] < number[:-1])
+    return late
+
+
 def rigid(
     submit: NDArray[np.float64],
     run: NDArray[np.float64],
@@ -133,16 +140,18 @@ def rigid(
     if rounded is not run:
         run = np.where(rounded > 0.0, rounded, run)  # no job takes no time
     number = np.arange(1, len(submit) + 1) if job is None else job
-    order = np.lexsort((number, submit))
-    width = processors[order]
+    if _late(submit, number).any():
+        order = np.lexsort((number, submit))
+        number, submit, processors = number[order], submit[order], processors[order]
+        run, requested = run[order], requested[order]
     return Workload(
-        job=number[order],
-        submit=submit[order],
-        run=run[order],
-        processors=width,
-        requested=np.maximum(requested[order], run[order]),
-        minimum=width,
-        maximum=width,
+        job=number,
+        submit=submit,
+        run=run,
+        processors=processors,
+        requested=np.maximum(requested, run),
+        minimum=processors,
+        maximum=processors,
         malleable=np.zeros(len(submit), dtype=bool),
     )
 
@@ -226,28 +235,25 @@ def clean(
     if not len(keep):
         raise UsageError(f"{log.source}: no job can run on {processors} processors")
     number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
-    late = (submit[1:] < submit[:-1]) | ((submit[1:] == submit[:-1]) & (number[1:] < number[:-1]))
+    late = _late(submit, number)
     if strict and late.any():
         line = log.lines[keep[np.flatnonzero(late)[0] + 1]]
         raise UsageError(f"{log.source}:{line}: out of order of submission (--strict)")
-    workload = rigid(
-        submit, run[keep], np.ceil(width[keep]).astype(np.int64), request[keep], number
-    )
-    order = np.lexsort((number, submit))
+    keep = keep[np.lexsort((number, submit))] if late.any() else keep
+    number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
+    run, request, width = run[keep], request[keep], np.ceil(width[keep]).astype(np.int64)
     workload = replace(
-        workload,
+        rigid(submit, run, width, request, number),
         attributes={
-            name: columns[column][keep][order]
-            for name, column in ATTRIBUTES.items()
-            if column in columns
+            name: columns[column][keep] for name, column in ATTRIBUTES.items() if column in columns
         },
         names={name: log.names.get(column, ()) for name, column in ATTRIBUTES.items()},
     )
-    raised = int((request[keep] < run[keep]).sum())
+    raised = int((request < run).sum())
     if limits_kill:
-        known = request[keep] > 0
+        known = request > 0
         raised = int((~known).sum())
-        workload = replace(workload, requested=np.where(known, request[keep], run[keep])[order])
+        workload = replace(workload, requested=np.where(known, request, run))
     notes = (*log.notes, *_not_looked_at(log, keep, looked_at))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)
 
@@ -349,6 +355,8 @@ def dependencies_of(
 
 def _repeated(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which entries occurred before."""
+    if (numbers[1:] > numbers[:-1]).all():  # as most logs count their jobs: no need to sort them
+        return np.zeros(len(numbers), dtype=bool)
     repeated = np.ones(len(numbers), dtype=bool)
     repeated[np.unique(numbers, return_index=True)[1]] = False
     return repeated

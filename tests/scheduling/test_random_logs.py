@@ -42,6 +42,11 @@ def test_a_promise_slips_by_the_time_of_a_resize_where_a_job_waits_for_nodes_to_
         assert bool(watched.late) is (latency == 0.0)
 
 
+def test_logs_that_failed_once_do_not_fail_again():
+    """A job asks for nodes while a change of its nodes is under way; a reservation begins as all jobs are due."""
+    assert run((3008887, 515887, 516922, 517765, 523300))[1] == []
+
+
 def test_the_logs_of_a_seed_are_always_the_same():
     assert check(3) == check(3)
 
