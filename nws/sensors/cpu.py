@@ -29,6 +29,8 @@ LEAST_SHARE = 0.001
 """No correction goes below this: a process that gets nothing at all has no execution time."""
 PROBE_ERROR = 0.025
 """A probe of a tenth of a second is no more exact: a few of the scheduler's slices."""
+LEAST_TICKS = 50
+"""CPU time of fewer clock ticks does not tell what was stolen: one tick of 50 is 2 % already."""
 MOST_THREADS = 2000
 """Threads that a measurement divides the CPUs among: the heaviest of them."""
 
@@ -136,6 +138,7 @@ class CpuSensor(Sensor):
         self._probed = correction.time if correction else None
         self._bias = correction.bias if correction else None
         self._times: CpuTimes | None = None
+        self._last_stolen = 0.0
         self.remarks: tuple[str, ...] = ()
 
     @property
@@ -178,7 +181,7 @@ class CpuSensor(Sensor):
         threads = averaged(looks, online, MOST_THREADS)
         division = CpuDivision.of(threads, ours, self.cpus, online)
         limit = min(1.0, division.quota)
-        queued = min(limit, left * division.share)
+        queued = min(limit, max(left * division.share, LEAST_SHARE))
         at_once = _share_at_once(threads, replace(ours, allowed=self.cpus), online)
         self._correct(queued, min(limit, left * at_once))
         available = min(max(queued + self.bias, LEAST_SHARE), limit)
@@ -217,13 +220,19 @@ class CpuSensor(Sensor):
             yield f"the scheduling groups of {unread} processes cannot be read: {by} what they take"
 
     def _stolen(self) -> float:
-        """Return the share of the CPUs' time since the last measurement that others' guests had."""
+        """Return the share of the CPUs' time since an earlier measurement that others' guests had.
+
+        That is the last measurement `LEAST_TICKS` ago or more: until then the share of before stands.
+        """
         try:
             text = (self._root / "proc/stat").read_text()
         except OSError:
             return 0.0
-        before, self._times = self._times, parse_cpu_times(text, self.cpus)
-        return 0.0 if before is None else self._times.stolen_since(before)
+        times, before = parse_cpu_times(text, self.cpus), self._times
+        if before is None or not 0 <= times.total - before.total < LEAST_TICKS:
+            self._last_stolen = 0.0 if before is None else times.stolen_since(before)
+            self._times = times
+        return self._last_stolen
 
     def _correct(self, queued: float, at_once: float) -> None:
         """Probe if it is time, and let what the model does not explain into the bias.

@@ -215,6 +215,41 @@ def test_an_idle_machine_with_a_noisy_probe_does_not_look_contended(tree):
     assert others.value < 0.2
 
 
+def times_of(ticks, stolen):
+    """Return a /proc/stat whose CPU 1 did so many ticks, of which so many were stolen."""
+    return f"cpu0 9 9 9 9 9 9 9 9 0 0\ncpu1 {ticks - stolen} 0 0 0 0 0 0 {stolen} 0 0\n"
+
+
+@pytest.mark.parametrize("queue", [0, 3])
+def test_too_few_ticks_do_not_tell_what_was_stolen(tree, queue):
+    root = tree(MACHINE)
+    sensor = cpu_sensor(root, queue, readings=1)
+    seen = []
+    for ticks, stolen in [(1000, 100), (1001, 101), (1049, 125), (1050, 125), (1051, 126)]:
+        tree({"proc/stat": times_of(ticks, stolen)})
+        seen.append(sensor.measure()[0].value * (1 + queue))
+    # The ticks add up until they tell: 25 of 50, not 24 of 48 and 0 of 1.
+    assert seen == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.5])
+
+
+def test_all_time_stolen_leaves_the_least_share_not_none(tree):
+    root = tree({**MACHINE, "proc/stat": times_of(1000, 100)})
+    sensor = cpu_sensor(root, 1, readings=1)
+    sensor.measure()
+    tree({"proc/stat": times_of(2000, 1100)})
+    assert sensor.measure()[0].value == 0.001
+
+
+def test_counters_that_went_back_are_a_new_beginning(tree):
+    root = tree({**MACHINE, "proc/stat": times_of(5000, 100)})
+    sensor = cpu_sensor(root, 0, readings=1)
+    seen = []
+    for ticks, stolen in [(5000, 100), (1000, 10), (1100, 35)]:
+        tree({"proc/stat": times_of(ticks, stolen)})
+        seen.append(sensor.measure()[0].value)
+    assert seen == pytest.approx([1.0, 1.0, 0.75])
+
+
 def test_cpus_that_are_off_or_forbidden_are_refused_at_once(tree):
     root = tree(MACHINE)
     with pytest.raises(
