@@ -4,6 +4,7 @@ agent --> supervisor --> mpiexec --> ssh ==> sshd --> supervisor --> proxy --> r
                                         (its end ends the supervisor, that all below it)
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -54,23 +55,19 @@ def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **pa
 def processes(job):
     """Name -> process ids; remote supervisors bear no mark, but are what started the proxies."""
     found = job.processes()
-    supervisors = {parent(pid) for pid in found.get("proxy", [])}
+    supervisors = {job_processes.parent_of(pid) for pid in found.get("proxy", [])}
     ssh_ = [pid for pid in found.get("rank", []) if program(pid) == "ssh"]
     ranks = [pid for pid in found.get("rank", []) if program(pid) != "ssh" and became(pid)]
     return found | {"remote": sorted(supervisors), "ssh": ssh_, "rank": ranks}
 
 
-def parent(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def became(pid):
     """Whether a rank is the program already, which it becomes after it is known to its supervisor."""
-    return b"bind.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"bind.py" not in job_processes.read(f"/proc/{pid}/cmdline")
 
 
 def program(pid):
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    return job_processes.read(f"/proc/{pid}/comm").decode().strip()
 
 
 def folders(job):
@@ -166,16 +163,20 @@ def test_a_rank_that_is_killed_before_anybody_heard_of_it_is_missed(job, sshd):
     """All that is known then is that its host has nothing more to do."""
     run = over_ssh(job, sshd.config, hosts=PAIR, how="never ready")
 
-    def starting():
-        return [
+    def killed():
+        starting = [
             pid
             for pid in job.processes().get("rank", [])
             if not became(pid) and b"PMI_RANK=2" in environ(pid)
         ]
+        for pid in starting:
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # the first of two takes the other with it
+                os.kill(pid, signal.SIGKILL)
+        return starting
 
-    assert job.eventually(starting)
-    for pid in starting():
-        os.kill(pid, signal.SIGKILL)
+    assert job.eventually(killed)
     with pytest.raises(LaunchError, match=r"rank 2 \(h2\) ended before it was ready"):
         run.until_ready()
     assert job.is_gone()
@@ -183,7 +184,7 @@ def test_a_rank_that_is_killed_before_anybody_heard_of_it_is_missed(job, sshd):
 
 
 def environ(pid):
-    return Path(f"/proc/{pid}/environ").read_bytes()
+    return job_processes.read(f"/proc/{pid}/environ")
 
 
 def test_a_launcher_that_kills_its_process_group_kills_no_supervisor(job, sshd):
