@@ -16,6 +16,7 @@ from apples.errors import LaunchError, UsageError
 from apples.launch.events import HostTimes, Outcome, Progress, Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
@@ -201,6 +202,10 @@ class Actuator(ABC):
         """
         del survey
         return {}
+
+    def use(self, connections: HostConnections) -> None:
+        """Start through the logins over which hosts were looked at; a launcher of this machine needs none."""
+        del connections
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
         """Return how long it may take until the plan's resources can be had; 0 where none is `waited_for`.

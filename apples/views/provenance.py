@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 Document = dict[str, Any]
 
 PACKAGES = ("apples", "mpich", "mpi4py", "numpy", "numba")
@@ -27,7 +25,7 @@ def made_by(command: str) -> Document:
             "system": f"{platform.system()} {platform.release()}",
             "processor": _processor(),
             "cpus": len(os.sched_getaffinity(0)),
-            "memory": psutil.virtual_memory().total,
+            "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         },
     }
 

@@ -30,7 +30,7 @@ SLOW = {
     "rich",
 }
 """No command that starts nothing needs any of them."""
-RUN = ["run", "--weather", "static", "--dry-run", *PLAN[3:]]
+RUN = ["run", "--weather", "live", "--dry-run", *PLAN[3:]]
 UNUSED = {
     "requests",
     "urllib3",
@@ -38,8 +38,10 @@ UNUSED = {
     "rich",
     "apples.jobs",
     "apples.malleable.control.client",
+    "apples.launch.slurm.client",
+    "nws.clique.sites",
 }
-"""What a run has no use for that is neither detached, nor moved, nor asks a weather service."""
+"""What a run has no use for that is neither detached, nor moved, nor elsewhere, nor asks a weather service."""
 LOG = Path(__file__).parents[1] / "simulation" / "sample.swf.gz"
 EASY = ("--policy", "easy", "--processors", "64")
 SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.views.simulation"}

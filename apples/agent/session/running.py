@@ -38,7 +38,6 @@ from apples.errors import ApplicationError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.recording import RecordingActuator
-from apples.launch.actuators.ssh import SshActuator
 from apples.launch.events import Talk, unheard
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
@@ -250,8 +249,7 @@ def _prepared(
     phases("plan")
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)
-    if isinstance(rigid, SshActuator):
-        rigid.connections = connections
+    rigid.use(connections)
     starter = rigid
     if job is not None and information.template.malleable and not rigid.queues:
         starter = _malleable(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
+import nws
 from apples.agent.weather import history
 from apples.agent.weather.link_choice import (
     UNKNOWN,
@@ -23,13 +24,11 @@ from nws import (
     Forecast,
     Measurement,
     NetworkWeatherService,
-    ProbeTurns,
     RingMemory,
     SensorReply,
     SeriesName,
     Weather,
     classic,
-    clique_pairs,
 )
 
 LISTEN_SECONDS = 5.0
@@ -97,7 +96,7 @@ class LinkSensing:
         self._secret = secrets.token_hex()
         self._places: dict[str, tuple[str, int]] = {}
         self._begin = time.time()
-        self._service = self._forecasters()
+        self._forecasts = self._forecast()
         self._old = {} if fresh else self._remembered()
         self.reused: dict[Pair, float] = {}
         self.left_out: set[Pair] = set()
@@ -113,8 +112,7 @@ class LinkSensing:
 
     def tables(self) -> tuple[Table, Table]:
         """Return the forecast latencies and bandwidths of all links that anything is known of."""
-        weather = self._service.weather()
-        return weather.latency, weather.bandwidth
+        return self._forecasts.latency, self._forecasts.bandwidth
 
     def interpolated(self, weather: Weather) -> Weather:
         """Return `weather` with a link between any two hosts that can be asked, or that links are known of."""
@@ -123,7 +121,7 @@ class LinkSensing:
     # ---------------------------------------------------------------- what to measure
     def measure_cliques(self) -> None:
         """Measure the links of the cliques that are not known to hold: nobody knows what would be planned."""
-        wanted = set(clique_pairs(self._site_of))
+        wanted = set(nws.clique_pairs(self._site_of))
         self.measure({pair for pair in wanted if self._age_if_held(pair) is None})
         self._note(wanted)
 
@@ -208,7 +206,7 @@ class LinkSensing:
     def measure(self, wanted: Set[Pair]) -> None:
         """Measure these links, as many at once as share nothing, once more where one is not as remembered."""
         self._listen(sorted({host for pair in wanted for host in pair} - set(self._places)))
-        turns = ProbeTurns(
+        turns = nws.ProbeTurns(  # a run on this machine loads no cliques
             self._site_of,
             sorted(pair for pair in wanted if pair[1] in self._places),
             self._machine_of,
@@ -228,7 +226,7 @@ class LinkSensing:
                     if pair not in repeated and self._is_news(pair):
                         repeated.add(pair)
                         turns.again(pair)
-        self._service = self._forecasters()
+        self._forecasts = self._forecast()
 
     def _listen(self, hosts: Sequence[str]) -> None:
         """Let hosts be probed."""
@@ -263,14 +261,14 @@ class LinkSensing:
         old, new = self._known.get(name, []), self._found.get(name, [])
         return bool(old and new) and len(history.joined(old, new)) == len(new)
 
-    def _forecasters(self) -> NetworkWeatherService:
-        """Return what forecasts the links, from what is remembered and what was measured by now."""
+    def _forecast(self) -> Weather:
+        """Return the weather of the links, from what is remembered and what was measured by now."""
         memory = RingMemory()
         for name, measurements in history.all_of(self._known, self._found).items():
             if name.peer:
                 for measurement in measurements:
                     memory.store(measurement)
-        return NetworkWeatherService(memory, (), classic)
+        return NetworkWeatherService(memory, (), classic).weather()
 
 
 def _unseen(filled: Weather, pair: Pair) -> LinkBounds:
@@ -309,12 +307,15 @@ def _filled(
     for (a, b), forecast in table.items():
         if a in site_of and b in site_of:
             by_sites.setdefault((site_of[a], site_of[b]), []).append(forecast)
+    middle_of = {
+        sites: sorted(known, key=lambda f: f.value)[(len(known) - 1) // 2]
+        for sites, known in by_sites.items()
+    }
     filled = dict(table)
     for a in hosts:
         for b in hosts:
-            known = by_sites.get((site_of[a], site_of[b]))
-            if a != b and (a, b) not in table and known:
-                middle = sorted(known, key=lambda f: f.value)[(len(known) - 1) // 2]
+            middle = middle_of.get((site_of[a], site_of[b]))
+            if a != b and (a, b) not in table and middle:
                 value = min(middle.value, most.get(a, middle.value), most.get(b, middle.value))
                 filled[a, b] = replace(middle, value=value)
     return filled

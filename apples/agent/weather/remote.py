@@ -97,6 +97,7 @@ class RemoteSensing:
         self._connections = connections
         self._propose, self._fresh, self._phase = propose, fresh, phase
         self._service: NetworkWeatherService | None = None
+        self._of_hosts: dict[float | None, Weather] = {}
         self.links: LinkSensing | None = None
         self.remembered: dict[str, float] = {}
         fit = [host for host in others if not seen[host.name].refusal]
@@ -270,7 +271,9 @@ class RemoteSensing:
         """
         assert self._service is not None  # noqa: S101 - for the type checker: made before it is asked
         assert self.links is not None  # noqa: S101
-        weather, (latency, bandwidth) = self._service.weather(over), self.links.tables()
+        if over not in self._of_hosts:  # they are measured once, links again and again
+            self._of_hosts[over] = self._service.weather(over)
+        weather, (latency, bandwidth) = self._of_hosts[over], self.links.tables()
         machines = self._machines()
         whole = {m: max(self._seen[h].memory for h in parts) for m, parts in machines.items()}
         weather = replace(

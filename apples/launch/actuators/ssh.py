@@ -102,6 +102,10 @@ class SshActuator(Actuator):
         """Return all hosts that are not this machine."""
         return tuple(host for host in hosts if not is_here(host))
 
+    def use(self, connections: HostConnections) -> None:
+        """Start hosts through the logins over which they were looked at."""
+        self.connections = connections
+
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
         """Return the hosts that only a batch queue gives away, but for the nodes of our own allocation."""
         return behind_a_queue(hosts)
