@@ -19,8 +19,11 @@ REFRESH: Final = 128
 """Ticks between two looks at the periodicity of a series."""
 CHUNK: Final = 1024
 """Series per pass of the NumPy engine: their state stays in the cache."""
-FAR: Final = 2.0**64
-"""A value so many units away makes all before it nothing: the series starts anew."""
+FAR: Final = 2.0**26
+"""A value so many units away makes all before it nothing: the series starts anew.
+
+Squared regrets go with the fourth power of that distance and are kept as float32.
+"""
 
 
 def fresh(count: int, horizons: Sequence[int]) -> tuple[Array, Array]:

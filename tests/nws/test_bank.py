@@ -195,6 +195,19 @@ def test_a_jump_beyond_all_that_was_starts_the_series_anew():
     assert bank.forecast()[0] == pytest.approx(1e200, rel=0.1)
 
 
+@pytest.mark.parametrize("away", [2.0**25, 2.0**27, 2.0**40, 2.0**50])
+def test_a_first_change_that_is_only_rounding_lets_no_score_overflow(away):
+    """A share of .5 that is .5 + 2^-53 once and then moves: its unit was the rounding."""
+    values = [0.5, 0.5, 0.5 + 1 / away, 0.5, *(0.5 + 0.1 * (k % 7) for k in range(200))]
+    bank, single = Bank(1, engine="numpy"), MultiHorizonForecaster(engine="numpy")
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        for value in values:
+            bank.update([value])
+            single.update(value)
+    assert np.isfinite(bank.series.means.power).all()
+    assert single.forecast() == bank.forecast()[0]
+
+
 def test_a_series_takes_less_than_24_kilobytes():
     assert Bank(1, engine="numpy").bytes_per_series <= 24_000
 
