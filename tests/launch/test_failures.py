@@ -57,11 +57,15 @@ def test_an_exit_code_is_the_ranks_own(job, code):
     assert said.endswith(f"rank 0 (ada) ended before it was ready (exit code {code})")
 
 
-def test_last_words_are_those_of_the_rank_that_failed(job):
+def test_last_words_are_those_of_the_rank_that_failed(job, tmp_path):
+    spoken = tmp_path / "spoken"
+    spoken.mkdir()
     program = (
         "import os, sys, time\n"
         "rank = int(os.environ['PMI_RANK'])\n"
         "for i in range(9): print('rank', rank, 'is fine', file=sys.stderr, flush=True)\n"
+        f"os.mkdir(os.path.join({str(spoken)!r}, str(rank)))\n"
+        f"while rank == 1 and len(os.listdir({str(spoken)!r})) < 3: time.sleep(0.01)\n"
         "if rank == 1: open('/no/such/file')\n"
         "time.sleep(600)\n"
     )

@@ -78,7 +78,7 @@ def test_a_hostile_policy_costs_its_pass_and_is_named_with_its_line_and_the_run_
     if first.kind != "idle" and kind is not hostile.ChangesAJobByForce:
         plain = simulate(JOBS, FirstComeFirstServed(), MACHINE)
         assert result.start.tolist() == plain.start.tolist()
-    assert children() == before
+    assert children() <= before
     assert capfd.readouterr().out == ""
 
 
@@ -104,7 +104,7 @@ def test_a_policy_that_is_never_right_is_put_aside():
     result = simulate(many, guard, MACHINE)
     assert result.put_aside is not None
     assert sum(count for _, count in result.failures) == result.failed_passes == result.passes
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_policy_that_wakes_for_ever_while_nothing_happens_is_stopped(monkeypatch):
@@ -156,7 +156,7 @@ def test_a_policy_that_cannot_be_made_is_one_line():
         UsageError, match=r"policy mine: .*test_guard.py:\d+: RuntimeError: no such"
     ):
         GuardedPolicy(make, "mine")
-    assert children() == before
+    assert children() <= before
 
 
 @pytest.mark.parametrize("given", ["week", -1.0, float("nan")])

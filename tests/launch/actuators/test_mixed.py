@@ -64,8 +64,8 @@ def words_of(files, command="run", iterations=50):
 @pytest.fixture
 def blocker(mixed):
     """A job that has both nodes for as long as it is left."""
-    mixed()[0].with_name("blocker").write_text("#!/bin/sh\nexec sleep 300\n")
-    hold = ["sbatch", "--parsable", "--nodes=2", "--nodelist=ada,bob", "--exclusive", "--time=1"]
+    mixed()[0].with_name("blocker").write_text("#!/bin/sh\nexec sleep 600\n")
+    hold = ["sbatch", "--parsable", "--nodes=2", "--nodelist=ada,bob", "--exclusive", "--time=5"]
     number = client.run([*hold, "--output=/dev/null", "blocker"]).strip()
     until(lambda: client.job_state(int(number)).running)
     yield number
@@ -104,7 +104,7 @@ def test_a_long_run_waits_and_its_record_says_how_long_it_was_to_wait_and_did(mi
     assert run.returncode == 0, err
     document = json.loads(out)
     assert set(document["plan"]["chosen"]["hosts"]) == {"ada", "bob", "far"}
-    assert 20.0 < document["plan"]["chosen"]["wait_seconds"] < 90.0
+    assert 200.0 < document["plan"]["chosen"]["wait_seconds"] < 330.0
     assert (
         0.0 <= document["execution"]["queue_seconds"] < document["plan"]["chosen"]["wait_seconds"]
     )
@@ -167,10 +167,10 @@ def test_the_time_limit_of_the_nodes_is_a_deadline(mixed):
 def test_a_plan_asks_the_queue_too(mixed):
     chosen = command("apples", *words_of(mixed(seconds_per_point=1e-3), "plan")).document["chosen"]
     assert set(chosen["hosts"]) == {"ada", "bob", "far"}
-    assert 20.0 < chosen["wait_seconds"] < 90.0
+    assert 200.0 < chosen["wait_seconds"] < 330.0
 
 
-def until(condition, seconds=30):
+def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
