@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "examples" / "jacobi2d"
 SOLVER = PROGRAM / "solver.py"
 SCHEMA = json.loads((ROOT / "apples" / "launch" / "protocol.schema.json").read_text())
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def validator(kind):
