@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,41 +207,17 @@ def clean(
     columns = log.columns
     asked, used = columns["requested_processors"], columns["allocated"]
     width = np.where(asked > 0, asked, used)
-    run = columns["run"]
-    request = columns["requested_time"]
+    run, request = columns["run"], columns["requested_time"]
     if rule == "predictsim":
         run = np.where(request > 0, np.minimum(run, request), run)
-    reasons = {
-        "no processors": width <= 0,
-        "no run time": run <= 0,
-        f"more than {processors} processors": width > processors,
-    }
-    if strict and log.damaged.count:
-        raise UsageError(f"{log.damaged.first} (--strict)")
-    bad = np.zeros(len(log), dtype=bool)
-    dropped = {}
-    for reason, match in reasons.items():
-        dropped[reason] = int((match & ~bad).sum())
-        if strict and match.any():
-            line = log.lines[np.flatnonzero(match)[0]]
-            raise UsageError(f"{log.source}:{line}: {reason} (--strict)")
-        bad |= match
-    keep = np.flatnonzero(~bad)
-    again = _repeated(columns["job"][keep])
-    if strict and again.any():
-        line = log.lines[keep[np.flatnonzero(again)[0]]]
-        raise UsageError(f"{log.source}:{line}: the number of an earlier job (--strict)")
-    dropped["the number of an earlier job"] = int(again.sum())
-    keep = keep[~again]
-    if not len(keep):
-        raise UsageError(f"{log.source}: no job can run on {processors} processors")
-    number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
+    keep, dropped = _usable(log, width, run, processors, strict)
+    number, submit = columns["job"][keep].astype(np.int64), instants(columns["submit"][keep])
     late = _late(submit, number)
     if strict and late.any():
-        line = log.lines[keep[np.flatnonzero(late)[0] + 1]]
-        raise UsageError(f"{log.source}:{line}: out of order of submission (--strict)")
-    keep = keep[np.lexsort((number, submit))] if late.any() else keep
-    number, submit = columns["job"][keep].astype(np.int64), columns["submit"][keep]
+        _refuse(log, keep[late.argmax() + 1], "out of order of submission")
+    if late.any():
+        order = np.lexsort((number, submit))
+        keep, number, submit = keep[order], number[order], submit[order]
     run, request, width = run[keep], request[keep], np.ceil(width[keep]).astype(np.int64)
     workload = replace(
         rigid(submit, run, width, request, number),
@@ -253,9 +230,47 @@ def clean(
     if limits_kill:
         known = request > 0
         raised = int((~known).sum())
-        workload = replace(workload, requested=np.where(known, request, run))
+        workload = replace(workload, requested=np.where(known, instants(request), workload.run))
     notes = (*log.notes, *_not_looked_at(log, keep, looked_at))
     return workload, Cleaning(dropped, int(late.sum()), raised, notes)
+
+
+def _usable(
+    log: Log,
+    width: NDArray[np.float64],
+    run: NDArray[np.float64],
+    processors: int,
+    strict: bool,
+) -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Return the records that can be simulated, and how many of the others there are by reason."""
+    if strict and log.damaged.count:
+        raise UsageError(f"{log.damaged.first} (--strict)")
+    reasons = {
+        "no processors": width <= 0,
+        "no run time": run <= 0,
+        f"more than {processors} processors": width > processors,
+    }
+    bad = np.zeros(len(log), dtype=bool)
+    dropped = {}
+    for reason, match in reasons.items():
+        if strict and match.any():
+            _refuse(log, match.argmax(), reason)
+        dropped[reason] = int((match & ~bad).sum())
+        bad |= match
+    keep = np.flatnonzero(~bad)
+    again, reason = _repeated(log.columns["job"][keep]), "the number of an earlier job"
+    if strict and again.any():
+        _refuse(log, keep[again.argmax()], reason)
+    dropped[reason] = int(again.sum())
+    keep = keep[~again]
+    if not len(keep):
+        raise UsageError(f"{log.source}: no job can run on {processors} processors")
+    return keep, dropped
+
+
+def _refuse(log: Log, record: np.intp, why: str) -> NoReturn:
+    """End a strict run at a record of its log."""
+    raise UsageError(f"{log.source}:{log.lines[record]}: {why} (--strict)")
 
 
 #: Column of a log -> what a simulation leaves out where a job has it.

@@ -160,3 +160,19 @@ def test_strict_names_the_line(tmp_path, lines, message):
 def test_a_slice_has_the_jobs_submitted_in_it(tmp_path):
     workload, _ = clean(read_swf(written(tmp_path, line(1, 100), line(2, 200), line(3, 400))), 64)
     assert slice_jobs(workload, 200, 400).job.tolist() == [2]
+
+
+def test_what_a_job_asks_for_stays_with_it_where_submissions_are_one_instant(tmp_path):
+    path = written(
+        tmp_path,
+        line(2, "5.0000001", requested=2, run=8, time=6),
+        line(1, "5.0000002", requested=1, run=9, time=7),
+    )
+    log = read_log(path)
+    log.columns["user"] = log.columns["job"] * 10
+    workload, done = clean(log, 64, limits_kill=True)
+    assert workload.job.tolist() == [1, 2]
+    assert workload.processors.tolist() == [1, 2]
+    assert workload.requested.tolist() == [7, 6]
+    assert workload.attributes["user"].tolist() == [10, 20]
+    assert done.reordered == 1
