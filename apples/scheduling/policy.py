@@ -6,7 +6,7 @@ A policy proposes; the ledger disposes, and says why not. `driver` runs both, si
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
@@ -116,6 +116,16 @@ class RunningJob(NamedTuple):
     node_ids: frozenset[int] = frozenset()
     overruns: int = 0
     proposal: int = 0
+
+    @property
+    def more_wanted(self) -> int:
+        """How many nodes beyond those it has an evolving job asks for, negative: how many it gives back.
+
+        0 where it is content, and while a change of its nodes is under way: it is a rigid job until then.
+        """
+        if self.wanted is None or self.job.kind is not JobKind.EVOLVING:
+            return 0
+        return self.wanted - self.nodes
 
     @property
     def can_be_mate(self) -> bool:
@@ -278,6 +288,12 @@ WANTED = itemgetter(RunningJob._fields.index("wanted"))
 """Of a running job: asked of all of them in every pass, hence without a loop of ours."""
 
 
+def requests(cluster: ClusterState) -> list[tuple[RunningJob, int]]:
+    """Return the running jobs that ask for other nodes and may have them, and how many more each."""
+    asking = filter(WANTED, cluster.running.values())
+    return [(running, more) for running in asking if (more := running.more_wanted)]
+
+
 QUEUE_ORDERS = ("fcfs", "priority")
 """Of submission, or of the log's priorities, the largest first; ties go by (submit, id)."""
 
@@ -289,16 +305,20 @@ def in_order(queue: Sequence[Job], order: str) -> Sequence[Job]:
     return sorted(queue, key=lambda job: (-job.priority, job.submit, job.id))
 
 
-def looked_at_in(order: str) -> tuple[str, ...]:
-    """Return what our policies look at whose queue is in an order.
+def check_order(order: str, known: Collection[str] = QUEUE_ORDERS) -> None:
+    """Refuse an order of the queue that is not known.
 
     Raises
     ------
     UsageError
-        It is none of `QUEUE_ORDERS`. Permanent.
+        It is not. Permanent.
     """
-    if order not in QUEUE_ORDERS:
-        raise UsageError(f"order {order!r}: not one of {', '.join(QUEUE_ORDERS)}")
+    if order not in known:
+        raise UsageError(f"order {order!r}: not one of {', '.join(known)}")
+
+
+def looked_at_in(order: str) -> tuple[str, ...]:
+    """Return what our policies look at whose queue is in an order."""
     return ("reservations", "priority") if order == "priority" else ("reservations",)
 
 
@@ -307,8 +327,6 @@ def grant_requests(cluster: ClusterState, take: Callable[[int, float], bool]) ->
 
     `take` takes so many nodes until an estimated end, or says no; a negative number gives back.
     """
-    for running in filter(WANTED, cluster.running.values()):
-        if running.wanted is not None and running.job.kind is JobKind.EVOLVING:
-            more = running.wanted - running.nodes
-            if more != 0 and take(more, running.limit):
-                yield Resize(running.job.id, running.wanted)
+    for running, more in requests(cluster):
+        if take(more, running.limit):
+            yield Resize(running.job.id, running.nodes + more)

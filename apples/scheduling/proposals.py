@@ -182,8 +182,3 @@ class Proposals:
     def under_way_since(self) -> float:
         """When the oldest proposal that may still be answered in time was made; never: there is none."""
         return min((one.made for one in self.open.values() if not one.unsettled), default=inf)
-
-    @property
-    def next_deadline(self) -> float:
-        """When the next answer is late."""
-        return min((one.deadline for one in self.open.values() if not one.unsettled), default=inf)

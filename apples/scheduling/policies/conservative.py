@@ -9,7 +9,14 @@ from math import inf
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import Decision, Reserve, Start
-from apples.scheduling.policy import ClusterState, Events, SchedulingPolicy, in_order, looked_at_in
+from apples.scheduling.policy import (
+    ClusterState,
+    Events,
+    SchedulingPolicy,
+    check_order,
+    in_order,
+    looked_at_in,
+)
 from apples.scheduling.profile import Profile, releases
 
 
@@ -48,7 +55,7 @@ class Conservative(SchedulingPolicy):
     order: str = "fcfs"
 
     def __post_init__(self) -> None:
-        looked_at_in(self.order)
+        check_order(self.order)
 
     @property
     def looks_at(self) -> tuple[str, ...]:

@@ -6,11 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from apples.errors import UsageError
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import HALF_INSTANT, instant
-from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
-from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, looked_at_in
+from apples.scheduling.jobs import Decision, Job, Resize, Start
+from apples.scheduling.policy import (
+    ClusterState,
+    SchedulingPolicy,
+    check_order,
+    looked_at_in,
+    requests,
+)
 from apples.scheduling.profile import Profile, releases
 
 #: Orders of the queue; ties go by (submit, id).
@@ -82,17 +87,6 @@ class HeadReservation(Room):
         return True
 
 
-def requests(cluster: ClusterState) -> list[tuple[RunningJob, int]]:
-    """Return the evolving jobs that ask for other nodes, and how many more each."""
-    return [
-        (running, running.wanted - running.nodes)
-        for running in cluster.running.values()
-        if running.job.kind is JobKind.EVOLVING
-        and running.wanted is not None
-        and running.wanted != running.nodes
-    ]
-
-
 @dataclass(frozen=True)
 class Easy(SchedulingPolicy):
     """Give the first job of the queue a reservation; start others that do not delay it.
@@ -125,13 +119,12 @@ class Easy(SchedulingPolicy):
     depth: int = -1
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise UsageError(f"order {self.order!r}: not one of {', '.join(ORDERS)}")
+        check_order(self.order, ORDERS)
 
     @property
     def looks_at(self) -> tuple[str, ...]:
         """Reservations, and priorities where they are the order."""
-        return looked_at_in("priority" if self.order == "priority" else "fcfs")
+        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from apples.scheduling.advance import nodes_left
-from apples.scheduling.jobs import Decision, Job, JobKind, Resize, Start
+from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 from apples.topology.distribute import distribute
 
@@ -80,7 +80,5 @@ def _bounds_of_running(cluster: ClusterState, running: RunningJob) -> tuple[int,
     job = running.job
     if job.malleable:
         return _bounds(cluster, job)
-    nodes, wanted = running.nodes, running.wanted
-    if wanted is None or job.kind is not JobKind.EVOLVING:  # as a change is under way
-        return nodes, nodes
-    return min(nodes, wanted), wanted
+    wanted = running.nodes + running.more_wanted
+    return min(running.nodes, wanted), wanted

@@ -10,6 +10,7 @@ from apples.scheduling.jobs import Decision, Job, Start
 from apples.scheduling.policy import (
     ClusterState,
     SchedulingPolicy,
+    check_order,
     grant_requests,
     in_order,
     looked_at_in,
@@ -36,7 +37,7 @@ class FirstComeFirstServed(SchedulingPolicy):
     order: str = "fcfs"
 
     def __post_init__(self) -> None:
-        looked_at_in(self.order)
+        check_order(self.order)
 
     @property
     def looks_at(self) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from apples.errors import UsageError
 from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.mates import contiguous_mates, find_mates, parse_node_ids, pick_free
-from apples.scheduling.policies.easy import HeadReservation, requests
-from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.scheduling.policies.easy import HeadReservation
+from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy, requests
 from apples.scheduling.profile import Profile, releases
 from apples.topology.distribute import distribute
 
