@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
 from apples.launch.bind import OUTPUT, TOLD
-from apples.launch.run import time_limit_words
+from apples.launch.endings import time_limit_words
 from apples.launch.slurm import cancel, client
 from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.slurm.script import SCRIPT

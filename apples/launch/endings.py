@@ -1,0 +1,130 @@
+"""Why a run is over: whose end is the reason, and the words for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from apples.launch.bind import signal_name
+from apples.launch.events import readable
+
+LEFT = "left"
+"""What became of a rank that waits in MPI_Finalize while it is needed."""
+BY_LAUNCHERS = ("SIGTERM", "SIGKILL")
+TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
+"""A launcher's line about the time limit that ended its run."""
+
+
+def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int | None:
+    """Return the rank whose end is the reason: the first heard of, unless the launcher may have ended that one.
+
+    A launcher ends all ranks by SIGTERM when one has ended, and word of that one may come later than theirs. What
+    no launcher does to a rank is then the reason.
+
+    Examples
+    --------
+    >>> first_to_end({2: "killed by SIGTERM", 3: "killed by SIGSEGV"})
+    3
+    >>> first_to_end({2: "killed by SIGTERM", 0: "killed by SIGKILL", 1: "exit code 15"}), first_to_end({})
+    (2, None)
+    """
+    first = next(iter(ended), otherwise)
+    if first is None or ended.get(first) != "killed by SIGTERM":
+        return first
+    return next(
+        (
+            rank
+            for rank, how in ended.items()
+            if how.startswith("killed") and not how.endswith(BY_LAUNCHERS)
+        ),
+        first,
+    )
+
+
+def end_reason(
+    launcher_end: str, lost: str, first: str, how: str, *, supervised: bool, before: str
+) -> str:
+    """Return why a run is over.
+
+    Parameters
+    ----------
+    launcher_end
+        Exit code of the launcher, or minus the signal that ended it; empty where nothing was heard of it.
+    lost
+        What is known of the first host that was lost; empty: none was.
+    first
+        Name of the first rank that ended or left; empty: none did.
+    how
+        What became of it, in the words of `apples.launch.bind`; empty where nobody knows.
+    supervised
+        Whether its supervisor was there to the end.
+    before
+        What it had not come to.
+
+    Examples
+    --------
+    >>> end_reason("-9", "", "", "", supervised=True, before="it said 'done'")
+    "mpiexec was ended by SIGKILL before it said 'done'"
+    >>> end_reason("", "bob: its connection ended", "", "", supervised=False, before="it was ready")
+    'the supervisor of the run was killed before it was ready'
+    >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready")
+    'rank 1 (bob) ended before it was ready (exit code 5)'
+    >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready")
+    'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
+    """
+    if launcher_end.startswith("-"):
+        return f"mpiexec was ended by {signal_name(int(launcher_end[1:]))} before {before}"
+    if not launcher_end and not supervised:
+        return f"the supervisor of the run was killed before {before}"
+    if lost:
+        return f"{readable(lost)} before {before}"
+    code = f" (exit code {launcher_end})" if launcher_end else ""
+    if first and how.startswith("killed"):
+        return f"{first} ended before {before}: {readable(how)}"
+    if first and (how == LEFT or launcher_end != "0"):
+        verb, after = (
+            ("left", "") if how == LEFT else ("ended", f" ({readable(how)})" if how else code)
+        )
+        return f"{first} {verb} before {before}{after}"
+    return f"the program ended before {before}{code}"
+
+
+def short_name(program: Sequence[str]) -> str:
+    """Return what a person calls a program: the script, not its interpreter.
+
+    Examples
+    --------
+    >>> short_name(["/usr/bin/python3", "/opt/solver.py", "-v"])
+    'solver.py'
+    """
+    scripts = [argument for argument in program if argument.endswith(".py")]
+    return Path([*scripts, program[0]][0]).name
+
+
+def time_limit_words(seconds: float | None) -> str:
+    """Return the words of a launcher whose time limit ended the run.
+
+    Examples
+    --------
+    >>> time_limit_words(60.0), time_limit_words(5400.0), time_limit_words(None)
+    ('the time limit of 1 minute ended it', 'the time limit of 90 minutes ended it', 'its time limit ended it')
+    """
+    if seconds is None:
+        return "its time limit ended it"
+    minutes = f"{seconds / 60:g}"
+    return f"the time limit of {minutes} minute{'' if minutes == '1' else 's'} ended it"
+
+
+def time_limit_said(talk: Iterable[str]) -> str:
+    """Return what a launcher said of the time limit that ended its run, from the last lines of all talk.
+
+    Examples
+    --------
+    >>> time_limit_said(["fan on fire", "apples: job 7: the time limit of 90 minutes ended it"])
+    'the time limit of 90 minutes ended it'
+    >>> time_limit_said([])
+    'its time limit ended it'
+    """
+    found = [match[1] for line in talk if (match := TIME_LIMIT_LINE.fullmatch(line))]
+    return found[-1] if found else time_limit_words(None)
