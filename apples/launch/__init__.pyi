@@ -11,6 +11,6 @@ from apples.launch.plan import run_task as run_task
 from apples.launch.run import Run as Run
 from apples.launch.run import RunExecution as RunExecution
 from apples.launch.sample import example_folder as example_folder
-from apples.launch.slurm.script import SlurmOptions as SlurmOptions
+from apples.launch.slurm.options import SlurmOptions as SlurmOptions
 from apples.launch.slurm.script import SlurmTarget as SlurmTarget
 from apples.launch.slurm.script import slurm_command as slurm_command

@@ -222,7 +222,7 @@ def test_slurm_that_cannot_be_asked_is_no_refusal_of_a_plan(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(client, "USUAL_CONFIGURATIONS", ())
     with pytest.raises(ManagerUnreachableError) as caught:
-        client.wait_seconds(tmp_path, "job.sh")
+        client.wait_seconds({}, "job.sh")
     assert str(caught.value).startswith("sbatch: Slurm cannot be asked: Unable to process")
     assert words in str(caught.value)
     assert caught.value.exit_code == 4

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch import bind as rank
 from apples.launch.hydra import RankGroup
-from apples.launch.slurm.script import SlurmOptions, SlurmTarget, minutes, slurm_command
+from apples.launch.slurm.options import SlurmOptions, minutes
+from apples.launch.slurm.script import SlurmTarget, slurm_command
 
 WORDS = [
     "; touch canary",

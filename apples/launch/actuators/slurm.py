@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,11 @@ from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import Run, RunExecution
-from apples.launch.slurm import client, script
+from apples.launch.slurm import client
 from apples.launch.slurm.allocation import GRACE_SECONDS, QUEUE_SECONDS, nodes_looked_at
 from apples.launch.slurm.follow import TIMED_OUT
+from apples.launch.slurm.options import SCRIPT, START_UP_SECONDS, SlurmOptions
+from apples.launch.slurm.script import SlurmTarget, slurm_command
 from apples.launch.targets import eligible, eligible_groups
 from apples.malleable.control.job_file import HostSpec
 
@@ -54,12 +55,12 @@ class SlurmActuator(Actuator):
         *,
         save: bool = False,
         talk: Talk = to_stderr,
-        options: script.SlurmOptions | None = None,
+        options: SlurmOptions | None = None,
         allocation: str | None = None,
         silence_seconds: float | None = None,
     ) -> None:
         self.output, self.save, self.talk = output, save, talk
-        self.options = options or script.SlurmOptions()
+        self.options = options or SlurmOptions()
         self.allocation = own_allocation() if allocation is None else allocation
         self.silence_seconds = silence_seconds
 
@@ -68,7 +69,7 @@ class SlurmActuator(Actuator):
         cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
     ) -> SlurmActuator:
         """Return an actuator that tells the site what the user wants it to be told."""
-        return cls(output, save=save, options=script.SlurmOptions.of(options or {}))
+        return cls(output, save=save, options=SlurmOptions.of(options or {}))
 
     @classmethod
     def weather(cls, asked: str) -> str:
@@ -95,11 +96,7 @@ class SlurmActuator(Actuator):
         """Return how long Slurm expects the job to wait; 0 in an allocation, and where Slurm does not say."""
         if self.allocation:
             return 0.0
-        order = self._command(plan, job_name())
-        with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-            for name in (script.SCRIPT, script.MACHINES):
-                (Path(folder) / name).write_text(order.files[name], encoding="utf-8")
-            return client.wait_seconds(Path(folder), script.SCRIPT) or 0.0
+        return client.wait_seconds(self._command(plan, job_name()).files, SCRIPT)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Submit the job and wait until every rank of it is ready."""
@@ -147,21 +144,21 @@ class SlurmActuator(Actuator):
         ]
 
     def _command(self, plan: LaunchPlan, job: str) -> LaunchCommand:
-        return script.slurm_command(
+        return slurm_command(
             slurm_targets(plan),
             run_task(plan, output=self.output, save=self.save),
             job=job,
-            seconds=script.START_UP_SECONDS + plan.predicted_seconds,
+            seconds=START_UP_SECONDS + plan.predicted_seconds,
             directory=shared_directory(plan),
             options=self.options,
             allocation=self.allocation,
         )
 
 
-def slurm_targets(plan: LaunchPlan) -> list[script.SlurmTarget]:
+def slurm_targets(plan: LaunchPlan) -> list[SlurmTarget]:
     """Return the ranks of each host with its own interpreter and directory, in strip order."""
     return [
-        script.SlurmTarget(
+        SlurmTarget(
             RankGroup(strip.host.name, strip.ranks, strip.program.remote),
             strip.host.python or sys.executable,
             strip.host.directory,

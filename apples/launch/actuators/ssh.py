@@ -6,7 +6,6 @@ hosts that nobody looked at are looked at, at once.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,13 +25,15 @@ from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.slurm import client
 from apples.launch.slurm.allocation import (
     GRACE_SECONDS,
+    HOLDING,
     NodeAllocation,
+    holding_files,
     nodes_looked_at,
     within,
 )
 from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.nodes import behind_a_queue
-from apples.launch.slurm.script import HOLDING, START_UP_SECONDS, SlurmOptions, holding_files
+from apples.launch.slurm.options import START_UP_SECONDS, SlurmOptions
 from apples.launch.targets import (
     bound_targets,
     eligible_groups,
@@ -115,11 +116,7 @@ class SshActuator(Actuator):
         queued = self._queued(plan)
         if not queued:
             return 0.0
-        files = self._holding(queued, plan, job_name())
-        with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-            for name, text in files.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-            return client.wait_seconds(Path(folder), HOLDING) or 0.0
+        return client.wait_seconds(self._holding(queued, plan, job_name()), HOLDING)
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look at every other machine the user may use and nobody has looked at.

@@ -12,17 +12,15 @@ import os
 import select
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
 from apples.launch.events import Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.remote.fitness import Finding, Fitness
-from apples.launch.slurm import client, nodes, script
+from apples.launch.slurm import client, nodes
 from apples.launch.slurm.follow import (
     ASK_SECONDS,
     FAILED,
@@ -35,10 +33,13 @@ from apples.launch.slurm.follow import (
     write,
 )
 from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.slurm.options import SlurmOptions, check_node, minutes
 from apples.launch.slurm.replies import SlurmJobState
 from apples.resources import Host
 from apples.supervision import job_processes
 
+HOLDING, HELD = "hold.sh", "nodes"
+"""The script of a job that holds nodes, and the file that names them."""
 QUEUE_SECONDS = 7 * 24 * 3600.0
 """The longest that a run waits in the queue."""
 GRACE_SECONDS = 20.0
@@ -79,14 +80,12 @@ class NodeAllocation:
         hosts: Sequence[str],
         job: str,
         seconds: float,
-        options: script.SlurmOptions,
+        options: SlurmOptions,
         talk: Talk,
     ) -> None:
         self._talk = talk
-        with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-            for name, text in script.holding_files(hosts, job, seconds, options).items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-            self._job = SlurmJob(Path(folder), script=script.HOLDING)
+        with client.folder_of(holding_files(hosts, job, seconds, options)) as folder:
+            self._job = SlurmJob(folder, script=HOLDING)
             try:
                 self._job.start()
             except BaseException:
@@ -132,6 +131,44 @@ class NodeAllocation:
             self._talk(
                 f"warning: {error}; job {self._job.number} may hold its nodes until this ends"
             )
+
+
+def holding_files(
+    hosts: Sequence[str], job: str, seconds: float, options: SlurmOptions
+) -> dict[str, str]:
+    """Return the files of a job that holds whole nodes for ranks that another launcher starts there.
+
+    Whole ones: a login is not bound to the CPUs and the memory of a job.
+
+    Raises
+    ------
+    LaunchError
+        A host whose name no node can have.
+
+    Examples
+    --------
+    >>> print(holding_files(["n1", "n2"], "7f", 60.0, SlurmOptions())["hold.sh"], end="")
+    #!/bin/bash
+    # Written by apples. By hand: sbatch hold.sh, in the folder of these files.
+    #SBATCH --job-name=apples-7f
+    #SBATCH --nodes=2 --nodelist=./nodes --exclusive --mem=0
+    #SBATCH --time=5 --no-requeue
+    #SBATCH --output=/dev/null --error=/dev/null --chdir=/
+    exec sleep infinity
+    """
+    for host in hosts:
+        check_node(host)
+    lines = [
+        "#!/bin/bash",
+        f"# Written by apples. By hand: sbatch {HOLDING}, in the folder of these files.",
+        f"#SBATCH --job-name=apples-{job}",
+        f"#SBATCH --nodes={len(hosts)} --nodelist=./{HELD} --exclusive --mem=0",
+        f"#SBATCH --time={minutes(seconds, options)} --no-requeue",
+        "#SBATCH --output=/dev/null --error=/dev/null --chdir=/",
+        *(f"#SBATCH --{option}={value}" for option, value in options.written()),
+        "exec sleep infinity",
+    ]
+    return {HOLDING: "\n".join(lines) + "\n", HELD: "".join(f"{host}\n" for host in hosts)}
 
 
 def within(name: str, command: LaunchCommand) -> LaunchCommand:
@@ -231,7 +268,7 @@ def _number(name: str) -> int:
     """Return the number of the job of a name."""
     listed = client.run(["squeue", "--noheader", "--format=%i", f"--name={name}"]).split()
     if not listed or not listed[0].isdecimal():
-        raise LaunchError(f"no job is called {name}: submit {script.HOLDING} first")
+        raise LaunchError(f"no job is called {name}: submit {HOLDING} first")
     return int(listed[0])
 
 

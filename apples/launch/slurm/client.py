@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from apples.launch.events import readable
 from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
 from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.slurm.options import WORD
 from apples.launch.slurm.replies import SlurmJobState
-from apples.launch.slurm.script import WORD
 from apples.launch.ssh import carried
 
 SECONDS = 60.0
@@ -143,8 +145,17 @@ def submit(folder: Path, script: str) -> int:
     return replies.submitted(run(["sbatch", "--parsable", script], folder, passed()))
 
 
-def wait_seconds(folder: Path, script: str) -> float | None:
-    """Return how long Slurm thinks the script's job would wait; None where it does not say.
+@contextmanager
+def folder_of(files: Mapping[str, str]) -> Iterator[Path]:
+    """Give a folder that holds files, as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        yield Path(folder)
+
+
+def wait_seconds(files: Mapping[str, str], script: str) -> float:
+    """Return how long Slurm thinks the job of a script among `files` would wait; 0 where it does not say.
 
     Raises
     ------
@@ -152,8 +163,9 @@ def wait_seconds(folder: Path, script: str) -> float | None:
         Slurm would not take such a job: its own words say why.
     """
     clock = {**passed(), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-    start = replies.planned_start(run(["sbatch", "--test-only", script], folder, clock))
-    return None if start is None else max(0.0, (start - datetime.now(UTC)).total_seconds())
+    with folder_of(files) as folder:
+        start = replies.planned_start(run(["sbatch", "--test-only", script], folder, clock))
+    return 0.0 if start is None else max(0.0, (start - datetime.now(UTC)).total_seconds())
 
 
 def held_back_seconds(name: str) -> float | None:

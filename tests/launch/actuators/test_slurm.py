@@ -20,7 +20,7 @@ from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.sample import example_folder
 from apples.launch.slurm import client
-from apples.launch.slurm.script import SlurmOptions
+from apples.launch.slurm.options import SlurmOptions
 from apples.schedule import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm]
