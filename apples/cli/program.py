@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import importlib
 import inspect
@@ -11,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 import typer.core
@@ -98,8 +100,31 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     finally:
         gc.enable()
     typer.core.build_runtime_param = _coercion  # type: ignore[attr-defined]  # has no public place
-    result = typer.main.get_command(app)(prog_name=name, standalone_mode=False)
+    group: Any = typer.main.get_command(app)
+    _keep_answers_apart(group)
+    result = group(prog_name=name, standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def _keep_answers_apart(command: Any) -> None:
+    """Have all that is printed while a command runs, by a user's code too, go to stderr, but for its answer."""
+    for each in getattr(command, "commands", {}).values():
+        _keep_answers_apart(each)
+    if command.callback is not None:
+        command.callback = _printing_on_stderr(command.callback)
+
+
+def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*arguments: Any, **options: Any) -> Any:
+        _answers.append(sys.stdout)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return function(*arguments, **options)
+        finally:
+            _answers.pop()
+
+    return called
 
 
 NUMBER: Mapping[object, re.Pattern[str]] = {
@@ -192,6 +217,10 @@ _CONTROLS = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x
 _ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS if chr(code) not in "\t\n"}
 
 
+_answers: list[TextIO] = []
+"""Where a running command's answer goes."""
+
+
 def say(line: str) -> None:
     """Print talk on stderr; what would steer a terminal is escaped."""
     print(line.translate(_ESCAPES), file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
@@ -200,7 +229,7 @@ def say(line: str) -> None:
 def show(text: str) -> None:
     """Print data on stdout; what would steer a terminal is escaped."""
     try:
-        print(text.translate(_ESCAPES), flush=True)  # noqa: T201 - the one place that prints data
+        print(text.translate(_ESCAPES), file=_answer(), flush=True)
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise
@@ -221,5 +250,9 @@ def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_j
 
 def pass_through(text: str) -> None:
     """Print what another program wrote, as it wrote it."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    _answer().write(text)
+    _answer().flush()
+
+
+def _answer() -> TextIO:
+    return _answers[-1] if _answers else sys.stdout

@@ -429,6 +429,17 @@ def test_a_metric_that_fails_ends_with_2_its_file_and_its_line(tmp_path, body, s
     assert said in done.err
 
 
+def test_what_a_metric_prints_stands_on_stderr_and_the_answer_alone_on_stdout(tmp_path):
+    user = own_metric(tmp_path, "print('asked'); return estimate.turnaround_seconds")
+    (tmp_path / "metrics.py").write_text(
+        "print('loaded')\n" + (tmp_path / "metrics.py").read_text()
+    )
+    given = ["plan", *files(tmp_path, user=user), "--weather", "static", "--json"]
+    done = command("apples", *given)
+    assert done.document["chosen"]["objective"]
+    assert {"loaded", "asked"} <= {*done.err.splitlines()}
+
+
 def test_hat_check_reads_the_file_of_a_metric_and_does_not_run_it(tmp_path):
     user = tmp_path / "user.toml"
     user.write_text(own_metric(tmp_path, "raise SystemExit(7)"))
