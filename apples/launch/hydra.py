@@ -150,6 +150,7 @@ def _launch_file(rank_groups: Sequence[RankGroup], directory: Path) -> str:
             "program": s.program,
             "cpus": s.cpus,
             "cgroup": s.cgroup,
+            "ranks": s.ranks,
             "first_rank": sum(before.ranks for before in rank_groups[:i]),
             "rank_cpus": s.rank_cpus,
         }

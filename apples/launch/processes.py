@@ -135,6 +135,7 @@ class Processes:
         try:
             config = {
                 "argv": command.argv,
+                "hosts": json.loads(command.files.get(LAUNCH_FILE, "{}")).get("hosts", []),
                 "cgroups": self._cgroups,
                 "grace": grace,
                 "linger": LINGER_SECONDS if remote else 0.0,

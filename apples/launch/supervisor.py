@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
@@ -36,6 +37,8 @@ HELLO = b"apples.supervisor/1\n"
 """What a supervisor at the end of a connection says first; a login may say other things before it."""
 DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for it
 """The machine as a proxy describes it to ranks that initialise, in a file that it removes unless it is killed."""
+QUIET_MILLISECONDS = 1000
+"""After so long without a word it is seen whether somebody is gone of whom nobody tells."""
 BEAT_MILLISECONDS = 10_000
 """A word now and then: a network that is cut is noticed by whoever has sent something."""
 CHUNK = 1 << 16
@@ -61,6 +64,7 @@ class RunSupervisor:
         self.linger = 0.0
         self.ranks: dict[int, tuple[int, int]] = {}
         self.left = set[int]()
+        self.awaited, self.missing = set[int](), set[int]()
         self.files, self.inboxes = set[str](), set[str]()
         self.poll = select.poll()
         self.listener = -1
@@ -74,6 +78,7 @@ class RunSupervisor:
         """Read what the agent says; False when it is gone or wants the run gone."""
         data = os.read(0, CHUNK)
         if b"ready" in data:
+            self.awaited.clear()
             self._note_files()
             self._unlink_files()  # every rank has them open: nobody needs the names any more
         if b"look" in data:
@@ -101,7 +106,41 @@ class RunSupervisor:
                 self.report(f"rank {rank}")
                 continue
             self.ranks[pidfd] = (int(rank), int(told))
+            self.awaited.discard(int(rank))
             self.poll.register(pidfd, select.POLLIN)
+
+    def await_ranks(self, hosts: Iterable[dict[str, Any]]) -> None:
+        """Expect the ranks of these entries of a launch file to register themselves."""
+        for entry in hosts:
+            if "first_rank" in entry:  # those of other machines, and Slurm's, register elsewhere
+                first = entry["first_rank"]
+                self.awaited.update(range(first, first + entry["ranks"]))
+
+    def on_quiet(self) -> None:
+        """Report ranks that ended before they registered: nobody else tells of one that ended with an exit code.
+
+        A proxy starts its ranks one right after the other. So a rank has ended that is not among its processes
+        when another one has registered, and still is not at the next look.
+        """
+        proxies = self._proxies() if self.awaited else set()
+        if not proxies or any(job_processes.state_of(proxy) not in "RS" for proxy in proxies):
+            return
+        there = {
+            _rank_of(pid)
+            for pid in job_processes.all_processes()
+            if job_processes.parent_of(pid) in proxies and job_processes.state_of(pid) not in "ZX"
+        }
+        if None in there:  # one is about to become what bears a number
+            return
+        missing = self.awaited - there
+        for rank in sorted(missing & self.missing):
+            self.report(f"rank {rank}")
+        self.missing = missing
+
+    def _proxies(self) -> set[int]:
+        """Return the processes that started what started the ranks that registered."""
+        parent_of = job_processes.parent_of
+        return {parent_of(parent_of(pid)) for _, pid in self.ranks.values()}
 
     def on_rank_exit(self, pidfd: int) -> None:
         """Report a rank that ended."""
@@ -130,11 +169,8 @@ class RunSupervisor:
 
     def _note_files(self) -> None:
         """Note what lies outside the run's folder: shared memory of ranks, descriptions by their proxies."""
-        parent_of = job_processes.parent_of
-        proxies = {parent_of(parent_of(pid)) for _, pid in self.ranks.values()}
-        self.files.update(
-            name for proxy in proxies for name in _opened(proxy) if name.startswith(DESCRIPTION)
-        )
+        for proxy in self._proxies():
+            self.files.update(name for name in _opened(proxy) if name.startswith(DESCRIPTION))
         for _, pid in self.ranks.values():
             maps = job_processes.read(f"/proc/{pid}/maps").decode(errors="replace")
             for line in maps.splitlines():
@@ -202,6 +238,7 @@ class LocalSupervisor(RunSupervisor):
                 signal.signal(number, lambda *_: os.write(asking, b"x"))
             config = json.loads(self._line() or b"{}")
             self.cgroups, self.linger = config.get("cgroups", []), config.get("linger", 0.0)
+            self.await_ranks(config.get("hosts", []))
             if self._line() == b"go":
                 self._start(config["argv"])
                 self._supervise(asked, config["grace"])
@@ -236,7 +273,10 @@ class LocalSupervisor(RunSupervisor):
         for pipe in (0, self.listener, launcher, *ends):
             self.poll.register(pipe, select.POLLIN)
         while True:
-            for pipe, _ in self.poll.poll(1000) or self._continue_launcher():
+            ready = self.poll.poll(QUIET_MILLISECONDS)
+            if not ready:
+                self.on_quiet()
+            for pipe, _ in ready:
                 if pipe == launcher:
                     self.on_launcher_exit()
                     return
@@ -248,11 +288,11 @@ class LocalSupervisor(RunSupervisor):
                 elif pipe in self.ranks:
                     self.on_rank_exit(pipe)
 
-    def _continue_launcher(self) -> tuple[()]:
-        """Let a launcher that was stopped go on: when all others have ended nobody else would notice."""
+    def on_quiet(self) -> None:
+        """Let a launcher that was stopped go on, too: when all others have ended nobody else would notice."""
+        super().on_quiet()
         if job_processes.state_of(self.launcher) == "T":
             os.kill(self.launcher, signal.SIGCONT)
-        return ()
 
     def _end_launcher(self, launcher: int, grace: float) -> None:
         """Ask the launcher to end, for as long as the grace lasts."""
@@ -301,6 +341,7 @@ class RemoteSupervisor(RunSupervisor):
                 stream.write(text)
         os.symlink(sys.executable, self._path("python"))  # noqa: PTH211 - likewise
         self._open_registration()
+        self.await_ranks(self.told["launch"]["hosts"])
         entry = self.told["launch"]["hosts"][0]
         numbers = range(entry["first_rank"], entry["first_rank"] + entry["ranks"])
         own = {f"{OWN_ERRORS}{rank}": f"error-{rank}" for rank in numbers[:MOST_OWN_ERRORS]}
@@ -337,8 +378,10 @@ class RemoteSupervisor(RunSupervisor):
         for pipe in (0, self.listener, proxy, *self.pipes):
             self.poll.register(pipe, select.POLLIN)
         while True:
-            ready = [pipe for pipe, _ in self.poll.poll(BEAT_MILLISECONDS)]
+            patience = QUIET_MILLISECONDS if self.awaited else BEAT_MILLISECONDS
+            ready = [pipe for pipe, _ in self.poll.poll(patience)]
             if not ready:
+                self.on_quiet()
                 self._send("beat", b"")
             if not all(self._handle(pipe) for pipe in ready if pipe != proxy):
                 return
@@ -375,6 +418,15 @@ class RemoteSupervisor(RunSupervisor):
         left = memoryview(f"{kind} {len(data)}\n".encode() + data)
         while left:
             left = left[os.write(1, left) :]
+
+
+def _rank_of(pid: int) -> int | None:
+    """Return the number that a proxy gave a process that it started; None where it has none yet, or is gone."""
+    for variable in job_processes.read(f"/proc/{pid}/environ").split(b"\0"):
+        name, _, number = variable.partition(b"=")
+        if name == b"PMI_RANK" and number.isdigit():
+            return int(number)
+    return None
 
 
 def _opened(pid: int) -> list[str]:

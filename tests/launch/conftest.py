@@ -2,6 +2,8 @@ import secrets
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,16 @@ class Job:
             silence_seconds=silence_seconds,
             startup_seconds=startup_seconds,
         )
+
+    @staticmethod
+    def with_a_stillborn(order, rank, end):
+        """The command, whose rank of this number ends by a line of shell before it can say that it is there."""
+        lines = f'[ "$PMI_RANK" = {rank} ] && {end}; exec "$@"'
+        argv = []
+        for word, after in pairwise((*order.argv, "")):
+            starts = after == "-I" and word.rpartition("/")[2].startswith("python")
+            argv += ["/bin/sh", "-c", lines, "sh", word] if starts else [word]
+        return replace(order, argv=tuple(argv))
 
     def processes(self):
         """Name -> process ids of what runs now."""

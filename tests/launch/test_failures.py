@@ -48,6 +48,22 @@ def test_a_rank_that_was_killed_is_named_with_its_signal(job, name):
     assert job.is_gone()
 
 
+def stillborn(job, rank, end):
+    groups = [RankGroup("ada", 2, LEAVER), RankGroup("bob", 1, LEAVER)]
+    order = job.with_a_stillborn(command(groups, job.task(groups, how="returns")), rank, end)
+    said = failure(Run(order, groups, job=job.name, talk=job.talk.append), LaunchError)
+    assert job.is_gone()
+    return said
+
+
+def test_a_rank_that_ends_before_it_is_heard_of_is_missed_beside_living_ones(job):
+    assert stillborn(job, 2, "exit 3") == "leaver.py: rank 2 (bob) ended before it was ready"
+
+
+def test_a_rank_that_is_killed_before_it_is_heard_of_ends_the_run(job):
+    assert " ended before it was ready" in stillborn(job, 2, "kill -9 $$")
+
+
 @pytest.mark.parametrize("code", [1, 3, 255])
 def test_an_exit_code_is_the_ranks_own(job, code):
     program = (sys.executable, "-S", "-c", f"raise SystemExit({code})")

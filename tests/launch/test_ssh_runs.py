@@ -4,7 +4,6 @@ agent --> supervisor --> mpiexec --> ssh ==> sshd --> supervisor --> proxy --> r
                                         (its end ends the supervisor, that all below it)
 """
 
-import contextlib
 import json
 import os
 import signal
@@ -27,7 +26,9 @@ FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"
 HOSTS = ("h1", "h2", "h3", "h4")
 
 
-def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **parameters):
+def over_ssh(
+    job, config, hosts=HOSTS, python=sys.executable, directory="", *, stillborn=(), **parameters
+):
     """A run of the test program, two ranks on the first host and one on each other."""
     rank_groups = [RankGroup(h, 2 if h == "h1" else 1, FAKE) for h in hosts]
     targets = [
@@ -42,7 +43,7 @@ def over_ssh(job, config, hosts=HOSTS, python=sys.executable, directory="", **pa
     task = job.task(rank_groups, **parameters)
     order = ssh.command(targets, task, job=job.name, here="127.0.0.1", directory=Path.cwd())
     return Run(
-        order,
+        job.with_a_stillborn(order, *stillborn) if stillborn else order,
         rank_groups,
         job=job.name,
         talk=job.talk.append,
@@ -159,25 +160,17 @@ def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
     assert not folders(job)
 
 
-def test_a_rank_that_is_killed_before_anybody_heard_of_it_is_missed(job, sshd):
-    """All that is known then is that its host has nothing more to do."""
-    run = over_ssh(job, sshd.config, hosts=PAIR, how="never ready")
-
-    def killed():
-        starting = [
-            pid
-            for pid in job.processes().get("rank", [])
-            if not became(pid) and b"PMI_RANK=2" in environ(pid)
-        ]
-        for pid in starting:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # the first of two takes the other with it
-                os.kill(pid, signal.SIGKILL)
-        return starting
-
-    assert job.eventually(killed)
-    with pytest.raises(LaunchError, match=r"rank 2 \(h2\) ended before it was ready"):
+@pytest.mark.parametrize(
+    ("rank", "end"),
+    [
+        pytest.param(1, "exit 3", id="beside a living one"),
+        pytest.param(2, "exit 3", id="alone"),
+        pytest.param(2, "kill -9 $$", id="killed"),
+    ],
+)
+def test_a_rank_that_ends_before_anybody_heard_of_it_is_missed(job, sshd, rank, end):
+    run = over_ssh(job, sshd.config, hosts=PAIR, how="never ready", stillborn=(rank, end))
+    with pytest.raises(LaunchError, match=rf"rank {rank} \(h{rank}\) ended before it was ready"):
         run.until_ready()
     assert job.is_gone()
     assert not folders(job)
