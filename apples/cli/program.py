@@ -190,9 +190,8 @@ def _refused(name: str, error: Exception | SystemExit) -> int:
         say(f"{name}: {error}")
         return error.exit_code
     problems = getattr(error, "problems", None)
-    if (
-        problems is not None
-    ):  # hat.DocumentError, known by its face: importing hat costs start-up time
+    if problems is not None:
+        # hat.DocumentError, known by its face: importing hat costs start-up time.
         for line in str(error).splitlines():
             say(line)
         return 2

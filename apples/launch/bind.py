@@ -51,9 +51,8 @@ def main() -> NoReturn:
         die_with(os.getppid())  # of srun's daemon it would be one thread
         rank = int(os.environ.get("PMI_RANK", "0"))
         entry = launch["hosts"][int(sys.argv[2])]
-    started, starting = (
-        os.pipe()
-    )  # which the program does not inherit: its end says that it was started
+    # The program does not inherit this pipe: its end says that it was started.
+    started, starting = os.pipe()
     own = os.getpid()
     child = os.fork()
     if child == 0:

@@ -328,9 +328,8 @@ class Run:
             before=self._before,
         )
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
-            said = time_limit_said(
-                self._said.lines()
-            )  # whatever the ranks said of it: it is what ended them
+            # Whatever the ranks said of it: it is what ended them.
+            said = time_limit_said(self._said.lines())
             self._said.clear()
             self._fail(DeadlineError, f"{said} before {self._before}")
         if failure:

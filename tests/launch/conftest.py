@@ -48,9 +48,8 @@ class Job:
         }
 
     def run(self, program="fake.py", *, silence_seconds=20.0, startup_seconds=20.0, **parameters):
-        options = (
-            ("-S",) if program == "fake.py" else ("-m", "mpi4py")
-        )  # which aborts on exceptions
+        # mpi4py's own main program aborts on exceptions.
+        options = ("-S",) if program == "fake.py" else ("-m", "mpi4py")
         argv = (sys.executable, *options, str(PROGRAMS / program))
         rank_groups = [RankGroup("ada", 2, argv), RankGroup("bob", 1, argv)]
         return Run(

@@ -215,9 +215,8 @@ def _shared_memory(there: dict[str, list[int]]) -> set[str]:
                 found.add(name)
         for file in Path("/dev/shm").glob(f"{pid}:*"):  # noqa: S108
             with contextlib.suppress(FileNotFoundError):
-                if (
-                    file.stat().st_mtime >= BEGIN
-                ):  # an older one was another process's of that number
+                # An older one was another process's of that number.
+                if file.stat().st_mtime >= BEGIN:
                     found.add(file.name)
     return found
 
@@ -247,9 +246,8 @@ def _demand_nothing_left(outcome: Outcome, folder: Path, server: Sshd, job: str,
         left = _left(folder, server, job, shared)
         time.sleep(0.02)  # between looks at the condition
     names = [one for one in left if one.startswith("segment")]
-    if (
-        outcome.stage == "launch"
-    ):  # nobody but the rank itself knew the name yet (docs/reference/guarantees.md)
+    if outcome.stage == "launch":
+        # Nobody but the rank itself knew the name yet (docs/reference/guarantees.md).
         outcome.segments, left = names, [one for one in left if one not in names]
     outcome.wrong += left
 

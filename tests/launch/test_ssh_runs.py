@@ -247,9 +247,8 @@ def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp
         agent.stdout.close()
     assert job.is_gone()
     assert job.eventually(lambda: not folders(job))
-    for directory in tmp_path.glob(
-        "apples-*"
-    ):  # of an agent killed with its supervisor: a few files
+    # What an agent that is killed with its supervisor leaves: a few files.
+    for directory in tmp_path.glob("apples-*"):
         for file in directory.iterdir():
             file.unlink()
         directory.rmdir()

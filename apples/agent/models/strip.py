@@ -436,9 +436,8 @@ class StripModel(ModelTemplate):
         )
         np.fill_diagonal(beside, 0)
         busiest = int(slots.sum()) + 1
-        known: dict[
-            int, Seconds
-        ] = {}  # by size of the set: p_i by host and our processes beside it
+        # By size of the set: p_i by host and our processes beside it.
+        known: dict[int, Seconds] = {}
 
         def given_back(orders: Orders, borders: Seconds) -> Seconds:
             size = orders.shape[1]

@@ -188,9 +188,8 @@ def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, 
         )
         assert seconds > 60
         assert moves == []
-        assert (
-            len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
-        )  # the model's error breaks the contract once
+        # The model's error breaks the contract once.
+        assert len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
 
 
 def test_a_model_that_is_wrong_everywhere_makes_nothing_look_better_elsewhere(tmp_path):
