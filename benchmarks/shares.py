@@ -260,6 +260,7 @@ def _forecast(cpus, probe):
                     found["competitors"],
                     elsewhere=len(cpus) - 1,
                     crowding=found["crowding"],
+                    spare=found["spareCpus"],
                     quota=found["cpuQuota"],
                 )
             )

@@ -50,6 +50,7 @@ from nws.measurement import FREE_DISK as FREE_DISK
 from nws.measurement import FREE_MEMORY as FREE_MEMORY
 from nws.measurement import LATENCY_TCP as LATENCY_TCP
 from nws.measurement import QUOTA_PERIOD as QUOTA_PERIOD
+from nws.measurement import SPARE_CPUS as SPARE_CPUS
 from nws.measurement import Measurement as Measurement
 from nws.measurement import SeriesName as SeriesName
 from nws.measurement import batch as batch

@@ -21,7 +21,9 @@ CURRENT_CPU: Final = "currentCpu"
 COMPETITORS: Final = "competitors"
 """Runnable processes, a real number >= 0, that a new process would share the CPUs with: so many like itself."""
 CROWDING: Final = "crowding"
-"""By how much ``competitors`` grows with each further process of ours elsewhere on the machine, >= 0."""
+"""By how much ``competitors`` grows with each of ours elsewhere on the machine beyond ``spareCpus``, >= 0."""
+SPARE_CPUS: Final = "spareCpus"
+"""CPUs elsewhere on the machine that processes of ours may take before ``competitors`` grows, >= 0."""
 CPU_QUOTA: Final = "cpuQuota"
 """CPUs' worth of time that all processes of ours on the machine may use together."""
 QUOTA_PERIOD: Final = "quotaPeriod"
@@ -42,6 +44,7 @@ AMOUNTS: Final = frozenset(
     {
         COMPETITORS,
         CROWDING,
+        SPARE_CPUS,
         CPU_QUOTA,
         QUOTA_PERIOD,
         FREE_DISK,

@@ -27,6 +27,7 @@ from nws.measurement import (
     FREE_MEMORY,
     LATENCY_TCP,
     QUOTA_PERIOD,
+    SPARE_CPUS,
     SeriesName,
     checked_name,
 )
@@ -196,6 +197,7 @@ HOST_FIELDS: Final = {
     CURRENT_CPU: "current_cpu",
     COMPETITORS: "competitors",
     CROWDING: "crowding",
+    SPARE_CPUS: "spare_cpus",
     CPU_QUOTA: "cpu_quota",
     QUOTA_PERIOD: "quota_period",
     FREE_MEMORY: "free_memory",
@@ -218,9 +220,12 @@ class Weather:
         By host: the share of one CPU, 0..1, that a new and that a running process gets.
     competitors
         By host: the runnable processes that a new one shares the CPUs with (see `nws.sensors.cpu`).
-    crowding, cpu_quota, quota_period
-        By host: by how much these grow with each further process of ours on its machine, how many CPUs'
-        worth of time all of ours there may use together, and in how many seconds that is given out anew.
+    crowding, spare_cpus
+        By host: by how much these grow with each further process of ours on its machine, and how many other
+        CPUs there ours may take before they do.
+    cpu_quota, quota_period
+        By host: how many CPUs' worth of time all of ours on its machine may use together, and in how many
+        seconds that is given out anew.
     free_memory
         By host: bytes.
     latency, bandwidth
@@ -239,6 +244,7 @@ class Weather:
     current_cpu: ByHost = field(default_factory=dict)
     competitors: ByHost = field(default_factory=dict)
     crowding: ByHost = field(default_factory=dict)
+    spare_cpus: ByHost = field(default_factory=dict)
     cpu_quota: ByHost = field(default_factory=dict)
     quota_period: ByHost = field(default_factory=dict)
     free_memory: ByHost = field(default_factory=dict)
@@ -298,6 +304,7 @@ class Weather:
             current_cpu=hosts("current_cpu"),
             competitors=hosts("competitors"),
             crowding=hosts("crowding"),
+            spare_cpus=hosts("spare_cpus"),
             cpu_quota=hosts("cpu_quota"),
             quota_period=hosts("quota_period"),
             free_memory=hosts("free_memory"),

@@ -14,6 +14,7 @@ from nws.measurement import (
     CROWDING,
     CURRENT_CPU,
     QUOTA_PERIOD,
+    SPARE_CPUS,
     Measurement,
     SeriesName,
 )
@@ -54,7 +55,7 @@ class ProbeCorrection:
 
 
 class CpuSensor(Sensor):
-    """Measures ``availableCpu``, ``currentCpu``, ``competitors``, ``crowding``, ``cpuQuota`` and ``quotaPeriod``.
+    """Measures what a process gets of some CPUs, and what several get: the series of `RESOURCES`.
 
     A new process gets what the kernel's fair scheduler will give it among the threads that want to run,
     each with the weight of its groups (`nws.sensors.fair_share`). Who they are is read several times, for
@@ -189,7 +190,7 @@ class CpuSensor(Sensor):
         current = min(limit, max(available, current_share(others, len(self.cpus))))
         values = (
             *(available, current, others),
-            *(division.crowding, division.quota, division.period),
+            *(division.crowding, division.spare, division.quota, division.period),
         )
         now = self._clock()
         return tuple(
@@ -263,7 +264,13 @@ class CpuSensor(Sensor):
         return max(0.0, counted + moved)
 
 
-RESOURCES = (AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, CROWDING, CPU_QUOTA, QUOTA_PERIOD)
+RESOURCES = (
+    *(AVAILABLE_CPU, CURRENT_CPU, COMPETITORS),
+    *(CROWDING, SPARE_CPUS, CPU_QUOTA, QUOTA_PERIOD),
+)
+NO_GROWTH = 1e-6
+PARTLY = 2 / 3
+"""The part of the CPUs elsewhere at which the division is looked at once more, to find where it turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +284,11 @@ class CpuDivision:
     competitors
         How many processes like it the others are worth to a set of ours, one a CPU (`nws.available_share`).
     crowding
-        By how much that grows with each further process of ours elsewhere on the machine: because they share
-        one group's weight, or because competitors are moved away from them.
+        By how much that grows with each further process of ours elsewhere on the machine, beyond `spare`:
+        because they share one group's weight, or because competitors are moved away from them.
+    spare
+        How many CPUs elsewhere processes of ours may take before that grows: competitors that may move
+        come here only when no other CPU is idle. 0 where there are no CPUs elsewhere.
     quota
         How many CPUs' worth of time all of ours may use together.
     period
@@ -288,6 +298,7 @@ class CpuDivision:
     share: float
     competitors: float
     crowding: float
+    spare: float
     quota: float
     period: float
 
@@ -313,21 +324,46 @@ class CpuDivision:
         others = [_without_quotas(thread, above) for thread in threads]
         ours = _without_quotas(ours, above)
 
-        def division(places: Collection[frozenset[int]]) -> list[float]:
-            new = [replace(_of_its_own(ours, k), allowed=where) for k, where in enumerate(places)]
-            return fair_shares([*others, *new], online)[len(others) :]
+        def division(places: Collection[frozenset[int]], busy: float = 0.0) -> list[float]:
+            beside = elsewhere if busy else []
+            new = [
+                replace(
+                    _of_its_own(ours, k), allowed=where, active=busy if k >= len(places) else 1.0
+                )
+                for k, where in enumerate([*places, *beside])
+            ]
+            return fair_shares([*others, *new], online)[len(others) :][: len(places)]
 
         count = len(cpus)
         here = [frozenset({cpu}) for cpu in cpus]
-        elsewhere = [frozenset({cpu}) for cpu in online - cpus] or here
+        apart = [frozenset({cpu}) for cpu in online - cpus]
+        elsewhere = apart or here
         share = division([cpus])[0]
         alone = share if count == 1 else sum(division(here)) / count
-        crowd = sum(division([*here, *elsewhere])[:count]) / count
         # The inverse of available_share(competitors, count, count), and with so many more beside them.
         competitors = count / alone - count
-        beside = count / crowd - count - (count if elsewhere is here else 0)
-        crowding = max(0.0, beside - competitors) / len(elsewhere)
-        return cls(share, competitors, crowding, quota, period)
+
+        def growth(busy: float) -> float:
+            crowd = sum(division(here, busy)) / count
+            return count / crowd - count - (0 if apart else count) - competitors
+
+        crowding, spare = _turning(growth, len(elsewhere), bool(apart))
+        return cls(share, competitors, crowding, spare, quota, period)
+
+
+def _turning(growth: Callable[[float], float], places: int, may_turn: bool) -> tuple[float, float]:
+    """Return the slope of the growth with the number of busy places, and up to how many there is none.
+
+    That is the line through the growth with all busy that turns where the one with `PARTLY` busy asks for.
+    """
+    most = max(0.0, growth(1.0))
+    if not may_turn:
+        return most / places, 0.0
+    if most <= NO_GROWTH:
+        return 0.0, float(places)
+    reached = min(PARTLY, max(0.0, growth(PARTLY) / most))
+    spare = places * (PARTLY - reached) / (1.0 - reached)
+    return most / (places - spare), spare
 
 
 def _share_at_once(threads: Sequence[Runnable], ours: Runnable, online: frozenset[int]) -> float:

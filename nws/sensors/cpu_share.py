@@ -24,6 +24,7 @@ def available_share(
     *,
     elsewhere: float = 0.0,
     crowding: float = 0.0,
+    spare: float = 0.0,
     quota: float = math.inf,
 ) -> float:
     """Return the share of one CPU that each of `processes` new processes would get.
@@ -41,6 +42,8 @@ def available_share(
         How many of ours are busy on other CPUs of the same machine.
     crowding
         By how much the competitors grow with each of ours beyond one a CPU, here or elsewhere.
+    spare
+        How many of ours beyond one a CPU come before the competitors grow: they take CPUs that are idle.
     quota
         CPUs' worth of time that all of ours on the machine may use together.
 
@@ -52,9 +55,12 @@ def available_share(
     (1.0, 0.5)
     >>> available_share(1, elsewhere=3, crowding=1.0), available_share(0, elsewhere=3, quota=2)
     (0.2, 0.5)
+    >>> [available_share(0, elsewhere=n, crowding=0.5, spare=2) for n in (0, 2, 4)]
+    [1.0, 1.0, 0.5]
     """
     ours = processes + elsewhere
-    others = max(0.0, competitors + crowding * (ours - cpus))
+    more = ours - cpus
+    others = max(0.0, competitors + crowding * min(more, max(0.0, more - spare)))
     return min(1.0, cpus / (others + processes), quota / ours)
 
 

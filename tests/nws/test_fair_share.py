@@ -1,10 +1,13 @@
 """The kernel's fair scheduler, modelled: cases that were measured on Linux 6.18, and the rules behind them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nws import available_share
 from nws.sensors.cpu import CpuDivision
 from nws.sensors.fair_share import (
+    NICE_0_WEIGHT,
     Runnable,
     SchedulingGroup,
     fair_shares,
@@ -12,6 +15,7 @@ from nws.sensors.fair_share import (
     water_level,
     weight_of_niceness,
 )
+from nws.sensors.run_queue import NEW_SESSION
 
 CPUS = frozenset(range(4))
 NICE = weight_of_niceness(10)
@@ -138,6 +142,7 @@ def test_ranks_in_sessions_of_their_own_do_not_crowd_each_other():
         [on(1, session(1)), on(2, session(2))],
         [on(1, session(1)), on(1, OURS), on(3, OURS)],
         [on(None, session(k)) for k in range(5)],
+        [on(None, session(1))],
     ],
 )
 def test_what_several_ranks_of_one_group_get_follows_from_competitors_and_crowding(others, ranks):
@@ -146,9 +151,55 @@ def test_what_several_ranks_of_one_group_get_follows_from_competitors_and_crowdi
     true = fair_shares([*others, *(on(cpu, OURS) for cpu in cpus)], CPUS)[len(others)]
     found = division(others, from_here)
     said = available_share(
-        found.competitors, elsewhere=ranks - 1, crowding=found.crowding, quota=found.quota
+        found.competitors,
+        elsewhere=ranks - 1,
+        crowding=found.crowding,
+        spare=found.spare,
+        quota=found.quota,
     )
     assert said == pytest.approx(true, rel=0.07)
+
+
+@pytest.mark.parametrize("free", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_competitors_that_may_move_disturb_nobody_while_a_cpu_is_idle(free, ranks):
+    others = [on(None, session(k)) for k in range(free)]
+    ours = [on(cpu, SchedulingGroup(f"ours {cpu}")) for cpu in range(ranks)]
+    found = division(others, Runnable(frozenset(), groups=(SchedulingGroup(NEW_SESSION),)), (0,))
+    said = available_share(
+        found.competitors, elsewhere=ranks - 1, crowding=found.crowding, spare=found.spare
+    )
+    assert found.spare == pytest.approx(3 - free)
+    assert said == pytest.approx(fair_shares([*others, *ours], CPUS)[free])
+    assert (said == pytest.approx(1.0)) == (free + ranks <= 4)
+
+
+RUNNABLE = st.builds(
+    on,
+    st.sampled_from([None, 0, 1, 2, 3]),
+    st.sampled_from([session(k) for k in range(4)]),
+    weight=st.sampled_from([NICE_0_WEIGHT, NICE]),
+)
+
+
+@given(st.lists(RUNNABLE, max_size=6), st.booleans())
+def test_beside_ranks_on_all_other_cpus_the_forecast_is_the_division_itself(others, together):
+    groups = [OURS if together else SchedulingGroup(f"ours {cpu}") for cpu in CPUS]
+    from_here = OURS if together else SchedulingGroup(NEW_SESSION)
+    found = division(others, Runnable(frozenset(), groups=(from_here,)))
+    assert 0.0 <= found.spare <= 3.0
+    ranks = [on(cpu, group) for cpu, group in zip(sorted(CPUS), groups, strict=True)]
+    alone = fair_shares([*others, ranks[1]], CPUS)[-1]
+    beside = fair_shares([*others, *ranks], CPUS)[len(others) + 1]
+    said = [
+        available_share(
+            found.competitors, elsewhere=count, crowding=found.crowding, spare=found.spare
+        )
+        for count in (0, 1, 2, 3)
+    ]
+    assert said == sorted(said, reverse=True)
+    assert said[0] == pytest.approx(alone)
+    assert said[-1] == pytest.approx(min(alone, beside))
 
 
 def test_the_quota_that_is_left_is_what_others_in_it_do_not_take():

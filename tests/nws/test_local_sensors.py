@@ -85,7 +85,8 @@ def test_without_a_probe_the_run_queue_decides(tree, cpus, competitors, expected
 
 def test_the_series_are_named_after_the_host(tree):
     sensor = cpu_sensor(tree(MACHINE), 0)
-    names = ["availableCpu", "currentCpu", "competitors", "crowding", "cpuQuota", "quotaPeriod"]
+    names = ["availableCpu", "currentCpu", "competitors", "crowding", "spareCpus"]
+    names += ["cpuQuota", "quotaPeriod"]
     names = [f"{name}/ada" for name in names]
     assert [str(series) for series in sensor.series] == names
 

@@ -80,7 +80,7 @@ def test_its_measurements_are_what_the_service_takes(asked):
     (reply,) = asked.talk.feed(line)
     assert reply.id == number
     kinds = [str(m.series) for m in reply.measurements]
-    measured = ["availableCpu", "currentCpu", "competitors", "crowding"]
+    measured = ["availableCpu", "currentCpu", "competitors", "crowding", "spareCpus"]
     measured += ["cpuQuota", "quotaPeriod", "freeMemory"]
     one_round = [f"{name}/ada" for name in measured]
     assert kinds == 2 * one_round

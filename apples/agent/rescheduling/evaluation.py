@@ -227,7 +227,8 @@ def without_own(
 
     Competitors are counted in processes like ours (`nws.sensors.cpu`), so each of ours on the same CPUs
     is one of them, whatever groups the others are in; and those on the same machine crowd, as new ones do:
-    the weight of a group, or the CPUs that others may move to, is shared with them.
+    the weight of a group, or the CPUs that others may move to, is shared with them. Where CPUs are idle even
+    beside the job, it has moved nobody.
 
     Parameters
     ----------
@@ -246,10 +247,14 @@ def without_own(
         )
         machine = conditions.machine(host)
         known = weather.crowding.get(host.name)
-        crowd = (known.value if known else 0.0) * sum(
+        spare = weather.spare_cpus.get(host.name)
+        beside = sum(
             one.slots * busy.get(one.name, 1.0)
             for one in occupied
             if conditions.machine(one) == machine
+        )
+        crowd = (known.value if known else 0.0) * max(
+            0.0, beside - (spare.value if spare else 0.0)
         )
         if (own or crowd) and host.name in cpu:
             others = max(0.0, conditions.competitors(host) - own - crowd)

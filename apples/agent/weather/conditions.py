@@ -180,7 +180,7 @@ class Conditions:
         ----------
         elsewhere
             How many of ours are busy on other CPUs of its machine: they may share a group's weight or a
-            quota with these, and competitors move away from them.
+            quota with these, and competitors move away from them once no other CPU is idle.
         """
         if self.played(host):
             width = self.width(host)
@@ -200,13 +200,15 @@ class Conditions:
     def _shared(
         self, name: str, width: int, weather: Weather, ours: float, elsewhere: float
     ) -> float:
-        crowding, quota = weather.crowding.get(name), weather.cpu_quota.get(name)
+        crowding, spare = weather.crowding.get(name), weather.spare_cpus.get(name)
+        quota = weather.cpu_quota.get(name)
         return available_share(
             self._competitors(name, width, weather),
             width,
             ours,
             elsewhere=elsewhere,
             crowding=crowding.value if crowding else 0.0,
+            spare=spare.value if spare else 0.0,
             quota=max(LEAST_SHARE, quota.value) if quota else math.inf,
         )
 

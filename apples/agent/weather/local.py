@@ -64,6 +64,7 @@ class Glance:
             cpu=table(weather.cpu),
             competitors=table(weather.competitors),
             crowding=table(weather.crowding),
+            spare_cpus=table(weather.spare_cpus),
             cpu_quota=table(weather.cpu_quota),
             quota_period=table(weather.quota_period),
         )
@@ -169,6 +170,7 @@ class LocalSensing:
             current_cpu=self._by_host(weather.current_cpu),
             competitors=self._by_host(weather.competitors),
             crowding=self._by_host(weather.crowding),
+            spare_cpus=self._by_host(weather.spare_cpus),
             cpu_quota=self._by_host(weather.cpu_quota),
             quota_period=self._by_host(weather.quota_period),
             free_memory=self._memory(weather.free_memory),

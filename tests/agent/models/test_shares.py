@@ -19,13 +19,14 @@ def seen(value):
     return Forecast(value, 0.0, "mean", 9, 0.0)
 
 
-def one_machine(hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0):
+def one_machine(hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0, spare=0.0):
     """Return the pool of hosts that are parts of one machine, all with the same weather."""
     names = [host.name for host in hosts]
     sky = Weather(
         cpu=dict.fromkeys(names, seen(share)),
         competitors=dict.fromkeys(names, seen(competitors)),
         crowding=dict.fromkeys(names, seen(crowding)),
+        spare_cpus=dict.fromkeys(names, seen(spare)),
         cpu_quota=dict.fromkeys(names, seen(quota)),
     )
     information = pool(hosts, default=Link(0.0, 1e12), weather=sky)
@@ -42,6 +43,12 @@ def share_of_the_first(information, count):
 @pytest.mark.parametrize(("count", "expected"), [(1, 0.5), (2, 1 / 3), (4, 1 / 5)])
 def test_ranks_of_one_group_share_its_weight(count, expected):
     assert share_of_the_first(one_machine(crowding=1.0), count) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 1.0), (3, 1.0), (4, 2 / 3)])
+def test_ranks_on_spare_cpus_drive_nobody_to_the_others(count, expected):
+    information = one_machine(crowding=0.5, spare=2.0, share=1.0, competitors=0.0)
+    assert share_of_the_first(information, count) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -126,3 +133,10 @@ def test_a_running_job_takes_itself_out_of_the_weight_that_it_shares():
     others = [done.conditions.competitors(host) for host in information.hosts]
     # On its own CPUs each rank is one competitor while it computes, and all crowd on every CPU.
     assert others == pytest.approx([4 - 1 - 0.75, 4 - 0.5 - 0.75, 4 - 0.75])
+
+
+def test_a_running_job_beside_which_cpus_are_idle_has_moved_nobody():
+    information = one_machine(HOSTS[:3], crowding=0.5, share=0.2, competitors=4.0, spare=2.0)
+    done = as_measured(information, {"a": 500, "b": 500}, {"a": 1.0, "b": 0.5})
+    others = [done.conditions.competitors(host) for host in information.hosts]
+    assert others == pytest.approx([4 - 1, 4 - 0.5, 4])
