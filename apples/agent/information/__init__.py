@@ -1,15 +1,15 @@
 """What one decision knows: the Information Pool (Berman et al. 1996, section 4.3).
 
 Read `pool` (template, specifications, hosts, conditions and model, all of one moment; and what follows from
-them), then `loading` (files and options in, a pool out).
+them), then `loading` (files and options in, a pool out) and `live` (the pool under what is measured now, as
+`measuring` says).
 """
 
 from apples.agent.information.loading import (
-    Measuring,
     at_a_glance,
     load_information,
-    under_live_weather,
 )
+from apples.agent.information.measuring import Measuring
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
@@ -39,5 +39,4 @@ __all__ = [
     "queue_seconds",
     "refusal",
     "start_seconds",
-    "under_live_weather",
 ]
