@@ -363,7 +363,7 @@ class ClusterLedger:
         self._happened("requested", number)
 
     def end(self, number: int) -> tuple[int, ...]:
-        """End a running job; return the running jobs whose speed may have changed.
+        """End a running job; return the jobs that have begun and whose speed may have changed.
 
         When a mate ends before its guest, the guest keeps the mate's nodes and has them to itself from
         then on; when the guest ends, its mates get their cores back.
@@ -388,6 +388,8 @@ class ClusterLedger:
             start = self.proposals.get(guest.proposal)
             if start is not None:
                 start.taken.add(Nodes(ended.nodes, ended.node_ids))
+                if not start.sent:
+                    return ()
             return (ended.guest,)
         lent: set[int] = set()
         for mate in ended.mates:
@@ -616,7 +618,8 @@ class ClusterLedger:
         if mates:
             self._check_guest(job, decision.share)
         share = decision.share if mates else 1.0
-        end = instant(self.time + instant(job.requested / share))
+        seconds = instant(job.requested / share)
+        end = instant(self.time + seconds)
         if self.advance:
             longer = [
                 (m.nodes, m.limit, max(instant(m.limit + job.requested), end)) for m in mates
@@ -637,8 +640,8 @@ class ClusterLedger:
                 job,
                 self.time,
                 int(decision.nodes),
-                instant(self.time + instant(job.requested / share)),
-                delay=instant(job.requested / share) - job.requested if mates else 0.0,
+                end,
+                delay=seconds - job.requested if mates else 0.0,
                 mates=tuple(decision.mates),
                 shared=shared,
                 share=share,

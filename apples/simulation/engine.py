@@ -140,8 +140,8 @@ class EventEngine(SchedulerBackend):
         self.driver = Driver(policy, self.ledger, lambda: self.now, self)
         count = len(self.jobs)
         # By position in the workload. The work of a job is what was left of it at `since`, in seconds on
-        # the processors it asked for; at `rate` seconds of work a second it ends at `end`. No rate: the
-        # job does not run.
+        # the processors it asked for; at `rate` seconds of work a second it ends at `end`. No rate: the job
+        # does not run; the ledger may have it among the running ones, as its start waits for nodes.
         self.start = [nan] * count
         self.end = [nan] * count
         self.work = [0.0] * count
@@ -178,7 +178,7 @@ class EventEngine(SchedulerBackend):
             for time in (one.begin, one.end):
                 heapq.heappush(self.events, (time, ADVANCE, 0, k))
         self.refused_starts, self.first_refused = 0, ""
-        # By position: the stall of the resize that waits for a safe point.
+        # By the order of the job's start: the stall of the resize that waits for a safe point.
         self.resizing: dict[int, float] = {}
         self.failures = {
             (instant(failure.time), failure.node): failure for failure in config.failures
@@ -347,13 +347,16 @@ class EventEngine(SchedulerBackend):
         self._record(k, 0)
 
     def _cancel(self, k: int) -> None:
-        number = self.jobs[k].id
-        if number in self.ledger.running:
+        number, ledger = self.jobs[k].id, self.ledger
+        if self.rate[k] > 0.0:
             self._end_job(k, completed=False)
-            self._is_over(k)
-        elif number in self.ledger.held or any(job.id == number for job in self.ledger.queue):
+        elif number in ledger.running:  # it has not begun
+            self.driver.end(number)
+        elif number in ledger.held or any(job.id == number for job in ledger.queue):
             self.driver.withdraw(number)
-            self._is_over(k)
+        else:
+            return
+        self._is_over(k)
 
     def _fail_node(self, failure: NodeFailure) -> None:
         """Lose the runs of the jobs on a node, two where it is shared; they are to start again."""
@@ -388,8 +391,7 @@ class EventEngine(SchedulerBackend):
     def _demand(self, k: int) -> None:
         """Let an evolving job ask for other processors; the policy grants them, or does not."""
         job = self.jobs[k]
-        running = self.ledger.running.get(job.id)
-        if running is not None:
+        if self.rate[k] > 0.0:
             _, processors = self.config.demands[job.id][self.demands_made[k]]
             self.demands_made[k] += 1
             self.ledger.request(job.id, self.ledger.nodes_for(max(processors, job.minimum)))
@@ -420,7 +422,7 @@ class EventEngine(SchedulerBackend):
         stall = cost.seconds(nodes_before, running.nodes)
         wait = cost.waiting_seconds(nodes_before, running.nodes) if running.proposal else 0.0
         if wait > 0.0:
-            self.resizing[k] = stall
+            self.resizing[self.order[k]] = stall
             at = instant(self.now + wait)
             heapq.heappush(self.events, (at, SAFE_POINT, self.order[k], k))
         else:
@@ -430,11 +432,10 @@ class EventEngine(SchedulerBackend):
             heapq.heappush(self.events, (at, CONFIRM, 0, running.proposal))
 
     def _reach_safe_point(self, order: int, k: int) -> None:
-        """Begin a resize, unless its job has ended meanwhile."""
-        running = self.ledger.running.get(self.jobs[k].id)
-        stall = self.resizing.pop(k, None)
-        if running is not None and stall is not None and self.order[k] == order:
-            self._set_rate(running, stall)
+        """Begin a resize, unless the run that it was of has ended meanwhile."""
+        stall = self.resizing.pop(order)
+        if self.rate[k] > 0.0 and self.order[k] == order:
+            self._set_rate(self.ledger.running[self.jobs[k].id], stall)
 
     def migrate_job(self, running: RunningJob) -> None:
         """Let a job go on at the rate of its new nodes; a migration costs nothing here."""
@@ -445,15 +446,14 @@ class EventEngine(SchedulerBackend):
         k = self.position[running.job.id]
         if running.guest is not None:
             self.mate[k] = True
-        # A job without a rate has not begun: its start waits for nodes that are being left.
-        if self.rate[k] > 0.0:
-            self._set_rate(running)
+        self._set_rate(running)
 
     def requeue_job(self, job: int) -> None:
-        """Lose a job's run: it is to start again."""
+        """Lose a job's run, if it has begun: it is to start again."""
         k = self.position[job]
-        self._lose_run(k)
-        self._stop_job(k, completed=False)
+        if self.rate[k] > 0.0:
+            self._lose_run(k)
+            self._stop_job(k, completed=False)
 
     def wake_at(self, time: float) -> None:
         """Put a pass into the heap, unless the time is now."""

@@ -107,6 +107,21 @@ def test_a_start_names_what_it_waits_for_and_is_sent_when_that_is_confirmed():
     assert not stage.ledger.proposals.open
 
 
+def test_a_job_hears_nothing_of_its_mates_before_it_has_begun():
+    """Job 3 is to be guest of job 1, and waits for a node of job 2, when job 1 ends."""
+    stage = Stage(Script([Start(1, 2), Start(2, 2)], [Resize(2, 1), Start(3, 3, (1,), 0.5)]))
+    for number, processors in ((1, 2), (2, 2), (3, 3)):
+        stage.driver.submit(soft(number, processors))
+    stage.driver.run_pass()
+    stage.driver.run_pass()
+    stage.told()
+    stage.driver.end(1)
+    assert stage.told() == []
+    assert stage.driver.confirm(1)
+    assert stage.told() == [("start", 3, 3, 0)]
+    assert stage.ledger.running[3].mates == ()
+
+
 def test_an_answer_counts_once():
     stage = shrunk()
     assert [stage.driver.confirm(1), stage.driver.confirm(1), stage.driver.refuse(1)] == [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apples.scheduling.jobs import Migrate, Start
+from apples.scheduling.jobs import Migrate, Requeue, Resize, Start
 from apples.scheduling.policies import (
     Conservative,
     Easy,
@@ -183,6 +183,74 @@ def test_a_measured_curve_says_how_long_a_resize_takes():
     assert (cost.waiting_seconds(8, 4), cost.seconds(8, 4)) == (1.0, 3.0)
     assert cost.seconds(8, 5) == pytest.approx(2.5)
     assert (cost.seconds(64, 1), cost.seconds(1, 64)) == (3.0, 9.0)
+
+
+class Told(SchedulingPolicy):
+    """Decides what it was told for a time, and starts what else fits."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def decide(self, cluster):
+        yield from self.told.get(cluster.time, ())
+        if cluster.time not in self.told:
+            yield from FirstFit().decide(cluster)
+
+
+def test_a_resize_of_a_run_that_was_lost_takes_nothing_from_that_of_the_next():
+    """A's run is lost at 5 while a resize waits until 11 for its safe point; the next resize waits until 16."""
+    queue = malleable(jobs((0, 4, 100), (1, 1, 1), (6, 1, 1)), [1, 1, 1])
+    told = {0: [Start(1, 4)], 1: [Resize(1, 2)], 5: [Start(1, 3)], 6: [Resize(1, 2)]}
+    config = SimulationConfig(
+        4, cost=ReconfigurationCost(wait=10.0), failures=(NodeFailure(5.0, 3, 1000.0),)
+    )
+    result = simulate(queue, Told(told), config)
+    # From 5 to 16 at three quarters of its rate, then at half of it.
+    assert result.end.tolist() == [16 + (100 - 11 * 0.75) / 0.5, 17.0, 18.0]
+
+
+GIVEN_BACK = ReconfigurationCost(shrink=30.0)
+"""B gives a node back from 4 to 34, for which A waits: its run is lost at 4, and C has its node."""
+A_WAITS = {
+    0: [Start(1, 1), Start(2, 2)],
+    4: [Requeue(1), Start(3, 1), Resize(2, 1), Start(1, 1)],
+}
+
+
+def a_waits():
+    return malleable(jobs((0, 1, 20), (0, 2, 90), (4, 1, 90), (14, 3, 1)), [1, 1, 1, 3])
+
+
+def test_an_evolving_job_asks_for_nothing_before_it_has_begun_again():
+    """A would have asked at 10, and then at 15."""
+    demands = {1: ((0.5, 2), (0.75, 1))}
+    config = SimulationConfig(3, cost=GIVEN_BACK, demands=demands)
+    asked = []
+
+    class Watching(Told):
+        def decide(self, cluster):
+            asked.extend((cluster.time, number) for number in cluster.events.requested)
+            return super().decide(cluster)
+
+    result = simulate(a_waits(), Watching(A_WAITS), config)
+    assert (result.start[0], result.end[0], result.restarts) == (34.0, 54.0, 1)
+    assert asked == [(44.0, 1), (49.0, 1)]
+
+
+def test_a_job_that_has_not_begun_loses_no_work_where_it_has_to_wait_again():
+    """The policy is asked again ten seconds after it decided something that is not confirmed, here as D comes."""
+    told = {**A_WAITS, 14: [Requeue(1)]}
+    result = simulate(a_waits(), Told(told), SimulationConfig(3, cost=GIVEN_BACK))
+    assert (result.start[0], result.end[0]) == (34.0, 54.0)
+    assert (result.restarts, result.work_lost) == (1, 4.0)
+
+
+def test_a_job_that_is_cancelled_before_it_has_begun_never_ran():
+    queue = malleable(jobs((0, 4, 40), (1, 2, 2)), [1, 2])
+    config = SimulationConfig(4, cost=ReconfigurationCost(shrink=60.0), cancellations={2: 5.0})
+    result = simulate(queue, Equipartition(), config)
+    assert np.isnan([result.start[1], result.end[1]]).all()
+    assert result.completed.tolist() == [True, False]
 
 
 def test_a_failed_node_kills_its_job_which_starts_again():
