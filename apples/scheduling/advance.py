@@ -32,12 +32,10 @@ def blocks(cluster: ClusterState) -> list[Interval]:
 
 def nodes_left(cluster: ClusterState, until: float) -> int:
     """Return the fewest nodes that the reservations leave to jobs now and at any moment before a time."""
-    now = cluster.time
-    open_ones = [one for one in cluster.advance if one.begin < until or one.begin <= now]
-    begins = {max(one.begin, now) for one in open_ones}
+    # At a moment that is past no more are counted than now: what is over is not in the list.
+    moments = [cluster.time, *(one.begin for one in cluster.advance if one.begin < until)]
     return cluster.nodes - max(
-        (sum(one.nodes for one in open_ones if one.begin <= at < one.end) for at in begins),
-        default=0,
+        sum(one.nodes for one in cluster.advance if one.begin <= at < one.end) for at in moments
     )
 
 

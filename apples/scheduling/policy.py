@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
@@ -305,21 +306,28 @@ def in_order(queue: Sequence[Job], order: str) -> Sequence[Job]:
     return sorted(queue, key=lambda job: (-job.priority, job.submit, job.id))
 
 
-def check_order(order: str, known: Collection[str] = QUEUE_ORDERS) -> None:
-    """Refuse an order of the queue that is not known.
+@dataclass(frozen=True)
+class OrderedPolicy(SchedulingPolicy):
+    """A policy of ours that takes the queue in an order which is one of its options.
 
-    Raises
-    ------
-    UsageError
-        It is not. Permanent.
+    Attributes
+    ----------
+    orders
+        Those that it knows.
     """
-    if order not in known:
-        raise UsageError(f"order {order!r}: not one of {', '.join(known)}")
 
+    orders: ClassVar[Collection[str]] = QUEUE_ORDERS
 
-def looked_at_in(order: str) -> tuple[str, ...]:
-    """Return what our policies look at whose queue is in an order."""
-    return ("reservations", "priority") if order == "priority" else ("reservations",)
+    order: str = "fcfs"
+
+    def __post_init__(self) -> None:
+        if self.order not in self.orders:
+            raise UsageError(f"order {self.order!r}: not one of {', '.join(self.orders)}")
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """Reservations, and priorities where they are the order."""
+        return ("reservations", "priority") if self.order == "priority" else ("reservations",)
 
 
 def grant_requests(cluster: ClusterState, take: Callable[[int, float], bool]) -> Iterator[Resize]:

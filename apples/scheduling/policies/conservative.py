@@ -9,19 +9,12 @@ from math import inf
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import Decision, Reserve, Start
-from apples.scheduling.policy import (
-    ClusterState,
-    Events,
-    SchedulingPolicy,
-    check_order,
-    in_order,
-    looked_at_in,
-)
+from apples.scheduling.policy import ClusterState, Events, OrderedPolicy, in_order
 from apples.scheduling.profile import Profile, releases
 
 
 @dataclass(frozen=True)
-class Conservative(SchedulingPolicy):
+class Conservative(OrderedPolicy):
     """Promise every job the earliest time that the promises before it leave.
 
     When nodes come free before their estimated time, every waiting job, in the order of the queue, is
@@ -51,16 +44,6 @@ class Conservative(SchedulingPolicy):
     ----------
     Mu'alem and Feitelson 2001, section 2.
     """
-
-    order: str = "fcfs"
-
-    def __post_init__(self) -> None:
-        check_order(self.order)
-
-    @property
-    def looks_at(self) -> tuple[str, ...]:
-        """Reservations, and priorities where they are the order."""
-        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the promises that are new."""

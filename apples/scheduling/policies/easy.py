@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.jobs import Decision, Job, Resize, Start
-from apples.scheduling.policy import (
-    ClusterState,
-    SchedulingPolicy,
-    check_order,
-    looked_at_in,
-    requests,
-)
+from apples.scheduling.policy import ClusterState, OrderedPolicy, requests
 from apples.scheduling.profile import Profile, releases
 
 #: Orders of the queue; ties go by (submit, id).
@@ -88,7 +83,7 @@ class HeadReservation(Room):
 
 
 @dataclass(frozen=True)
-class Easy(SchedulingPolicy):
+class Easy(OrderedPolicy):
     """Give the first job of the queue a reservation; start others that do not delay it.
 
     Attributes
@@ -115,16 +110,9 @@ class Easy(SchedulingPolicy):
     Lifka 1995, "The ANL/IBM SP scheduling system"; Mu'alem and Feitelson 2001.
     """
 
-    order: str = "fcfs"
+    orders: ClassVar[Collection[str]] = ORDERS
+
     depth: int = -1
-
-    def __post_init__(self) -> None:
-        check_order(self.order, ORDERS)
-
-    @property
-    def looks_at(self) -> tuple[str, ...]:
-        """Reservations, and priorities where they are the order."""
-        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""

@@ -50,7 +50,7 @@ class Equipartition(SchedulingPolicy):
         for job in cluster.queue:
             least, most = _bounds(cluster, job)
             last = max(until, cluster.time + job.requested)
-            left = nodes_left(cluster, last) if cluster.advance else size
+            left = nodes_left(cluster, last)
             if promised + least <= left:
                 promised += least
                 until, size = last, left

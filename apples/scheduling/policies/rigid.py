@@ -9,16 +9,15 @@ from apples.scheduling.advance import Room
 from apples.scheduling.jobs import Decision, Job, Start
 from apples.scheduling.policy import (
     ClusterState,
+    OrderedPolicy,
     SchedulingPolicy,
-    check_order,
     grant_requests,
     in_order,
-    looked_at_in,
 )
 
 
 @dataclass(frozen=True)
-class FirstComeFirstServed(SchedulingPolicy):
+class FirstComeFirstServed(OrderedPolicy):
     """Start jobs in order of submission; no job overtakes another.
 
     Attributes
@@ -33,16 +32,6 @@ class FirstComeFirstServed(SchedulingPolicy):
     >>> [d.job for d in FirstComeFirstServed().decide(ClusterState(4, free=4, queue=queue))]
     [1]
     """
-
-    order: str = "fcfs"
-
-    def __post_init__(self) -> None:
-        check_order(self.order)
-
-    @property
-    def looks_at(self) -> tuple[str, ...]:
-        """Reservations, and priorities where they are the order."""
-        return looked_at_in(self.order)
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Return the starts of this pass."""
