@@ -8,13 +8,15 @@ Cancelled, rejected, held and killed jobs count nowhere but in their own number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
 
@@ -31,6 +33,9 @@ class JobOutcomes:
     response: Values
     slowdown: Values
     bounded_slowdown: Values
+
+
+OUTCOMES = tuple(one.name for one in fields(JobOutcomes))
 
 
 def job_outcomes(workload: Workload, result: SimulationResult) -> JobOutcomes:
@@ -73,20 +78,8 @@ def summary(
     return {
         "jobs": len(workload),
         "completed": int(result.completed.sum()),
-        "mean_wait": float(values.wait.mean()),
-        "mean_response": float(values.response.mean()),
-        "mean_slowdown": float(values.slowdown.mean()),
-        "mean_bounded_slowdown": float(values.bounded_slowdown.mean()),
-        "percentiles": {
-            name: dict(
-                zip(
-                    map(str, PERCENTILES),
-                    np.percentile(getattr(values, name), PERCENTILES).tolist(),
-                    strict=True,
-                )
-            )
-            for name in ("wait", "response", "slowdown", "bounded_slowdown")
-        },
+        **{f"mean_{name}": float(getattr(values, name).mean()) for name in OUTCOMES},
+        "percentiles": {name: _percentiles(getattr(values, name)) for name in OUTCOMES},
         "makespan": span,
         "utilisation": result.node_seconds / (config.nodes * span) if span else 0.0,
         "energy": energy(result, config, span),
@@ -98,31 +91,38 @@ def summary(
         "work_lost": result.work_lost,
         "work_saved": result.work_saved,
         "rejected": len(result.rejected),
-        "reservations": [
-            {
-                "name": one.name,
-                "begin": one.begin,
-                "end": one.end,
-                "nodes": one.nodes,
-                "began_with": one.taken,
-            }
-            for one in result.reservations
-        ],
+        "reservations": list(map(_reservation, result.reservations)),
         "refused_starts": result.refused_starts,
         "held": len(result.held),
         "first_held": first_held(result),
         "failed_passes": result.failed_passes,
-        "policy_failures": [
-            {
-                "kind": first.kind,
-                "passes": count,
-                "time": first.time,
-                "where": first.where,
-                "reason": first.reason,
-            }
-            for first, count in result.failures
-        ],
+        "policy_failures": [_failure(first, count) for first, count in result.failures],
         "put_aside": result.put_aside,
+    }
+
+
+def _percentiles(values: Values) -> dict[str, float]:
+    found = np.percentile(values, PERCENTILES).tolist()
+    return dict(zip(map(str, PERCENTILES), found, strict=True))
+
+
+def _reservation(one: AdvanceReservation) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "begin": one.begin,
+        "end": one.end,
+        "nodes": one.nodes,
+        "began_with": one.taken,
+    }
+
+
+def _failure(first: PolicyFailure, count: int) -> dict[str, object]:
+    return {
+        "kind": first.kind,
+        "passes": count,
+        "time": first.time,
+        "where": first.where,
+        "reason": first.reason,
     }
 
 
@@ -148,7 +148,7 @@ def by_partition(
             "rejected": sum(job in result.rejected for job in workload.job[there].tolist()),
             **{
                 f"mean_{name}": float(getattr(values, name).mean()) if done.any() else None
-                for name in ("wait", "response", "slowdown", "bounded_slowdown")
+                for name in OUTCOMES
             },
             "utilisation": seconds / (part.nodes * span) if span else 0.0,
         }

@@ -338,21 +338,7 @@ def config_of(
     words = options.simulation
     for name in NUMBERS:
         options.number(name, 0.0)
-    if words.get("cost", "none") not in COSTS:
-        raise UsageError(f"option cost={words['cost']}: not one of {', '.join(COSTS)}")
-    preset = COSTS[words.get("cost", "none")]
-    cost = ReconfigurationCost(
-        shrink=options.number("shrink_seconds", preset.shrink),
-        expand=options.number("expand_seconds", preset.expand),
-        data_bytes=options.number("data_bytes", preset.data_bytes),
-        bandwidth=options.number("bandwidth", preset.bandwidth),
-        wait=options.number("resize_wait", preset.wait),
-        curve=_curve_of(words),
-    )
-    if min(cost.shrink, cost.expand, cost.wait, cost.data_bytes) < 0 or not cost.bandwidth > 0:
-        raise UsageError(f"a resize cannot cost less than nothing: {cost}")
-    if cost.move_seconds > MOST:
-        raise UsageError(f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive")
+    cost = _cost_of(options)
     if ("idle_watts" in words) != ("busy_watts" in words):
         raise UsageError("options idle_watts and busy_watts go together")
     config = SimulationConfig(
@@ -378,6 +364,27 @@ def config_of(
             busy_watts=options.number("busy_watts", 0),
         )
     return replace(config, failures=_failures(options, nodes, seed, begin, end))
+
+
+def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
+    """Return what a resize costs: one of `COSTS`, with the figures that options give in place of its own."""
+    words = options.simulation
+    if words.get("cost", "none") not in COSTS:
+        raise UsageError(f"option cost={words['cost']}: not one of {', '.join(COSTS)}")
+    preset = COSTS[words.get("cost", "none")]
+    cost = ReconfigurationCost(
+        shrink=options.number("shrink_seconds", preset.shrink),
+        expand=options.number("expand_seconds", preset.expand),
+        data_bytes=options.number("data_bytes", preset.data_bytes),
+        bandwidth=options.number("bandwidth", preset.bandwidth),
+        wait=options.number("resize_wait", preset.wait),
+        curve=_curve_of(words),
+    )
+    if min(cost.shrink, cost.expand, cost.wait, cost.data_bytes) < 0 or not cost.bandwidth > 0:
+        raise UsageError(f"a resize cannot cost less than nothing: {cost}")
+    if cost.move_seconds > MOST:
+        raise UsageError(f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive")
+    return cost
 
 
 def _curve_of(words: Mapping[str, str]) -> tuple[tuple[float, float, float, float], ...]:

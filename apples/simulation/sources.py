@@ -175,20 +175,13 @@ def load_workload(
     """
     if machine:
         processors = sum(part.processors for part in machine)
-    limits = list(limits_of(machine))
     if is_generated(source):
         if priorities is not None:
             raise UsageError(
                 f"{source}: a model's jobs have no priorities: order=priority needs a log"
             )
-        if processors is None:
-            raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
-        workload = generated(source, seed)
-        fits = workload.processors <= processors
-        dropped = {f"more than {processors} processors": int((~fits).sum())}
-        if not fits.any():
-            raise UsageError(f"{source}: no job can run on {processors} processors")
-        return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
+        return _from_model(source, processors, seed)
+    limits = list(limits_of(machine))
     columns = [ATTRIBUTES[name] for name in dict.fromkeys((*attributes, *limits))]
     if dependencies:
         columns += ["preceding", "think_time"]
@@ -210,6 +203,18 @@ def load_workload(
     unknown = unknown_partitions(workload, machine)
     cleaning = replace(cleaning, notes=(*cleaning.notes, *unknown))
     return Source(workload, cleaning, len(log), log.sha256, size, processors is None, waits)
+
+
+def _from_model(source: str, processors: int | None, seed: int) -> Source:
+    """Return the jobs of a model that a machine can run."""
+    if processors is None:
+        raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
+    workload = generated(source, seed)
+    fits = workload.processors <= processors
+    if not fits.any():
+        raise UsageError(f"{source}: no job can run on {processors} processors")
+    dropped = {f"more than {processors} processors": int((~fits).sum())}
+    return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
 
 
 def _header_processors(log: Log) -> int:
