@@ -171,21 +171,14 @@ class EventEngine(SchedulerBackend):
         self.arrived = self.to_come = 0
         # Whether the policy only goes on promising: nothing happens any more unless a job comes.
         self.stalled = False
-        for failure in config.failures:
-            heapq.heappush(self.events, (instant(failure.time), FAIL, 0, failure.node))
         self.reservations: list[AdvanceReservation] = []
-        for k, one in enumerate(self.ledger.advance):
-            for time in (one.begin, one.end):
-                heapq.heappush(self.events, (time, ADVANCE, 0, k))
         self.refused_starts, self.first_refused = 0, ""
         # By the order of the job's start: the stall of the resize that waits for a safe point.
         self.resizing: dict[int, float] = {}
         self.failures = {
             (instant(failure.time), failure.node): failure for failure in config.failures
         }
-        for number, time in config.cancellations.items():
-            if number in self.position:
-                heapq.heappush(self.events, (instant(time), CANCEL, 0, self.position[number]))
+        self._enter_known_events()
 
     def run(self) -> SimulationResult:
         """Run all jobs.
@@ -242,6 +235,17 @@ class EventEngine(SchedulerBackend):
         return not self.stalled and self._started_instead()
 
     # --------------------------------------------------------------------------------- events
+
+    def _enter_known_events(self) -> None:
+        """Put into the heap what happens whatever the policy decides, but for submissions."""
+        for failure in self.config.failures:
+            heapq.heappush(self.events, (instant(failure.time), FAIL, 0, failure.node))
+        for k, one in enumerate(self.ledger.advance):
+            for time in (one.begin, one.end):
+                heapq.heappush(self.events, (time, ADVANCE, 0, k))
+        for number, time in self.config.cancellations.items():
+            if number in self.position:
+                heapq.heappush(self.events, (instant(time), CANCEL, 0, self.position[number]))
 
     def _skip_overtaken(self) -> None:
         """Take the ends off the heap that a change of rate has overtaken."""
