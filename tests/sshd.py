@@ -72,7 +72,7 @@ class Sshd:
         self.log = (self.folder / "log").open("wb")
         argv = [server(), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         self.process = subprocess.Popen(argv, stderr=self.log)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self._answers():
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.02)  # between looks at the condition
@@ -97,5 +97,5 @@ class Sshd:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
         self.log.close()

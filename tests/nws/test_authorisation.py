@@ -44,7 +44,7 @@ def ask(serving, method, path, headers):
         params=QUERIES.get(path),
         json=BODIES.get(path) if method in {"POST", "PUT"} else None,
         headers=headers,
-        timeout=5,
+        timeout=60,
         stream=True,
     )
 
@@ -81,7 +81,7 @@ def test_a_route_without_an_entry_stops_the_start():
 
 
 def test_a_path_of_no_route_needs_a_token_too(serving):
-    assert requests.get(f"{serving.url}/v1/secret", timeout=5).status_code == 401
+    assert requests.get(f"{serving.url}/v1/secret", timeout=60).status_code == 401
     assert scope_of("GET", "/v1/cliques/a/b") is None
 
 
@@ -90,19 +90,19 @@ def test_a_path_of_no_route_needs_a_token_too(serving):
 )
 def test_a_foreign_host_header_is_turned_away(serving, host):
     headers = {"Host": host, "Authorization": f"Bearer {serving.token}"}
-    answer = requests.get(f"{serving.url}/v1/status", headers=headers, timeout=5)
+    answer = requests.get(f"{serving.url}/v1/status", headers=headers, timeout=60)
     assert answer.status_code == 421
 
 
 def post(serving, body, **headers):
     headers = {"Authorization": f"Bearer {serving.token}", **headers}
     url = f"{serving.url}/v1/measurements"
-    return requests.post(url, data=body, headers=headers, timeout=10)
+    return requests.post(url, data=body, headers=headers, timeout=60)
 
 
 def test_a_declared_gigabyte_is_refused_before_it_is_sent(serving):
     address = serving.url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1])), timeout=5) as raw:
+    with socket.create_connection((address[0], int(address[1])), timeout=60) as raw:
         raw.sendall(
             b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n"
             b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n"
@@ -117,12 +117,12 @@ def test_an_undeclared_gigabyte_is_refused_when_it_grows_too_large(serving):
 
     with contextlib.suppress(requests.ConnectionError):  # it may hang up while we send: as good
         assert post(serving, endless()).status_code == 413
-    assert requests.get(f"{serving.url}/healthz", timeout=5).text == "ok\n"
+    assert requests.get(f"{serving.url}/healthz", timeout=60).text == "ok\n"
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(serving):
     host, port = serving.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
         raw.sendall(
             b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
             b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n{"
@@ -162,7 +162,7 @@ def test_a_compressed_body_is_not_opened(serving):
 def test_a_long_head_is_refused(serving, size):
     address = urlsplit(serving.url)
     head = f"GET /v1/status HTTP/1.1\r\nHost: {address.netloc}\r\nX: {'y' * size}\r\n\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=5) as stream:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as stream:
         stream.sendall(head.encode())
         status = int(stream.recv(100).split()[1])
     assert status in {400, 431}
@@ -174,7 +174,7 @@ def test_there_are_only_so_many_listeners(serving):
         statuses = []
         for _ in range(70):
             stream = requests.get(
-                f"{serving.url}/v1/events", headers=headers, timeout=5, stream=True
+                f"{serving.url}/v1/events", headers=headers, timeout=60, stream=True
             )
             open_streams.append(stream)
             statuses.append(stream.status_code)
@@ -182,13 +182,13 @@ def test_there_are_only_so_many_listeners(serving):
     finally:
         for stream in open_streams:
             stream.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while serving.handler.broker.subscribers and time.monotonic() < deadline:
         requests.post(
             f"{serving.url}/v1/measurements",
             json={"measurements": [{"series": "a/b", "time": time.time(), "value": 1.0}]},
             headers=headers,
-            timeout=5,
+            timeout=60,
         )
     assert not serving.handler.broker.subscribers
 
@@ -244,6 +244,6 @@ def test_refusals_do_not_repeat_what_was_sent(serving):
         f"{serving.url}/v1/forecast",
         params={"series": secret},
         headers={"Authorization": f"Bearer {secret}"},
-        timeout=5,
+        timeout=60,
     )
     assert secret not in json.dumps(dict(answer.headers)) + answer.text

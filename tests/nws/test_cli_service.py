@@ -43,7 +43,7 @@ def running(tmp_path_factory):
         time.sleep(0.05)  # between two looks, with a deadline
     url = told.read_text().strip()
     # It answers where it says, and says so no sooner.
-    assert requests.get(f"{url}/healthz", timeout=10).ok
+    assert requests.get(f"{url}/healthz", timeout=60).ok
     sensed = subprocess.run(
         [NWS, "sense", "--service", url, "--rounds", "5", "--every", "0.1", "--host", "ada"],
         env={**os.environ, "XDG_STATE_HOME": str(home)},
@@ -55,7 +55,7 @@ def running(tmp_path_factory):
     assert sensed.returncode == 0, sensed.stderr
     yield home, process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert (home / "apples/nws/states").exists()  # saved on the way out
     assert not (home / "apples/nws/url").exists()
 
@@ -64,7 +64,7 @@ def test_a_service_says_the_name_it_was_given_and_the_port_it_got(tmp_path):
     listen = Listen("localhost", 0)
     with Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving:
         assert re.fullmatch(r"http://localhost:[1-9]\d*", serving.url)
-        assert requests.get(f"{serving.url}/healthz", timeout=10).ok
+        assert requests.get(f"{serving.url}/healthz", timeout=60).ok
 
 
 def test_forecast_prints_a_line_and_a_document(running):

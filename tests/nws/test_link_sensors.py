@@ -35,7 +35,7 @@ def silent():
         yield listener.getsockname()
 
 
-def eventually(act, deadline=5.0):
+def eventually(act, deadline=60.0):
     """Return what `act` returns once it does not raise a transient error any more."""
     end = time.monotonic() + deadline
     while True:
@@ -55,7 +55,7 @@ def is_cut(connection):
 
 
 def stranger(address):
-    return socket.create_connection(address, timeout=5.0)
+    return socket.create_connection(address, timeout=60.0)
 
 
 def test_a_transfer_must_last_and_outlast_its_round_trip():
@@ -194,7 +194,7 @@ def test_a_connection_has_a_limit_of_bytes(endpoint):
 
 @pytest.mark.hardware
 def test_a_connection_has_a_limit_of_time():
-    with Endpoint(SECRET, seconds=0.05) as endpoint, stranger(endpoint.address) as connection:
+    with Endpoint(SECRET, seconds=0.5) as endpoint, stranger(endpoint.address) as connection:
         assert connection.recv(100).startswith(b"nws.endpoint/1 ")
         assert connection.recv(100) == b""
 

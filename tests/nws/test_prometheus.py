@@ -129,7 +129,7 @@ def test_a_real_prometheus_is_read_and_reads_us(prometheus):
 
     def scraped_us():
         query = {"query": "nws_up"}
-        answer = requests.get(f"{prometheus.url}/api/v1/query", params=query, timeout=5).json()
+        answer = requests.get(f"{prometheus.url}/api/v1/query", params=query, timeout=60).json()
         return bool(answer["data"]["result"])
 
     with Serving(prometheus.directory / "nws", Listen(port=prometheus.ours)):
@@ -137,7 +137,7 @@ def test_a_real_prometheus_is_read_and_reads_us(prometheus):
         assert {m.series.host for m in found["availableCpu"]} == {"here"}
         assert all(0 < m.value <= 1 for m in found["availableCpu"])
         prometheus.exporter.kill()
-        prometheus.exporter.wait(10)
+        prometheus.exporter.wait(60)
         last = max(m.time for m in found["availableCpu"])
         until(scraped_us)
         late = [m.time for m in reader.read(60) if m.series.resource == "availableCpu"]

@@ -53,7 +53,7 @@ def asked():
     one = Asked()
     yield one
     one.process.stdin.close()
-    assert one.process.wait(10) == 0  # it ends with who asks
+    assert one.process.wait(60) == 0  # it ends with who asks
     one.process.stdout.close()
 
 
@@ -88,13 +88,13 @@ def test_its_measurements_are_what_the_service_takes(asked):
 
 @pytest.mark.hardware
 def test_it_does_not_probe_where_the_asker_knows_what_a_probe_found(asked):
-    (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=2, bias=-0.5)[1])
+    (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=2, bias=-1)[1])
     available = [m.value for m in reply.measurements if m.series.resource == "availableCpu"]
-    assert max(available) <= 0.5
-    assert reply.bias == -0.5  # a probe would have moved it
+    assert max(available) <= 0.001
+    assert reply.bias == -1  # a probe, however little of a CPU it got, would have moved it
     (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=1)[1])
     assert reply.bias is not None
-    assert reply.bias > -0.5
+    assert reply.bias > -1
 
 
 @pytest.mark.hardware
@@ -109,7 +109,7 @@ def test_two_of_them_measure_the_link_between_them(asked):
     assert [str(m.series) for m in reply.measurements] == ["connectTimeTcp/ada/bob"]
     assert "did not authenticate" in reply.failures[0]
     other.process.stdin.close()
-    assert other.process.wait(10) == 0
+    assert other.process.wait(60) == 0
     other.process.stdout.close()
 
 

@@ -87,8 +87,8 @@ def test_what_is_stored_is_pushed_to_who_listens(client, serving):
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert ready.wait(5)
-    deadline, at = time.monotonic() + 10, time.time() - 1000
+    assert ready.wait(60)
+    deadline, at = time.monotonic() + 60, time.time() - 1000
     while thread.is_alive() and time.monotonic() < deadline:
         at += 1
         client.store([Measurement(SeriesName("availableCpu", "push"), at, 0.25)])
@@ -123,7 +123,7 @@ def test_another_ones_lease_cannot_be_taken(client, serving):
 def test_the_page_for_prometheus_tells_values_and_our_health(client, serving):
     client.store(samples(ADA, 5))
     page = requests.get(
-        f"{serving.url}/metrics", headers={"Authorization": f"Bearer {serving.token}"}, timeout=5
+        f"{serving.url}/metrics", headers={"Authorization": f"Bearer {serving.token}"}, timeout=60
     ).text
     assert 'nws_forecast{resource="availableCpu",host="ada"} 0.5' in page
     assert "nws_up 1" in page
@@ -142,7 +142,7 @@ def test_status_tells_what_is_kept(client):
 
 def test_the_openapi_document_names_every_route_and_refusal(serving):
     headers = {"Authorization": f"Bearer {serving.token}"}
-    document = requests.get(f"{serving.url}/openapi.json", headers=headers, timeout=5).json()
+    document = requests.get(f"{serving.url}/openapi.json", headers=headers, timeout=60).json()
     from nws.service.authorisation import ACCESS
 
     documented = {

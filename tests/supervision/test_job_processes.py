@@ -28,7 +28,7 @@ print(len(list(job_processes.descendants(os.getpid()))), flush=True)
 """
 
 
-def eventually(condition, seconds=10.0):
+def eventually(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -270,6 +270,6 @@ def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process
     assert script.ended.state == "failed"
     assert script.ended.reason == "a: the program's supervisor ended or fell silent"
     assert len(pids) == 2
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while any(inspection.state(pid) not in {"", "Z"} for pid in pids):
         assert time.monotonic() < until
