@@ -51,6 +51,19 @@ def test_every_rank_has_its_line_in_strip_order():
     ]  # fmt: skip
 
 
+def test_ranks_under_srun_have_addresses_that_fit_its_lines_unless_the_user_says_otherwise(
+    monkeypatch,
+):
+    def network():
+        (host,) = json.loads(built(target("a")).files["launch.json"])["hosts"]
+        return host["environment"]["MPIR_CVAR_CH4_NETMOD"]
+
+    monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
+    assert network() == "ofi"
+    monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", "ucx")
+    assert network() == "ucx"
+
+
 def test_a_step_asks_for_nothing_that_only_a_job_can_have():
     options = SlurmOptions(partition="debug", account="me")
     job, step = (

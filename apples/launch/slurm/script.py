@@ -36,6 +36,8 @@ ASK_TASK = (
     'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
 )
 """Likewise: each task writes down what it was given, the first of a node its machine too."""
+SHORT_ADDRESSES: Mapping[str, str] = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+"""MPICH's addresses of UCX may fill lines that are longer than the 1,024 bytes which Slurm's PMI-1 reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def _launch_file(targets: Sequence[SlurmTarget], directory: Path) -> str:
             "ranks": target.rank_group.ranks,
             "program": target.rank_group.program,
             "directory": target.directory or str(directory.absolute()),
-            "environment": {**ONE_THREAD, **carried()},
+            "environment": {**SHORT_ADDRESSES, **ONE_THREAD, **carried()},
         }
         for target in targets
     ]
