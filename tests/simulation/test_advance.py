@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import command
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
@@ -286,8 +286,18 @@ def test_no_policy_fails_where_jobs_overrun_and_nodes_fail_too(workload, advance
     assert simulate(workload, policy, config).completed.all()
 
 
+SHARED = replace(
+    jobs(*((0, 1, run) for run in (1, 1, 1, 2, 3, 2, 2, 2, 1)), (1, 1, 1), (1, 1, 1)),
+    job=np.array([1, 2, 3, 4, 5, 7, 8, 10, 11, 6, 9]),
+    malleable=np.array([0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0], dtype=bool),
+    maximum=np.array([1, 1, 2, 1, 2, 2, 1, 2, 1, 2, 1]),
+)
+"""Eleven jobs, one of which SD-Policy once let wait as there was such a reservation."""
+
+
 @settings(max_examples=40, deadline=None)
 @given(workloads(), st.sampled_from(ALL))
+@example(SHARED, "sd")
 def test_a_reservation_after_all_jobs_changes_nothing(workload, name):
     plain = SimulationConfig(NODES, CORES)
     late = replace(plain, advance=(AdvanceReservation(1e6, 2e6, NODES),))

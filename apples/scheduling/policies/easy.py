@@ -35,10 +35,10 @@ class HeadReservation(Room):
         First estimated end at which the first job's nodes are free, as the end of that instant; inf while
         there is no such job, and where so many nodes are not in service.
     spare
-        Nodes left over then, all releases of that instant counted; where there are advance reservations, at
-        any time while the first job is estimated to run.
+        Nodes left over then, all releases of that instant counted; where an advance reservation begins before
+        the first job is estimated to end, at any time while it runs.
     until
-        Up to when `spare` holds: the shadow, or that job's estimated end where there are such reservations.
+        Up to when `spare` holds: the shadow, or that job's estimated end where there is such a reservation.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -50,24 +50,24 @@ class HeadReservation(Room):
     def hold(self, need: int, seconds: float, ends: Collection[tuple[float, int]]) -> None:
         """Hold so many nodes from the first estimated end on at which they are free, for so many seconds.
 
-        Free until the job's own end, where there are advance reservations.
+        Free until the job's own end, where an advance reservation begins before that.
         """
         self.shadow = self.until = inf
         self.spare = 0
-        if self.blocks:
+        left, time = self.free, inf
+        for end, nodes in sorted(ends):
+            if left >= need and end > time:
+                break
+            left, time = left + nodes, end
+        first = min((begin for begin, _, _ in self.blocks), default=inf)
+        if first < instant(time + seconds):
             profile = Profile(self.now, self.free, list(ends), blocked=self.blocks)
             begin = profile.earliest(need, seconds)
             if begin < inf:
                 end = instant(begin + seconds)
                 self.shadow, self.until = begin + HALF_INSTANT, end + HALF_INSTANT
                 self.spare = profile.least_between(begin, end) - need
-            return
-        left, time = self.free, inf
-        for end, nodes in sorted(ends):
-            if left >= need and end > time:
-                break
-            left, time = left + nodes, end
-        if left >= need:
+        elif left >= need:
             self.shadow = self.until = time + HALF_INSTANT
             self.spare = left - need
 
