@@ -233,8 +233,10 @@ def _observed_computing(
         calibrated = learned.speed(host.identity, information.implementation(host)) is not None
         (co_run_slowdown if calibrated and with_others else slowdown)[host.identity] = ratio
         if one.processor and one.measured_compute > 0 and dedicated > 0:
+            # Beside waits a quota gives back more than itself (`StripModel.communication`): no share of a CPU.
+            quota, _ = information.conditions.quota(host, host.slots) or (1.0, 0.0)
             shares[host.identity] = ShareMeasurement(
-                one.processor / one.measured_compute * predicted / dedicated,
+                min(quota, one.processor / one.measured_compute) * predicted / dedicated,
                 information.conditions.cpu(host).value,
             )
     identities = [host.identity for host in hosts]

@@ -26,6 +26,7 @@ def available_share(
     crowding: float = 0.0,
     spare: float = 0.0,
     quota: float = math.inf,
+    outside: float = 0.0,
 ) -> float:
     """Return the share of one CPU that each of `processes` new processes would get.
 
@@ -45,7 +46,9 @@ def available_share(
     spare
         How many of ours beyond one a CPU come before the competitors grow: they take CPUs that are idle.
     quota
-        CPUs' worth of time that all of ours on the machine may use together.
+        CPUs' worth of time that our processes here, and those elsewhere that are not outside, may use together.
+    outside
+        How many of those elsewhere have a quota of their own, as in another container of the machine.
 
     Examples
     --------
@@ -57,11 +60,13 @@ def available_share(
     (0.2, 0.5)
     >>> [available_share(0, elsewhere=n, crowding=0.5, spare=2) for n in (0, 2, 4)]
     [1.0, 1.0, 0.5]
+    >>> [available_share(0, elsewhere=3, quota=0.4, outside=n) for n in (0, 3)]
+    [0.1, 0.4]
     """
     ours = processes + elsewhere
     more = ours - cpus
     others = max(0.0, competitors + crowding * min(more, max(0.0, more - spare)))
-    return min(1.0, cpus / (others + processes), quota / ours)
+    return min(1.0, cpus / (others + processes), quota / (ours - outside))
 
 
 def current_share(competitors: float, cpus: float = 1.0) -> float:

@@ -585,6 +585,24 @@ def test_the_share_that_runs_got_is_learned_in_a_few_runs_whatever_the_method(bl
     assert learned.straggler_factor == pytest.approx(1.0, abs=0.01)
 
 
+def test_no_share_above_its_quota_is_learned():
+    """Beside waits at borders a rank computes faster than its quota: what it did not use comes back."""
+    names = [host.name for host in HOSTS]
+    limited = replace(
+        HALF,
+        cpu_quota={name: Forecast(0.5, 0.0, "mean", 40, 0.0) for name in names},
+        quota_period={name: Forecast(0.01, 0.0, "mean", 40, 0.0) for name in names},
+    )
+    for _ in range(6):
+        runs_at(0.9, 1, sky=limited)
+        model = pool(HOSTS, LINKS, weather=limited, learned=recall(*APP)).model
+        assert [model.share_bias.get(name, 1.0) for name in names] == pytest.approx([1.0, 1.0])
+    for _ in range(4):
+        runs_at(0.3, 1, sky=limited)
+    model = pool(HOSTS, LINKS, weather=limited, learned=recall(*APP)).model
+    assert model.share_bias["a"] < 0.8
+
+
 def test_a_static_plan_knows_no_share_that_runs_taught():
     runs_at(0.75, 3)
     information = pool(HOSTS, LINKS, weather=HALF, learned=recall(*APP))

@@ -144,7 +144,8 @@ class InformationPool:
         Parameters
         ----------
         weather
-            None: the host list alone, the paper's compile-time view; nothing learned from runs holds then.
+            None: the host list alone, the paper's compile-time view; nothing learned from runs holds then, but
+            the active set stays: what runs is the same program, whoever planned it.
         source
             Where the weather is from.
         """
@@ -157,7 +158,14 @@ class InformationPool:
                 over=None,
                 here=Weather(),
             )
-            return replace(self, conditions=conditions, learned=Learned(), conditions_over=None)
+            settled = {name: one.name for name, one in self.active_set.implementations.items()}
+            return replace(
+                self,
+                template=self.template.model_copy(update={"active_set": settled}),
+                conditions=conditions,
+                learned=Learned(),
+                conditions_over=None,
+            )
         conditions = Conditions(
             self.hosts,
             weather,

@@ -8,6 +8,7 @@ sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,6 +35,7 @@ from apples.agent.weather.conditions import (
     beside,
     co_located,
     error_of,
+    same_quota,
     shortfall_of,
 )
 from apples.resources import Host
@@ -121,6 +123,8 @@ class StripModel(ModelTemplate):
     share_bias: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _beside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+    # Of those, the ones that do not draw on the host's CPU quota.
+    _outside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
     _shares: dict[frozenset[str], dict[str, float]] = field(
@@ -131,6 +135,11 @@ class StripModel(ModelTemplate):
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
         self._beside.update(beside(self.conditions))
+        hosts = self.conditions.hosts
+        for name, machine in self._beside.items():
+            self._outside[name] = frozenset(
+                one for one in machine if not same_quota(hosts[name], hosts[one])
+            )
         self._own_links.update(self.conditions.hosts_with_own_links())
         measured = {identity for pair in self.links.hosts for identity in pair}
         if measured:
@@ -185,7 +194,8 @@ class StripModel(ModelTemplate):
         if machine not in busy:
             busy[machine] = processes(machine & present)
         elsewhere = busy[machine] - processes((neighbours | {host.name}) & machine)
-        return self.conditions.share(host, ours, max(0.0, elsewhere))
+        outside = processes(self._outside.get(host.name, frozenset()) & present)
+        return self.conditions.share(host, ours, max(0.0, elsewhere), outside)
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
         """Return the places in the set of `host` and of those that share its CPUs."""
@@ -201,9 +211,12 @@ class StripModel(ModelTemplate):
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
 
     def _biased(self, host: Host, share: float) -> float:
-        """Return a share with what runs taught of it: no process gets more than a CPU."""
+        """Return a share with what runs taught of it: no process gets more than a CPU, or than its quota."""
         bias = self.share_bias.get(host.name, 1.0)
-        return share if bias == 1.0 else max(LEAST_SHARE, min(1.0, share * bias))
+        if bias == 1.0:
+            return share
+        quota, _ = self.conditions.quota(host, host.slots) or (1.0, 0.0)
+        return max(LEAST_SHARE, min(max(quota, share), share * bias))
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""
@@ -431,29 +444,35 @@ class StripModel(ModelTemplate):
         )
         total = self.application.rows
         slots = np.array([host.slots for host in hosts])
-        beside = np.array(
-            [[b.slots * (b.name in self._beside.get(a.name, ())) for b in hosts] for a in hosts]
-        )
-        np.fill_diagonal(beside, 0)
+
+        def processes_of(groups: Mapping[str, frozenset[str]]) -> Orders:
+            found = np.array(
+                [[b.slots * (b.name in groups.get(a.name, ())) for b in hosts] for a in hosts]
+            )
+            np.fill_diagonal(found, 0)
+            return found
+
+        beside, outside = processes_of(self._beside), processes_of(self._outside)
         busiest = int(slots.sum()) + 1
-        # By size of the set: p_i by host and our processes beside it.
-        known: dict[int, Seconds] = {}
+        # By size of the set: p_i by host, our processes beside it, and those of them that are outside its quota.
+        known: dict[int, dict[int, float]] = defaultdict(dict)
 
         def given_back(orders: Orders, borders: Seconds) -> Seconds:
             size = orders.shape[1]
             member = np.zeros((len(orders), len(hosts)), dtype=np.int64)
             np.put_along_axis(member, orders, 1, axis=1)
-            places = orders * busiest + np.take_along_axis(member @ beside.T, orders, axis=1)
-            table = known.setdefault(size, np.full(len(hosts) * busiest, np.nan))
-            wanted = np.zeros(len(table), dtype=bool)
-            wanted[places] = True
-            for place in np.flatnonzero(wanted & np.isnan(table)).tolist():
-                host, elsewhere = hosts[place // busiest], place % busiest
-                share = self.conditions.share(host, host.slots, float(elsewhere))
-                table[place] = self._row_seconds(host, share, total / size)
-                if size == 1:
-                    table[place] /= self._beside_others(host)
-            balanced = total / (1.0 / table[places]).sum(axis=1, keepdims=True)
+            places = orders
+            for others in (beside, outside):
+                places = places * busiest + np.take_along_axis(member @ others.T, orders, axis=1)
+            cases, inverse = np.unique(places, return_inverse=True)
+            for case in set(cases.tolist()) - known[size].keys():
+                which, elsewhere, apart = np.unravel_index(case, (len(hosts), busiest, busiest))
+                host = hosts[which]
+                share = self.conditions.share(host, host.slots, float(elsewhere), float(apart))
+                row = self._row_seconds(host, share, total / size)
+                known[size][case] = row / self._beside_others(host) if size == 1 else row
+            rows = np.array([known[size][case] for case in cases.tolist()])[inverse]
+            balanced = total / (1.0 / rows.reshape(orders.shape)).sum(axis=1, keepdims=True)
             return np.asarray(
                 np.minimum(borders, idle[orders] * np.minimum(period[orders], balanced))
             )

@@ -173,7 +173,7 @@ class Conditions:
         """Return the name of the machine that `host` is a part of."""
         return HERE if self.played(host) else self.machines.get(host.name, host.name)
 
-    def share(self, host: Host, ours: int, elsewhere: float = 0.0) -> float:
+    def share(self, host: Host, ours: int, elsewhere: float = 0.0, outside: float = 0.0) -> float:
         """Return the share of a CPU that each of `ours` processes gets on `host`.
 
         Parameters
@@ -181,6 +181,9 @@ class Conditions:
         elsewhere
             How many of ours are busy on other CPUs of its machine: they may share a group's weight or a
             quota with these, and competitors move away from them once no other CPU is idle.
+        outside
+            How many of those are under no quota of this host's: on parts of the machine that are reached at
+            addresses of their own, as containers are.
         """
         if self.played(host):
             width = self.width(host)
@@ -192,13 +195,19 @@ class Conditions:
         if ours == 1 and not elsewhere:
             return max(LEAST_SHARE, forecast)
         width = self.width(host)
-        shared = self._shared(host.name, width, self.weather, ours, elsewhere)
+        shared = self._shared(host.name, width, self.weather, ours, elsewhere, outside)
         if ours == 1:  # the share itself is forecast: the others of ours change it by so much
             shared = forecast * shared / self._shared(host.name, width, self.weather, 1, 0.0)
         return max(LEAST_SHARE, shared)
 
     def _shared(
-        self, name: str, width: int, weather: Weather, ours: float, elsewhere: float
+        self,
+        name: str,
+        width: int,
+        weather: Weather,
+        ours: float,
+        elsewhere: float,
+        outside: float = 0.0,
     ) -> float:
         crowding, spare = weather.crowding.get(name), weather.spare_cpus.get(name)
         quota = weather.cpu_quota.get(name)
@@ -210,6 +219,7 @@ class Conditions:
             crowding=crowding.value if crowding else 0.0,
             spare=spare.value if spare else 0.0,
             quota=max(LEAST_SHARE, quota.value) if quota else math.inf,
+            outside=outside,
         )
 
     def competitors(self, host: Host) -> float:
@@ -373,6 +383,11 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
     return {name: frozenset(others) for name, others in shared.items()}
 
 
+def same_quota(host: Host, other: Host) -> bool:
+    """Whether our processes on two hosts of one machine draw on one CPU quota: they are reached the same way."""
+    return host.address == other.address
+
+
 def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
     """Return, by host, all of its machine, where others change its share by being busy on other CPUs of it.
 
@@ -386,8 +401,8 @@ def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for hosts in machines.values():
         names = frozenset(host.name for host in hosts)
-        slots = sum(host.slots for host in hosts)
         for host in hosts if len(hosts) > 1 else ():
+            slots = sum(one.slots for one in hosts if same_quota(host, one))
             crowding, quota = weather.crowding.get(host.name), weather.cpu_quota.get(host.name)
             crowded = crowding is not None and crowding.value >= NEGLIGIBLE
             limited = quota is not None and quota.value < slots

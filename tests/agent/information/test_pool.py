@@ -10,6 +10,7 @@ import hat
 from apples import Host, HostList, InformationPool, Link, Network
 from apples.agent.information import offers, refusal
 from apples.agent.models import Learned
+from apples.agent.models.model import SpeedFunction
 from apples.agent.weather.conditions import Conditions
 from apples.launch.remote.fitness import Finding, Fitness
 from nws import Forecast, Weather
@@ -47,6 +48,17 @@ def test_another_weather_keeps_what_was_learned_and_none_is_the_host_list_alone(
     assert static.conditions.cpu(ADA).value == 1.0
     assert static.learned == Learned()
     assert not static.conditions.measured(ADA)
+
+
+def test_the_host_list_alone_runs_the_same_implementations(information):
+    template = information.template.model_copy(
+        update={"implementations": tuple(hat.Implementation(name=n) for n in ("slow", "fast"))}
+    )
+    speeds = {"slow": SpeedFunction.constant(2e-9), "fast": SpeedFunction.constant(1e-9)}
+    learned = Learned(speeds={ADA.identity: speeds})
+    both = replace(information, template=template, learned=learned, available=lambda *_: True)
+    assert both.implementation(ADA) == "fast"
+    assert both.with_weather(None).implementation(ADA) == "fast"
 
 
 def test_the_same_horizon_is_the_same_pool(information):

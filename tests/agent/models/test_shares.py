@@ -1,12 +1,14 @@
 """What several ranks of ours get of one machine: a group's weight, a quota and a played machine are shared."""
 
 from dataclasses import replace
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from worlds import pool
 
 from apples import Host, Link
+from apples.agent.models.links import LearnedLinks, MeasuredBorder
 from apples.agent.models.strip import StripModel
 from apples.agent.rescheduling import as_measured
 from nws import Forecast, Weather
@@ -19,7 +21,9 @@ def seen(value):
     return Forecast(value, 0.0, "mean", 9, 0.0)
 
 
-def one_machine(hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0, spare=0.0):
+def one_machine(
+    hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0, spare=0.0, period=0.0
+):
     """Return the pool of hosts that are parts of one machine, all with the same weather."""
     names = [host.name for host in hosts]
     sky = Weather(
@@ -28,6 +32,7 @@ def one_machine(hosts=HOSTS, crowding=0.0, quota=8.0, share=0.5, competitors=1.0
         crowding=dict.fromkeys(names, seen(crowding)),
         spare_cpus=dict.fromkeys(names, seen(spare)),
         cpu_quota=dict.fromkeys(names, seen(quota)),
+        quota_period=dict.fromkeys(names, seen(period)),
     )
     information = pool(hosts, default=Link(0.0, 1e12), weather=sky)
     machines = dict.fromkeys(names, "here")
@@ -60,6 +65,31 @@ def test_ranks_in_sessions_of_their_own_do_not(count):
 def test_a_quota_is_for_all_of_ours_together(count, expected):
     information = one_machine(quota=1.5, share=1.0, competitors=0.0)
     assert share_of_the_first(information, count) == pytest.approx(expected)
+
+
+APART = [replace(host, address=f"10.0.0.{k % 3}") for k, host in enumerate(HOSTS)]
+"""Parts of one machine, as containers are; `a` and `d` are reached at one address."""
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0.5), (3, 0.5), (4, 0.25)])
+def test_parts_of_a_machine_with_addresses_of_their_own_have_quotas_of_their_own(count, expected):
+    information = one_machine(APART, quota=0.5, share=0.5, competitors=0.0)
+    assert share_of_the_first(information, count) == pytest.approx(expected)
+
+
+def test_what_quotas_give_back_is_the_same_for_one_order_and_for_many():
+    information = one_machine(APART, quota=0.5, share=0.5, competitors=0.0, period=0.01)
+    borders = [
+        MeasuredBorder(two, 2e-3, 1e-3, 8000.0, Link(1e-3, 1e6)) for two in combinations(APART, 2)
+    ]
+    learned = LearnedLinks().taught(borders, 1.0)
+    model = replace(information.model, links=learned)
+    for size in (2, 3, 4):
+        orders = np.array(list(permutations(range(4), size)))
+        together = model.communication_among(APART)(orders)
+        for order, seconds in zip(orders, together, strict=True):
+            alone = model.communication([APART[i] for i in order])
+            assert seconds == pytest.approx(alone, rel=1e-6)
 
 
 def test_hosts_on_other_machines_are_none_of_them():
