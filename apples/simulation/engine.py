@@ -167,8 +167,9 @@ class EventEngine(SchedulerBackend):
         self.promised = False
         self.node_seconds = 0.0
         self.precedence = precedence or Precedence(self.position.keys(), config.dependencies)
-        # Jobs that were submitted, and those of them that wait for the end of another.
-        self.arrived = self.to_come = 0
+        # How many jobs were submitted, and which of them wait for the end of another.
+        self.arrived = 0
+        self.to_come = set[int]()
         # Whether the policy only goes on promising: nothing happens any more unless a job comes.
         self.stalled = False
         self.reservations: list[AdvanceReservation] = []
@@ -293,7 +294,7 @@ class EventEngine(SchedulerBackend):
         if at <= self.now:
             self.driver.submit(self.jobs[k])
             return
-        self.to_come += 1
+        self.to_come.add(k)
         if at < inf:
             self.expect(k, at)
 
@@ -308,8 +309,10 @@ class EventEngine(SchedulerBackend):
         self.precedence.is_over(self.jobs[k].id, ended, self.now)
 
     def _come(self, k: int) -> None:
-        """Submit a job whose predecessor is over: to the scheduler it is submitted now."""
-        self.to_come -= 1
+        """Submit a job whose predecessor is over, unless it was cancelled: to the scheduler it is submitted now."""
+        if k not in self.to_come:
+            return
+        self.to_come.remove(k)
         self.jobs[k] = replace(self.jobs[k], submit=self.now)
         self.driver.submit(self.jobs[k])
 
@@ -358,6 +361,8 @@ class EventEngine(SchedulerBackend):
             self.driver.end(number)
         elif number in ledger.held or any(job.id == number for job in ledger.queue):
             self.driver.withdraw(number)
+        elif k in self.to_come:
+            self.to_come.remove(k)
         else:
             return
         self._is_over(k)

@@ -55,6 +55,15 @@ def test_a_cancelled_predecessor_counts_as_ended():
     assert starts({2: (1, 5.0)}, *rows[::2], cancellations={1: 20.0})[1] == 25
 
 
+def test_a_job_that_is_cancelled_before_its_predecessor_is_over_never_runs():
+    rows = [(0, 4, 100), (1, 4, 10), (2, 4, 10)]
+    waits = {2: (1, 0.0), 3: (2, 5.0)}
+    first, second, third = starts(waits, *rows, cancellations={2: 50.0})
+    assert (first, third) == (0, 100)
+    assert np.isnan(second)
+    assert np.isnan(starts({2: (1, 30.0)}, *rows[:2], cancellations={2: 110.0})[1])
+
+
 def test_a_rejected_predecessor_counts_as_ended():
     class Picky(SchedulingPolicy):
         def decide(self, cluster):
