@@ -309,7 +309,7 @@ class EventEngine(SchedulerBackend):
         self.precedence.is_over(self.jobs[k].id, ended, self.now)
 
     def _come(self, k: int) -> None:
-        """Submit a job whose predecessor is over, unless it was cancelled: to the scheduler it is submitted now."""
+        """Submit a job whose predecessor is over, unless it was cancelled: for the scheduler it comes now."""
         if k not in self.to_come:
             return
         self.to_come.remove(k)
