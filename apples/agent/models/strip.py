@@ -385,14 +385,17 @@ class StripModel(ModelTemplate):
 
         A process under a quota q of each period stands still for 1 - q of the time that it computes. What it
         waits at a border it would have stood still otherwise, up to one period: unused quota does not outlast
-        it. So of a border's C seconds min(C, (1 - q) min(period, T)) are free, T being how long it computes.
+        it. So of a border's C seconds min(C, (1 - q) min(period, T)) are free, T being how long it computes;
+        where several sweeps follow an exchange, all of them and their border are one such case.
         """
         quotas = [self.conditions.quota(host, host.slots) for host in resources]
         if not any(quotas):
             return np.zeros(len(resources))
         total = self.application.rows
         balanced = total / float((1.0 / self.seconds_per_row(resources, total)).sum())
-        free = [(1.0 - one[0]) * min(one[1], balanced) if one else 0.0 for one in quotas]
+        free = [
+            (1.0 - one[0]) * min(one[1] / self.sweeps, balanced) if one else 0.0 for one in quotas
+        ]
         return np.minimum(borders, free)
 
     def communication_among(self, hosts: Sequence[Host]) -> CommunicationOf:
@@ -440,7 +443,7 @@ class StripModel(ModelTemplate):
             return lambda _, borders: np.zeros_like(borders)
         idle, period = (
             np.array([1.0 - quota for quota, _ in quotas]),
-            np.array([p for _, p in quotas]),
+            np.array([p / self.sweeps for _, p in quotas]),
         )
         total = self.application.rows
         slots = np.array([host.slots for host in hosts])

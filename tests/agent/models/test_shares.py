@@ -77,13 +77,31 @@ def test_parts_of_a_machine_with_addresses_of_their_own_have_quotas_of_their_own
     assert share_of_the_first(information, count) == pytest.approx(expected)
 
 
-def test_what_quotas_give_back_is_the_same_for_one_order_and_for_many():
-    information = one_machine(APART, quota=0.5, share=0.5, competitors=0.0, period=0.01)
+def with_learned_links(information, hosts, seconds=2e-3, sweeps=1):
+    """Return the model with borders between all hosts that took so long."""
     borders = [
-        MeasuredBorder(two, 2e-3, 1e-3, 8000.0, Link(1e-3, 1e6)) for two in combinations(APART, 2)
+        MeasuredBorder(two, seconds, 1e-3, 8000.0, Link(1e-3, 1e6))
+        for two in combinations(hosts, 2)
     ]
     learned = LearnedLinks().taught(borders, 1.0)
-    model = replace(information.model, links=learned)
+    return replace(information.model, links=learned, sweeps=sweeps)
+
+
+@pytest.mark.parametrize("sweeps", [1, 8])
+def test_a_quota_gives_back_one_period_an_exchange(sweeps):
+    information = one_machine(APART, quota=0.5, share=0.5, competitors=0.0, period=1e-4)
+    model = with_learned_links(information, APART, sweeps=sweeps)
+    without = replace(information, conditions=replace(information.conditions, weather=replace(
+        information.conditions.weather, cpu_quota={})))  # fmt: skip
+    plain = with_learned_links(without, APART, sweeps=sweeps)
+    back = plain.communication(APART[:2]) - model.communication(APART[:2])
+    assert back * sweeps == pytest.approx([0.5e-4, 0.5e-4])
+
+
+@pytest.mark.parametrize("sweeps", [1, 8])
+def test_what_quotas_give_back_is_the_same_for_one_order_and_for_many(sweeps):
+    information = one_machine(APART, quota=0.5, share=0.5, competitors=0.0, period=0.01)
+    model = with_learned_links(information, APART, sweeps=sweeps)
     for size in (2, 3, 4):
         orders = np.array(list(permutations(range(4), size)))
         together = model.communication_among(APART)(orders)
