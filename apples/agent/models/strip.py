@@ -31,11 +31,12 @@ from apples.agent.models.model import (
 )
 from apples.agent.weather.conditions import (
     LEAST_SHARE,
+    NOBODY_BESIDE,
     Conditions,
+    Neighbourhood,
     beside,
     co_located,
     error_of,
-    same_quota,
     shortfall_of,
 )
 from apples.resources import Host
@@ -122,9 +123,7 @@ class StripModel(ModelTemplate):
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     share_bias: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
-    _beside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
-    # Of those, the ones that do not draw on the host's CPU quota.
-    _outside: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
+    _beside: dict[str, Neighbourhood] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
     _shares: dict[frozenset[str], dict[str, float]] = field(
@@ -135,11 +134,6 @@ class StripModel(ModelTemplate):
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
         self._beside.update(beside(self.conditions))
-        hosts = self.conditions.hosts
-        for name, machine in self._beside.items():
-            self._outside[name] = frozenset(
-                one for one in machine if not same_quota(hosts[name], hosts[one])
-            )
         self._own_links.update(self.conditions.hosts_with_own_links())
         measured = {identity for pair in self.links.hosts for identity in pair}
         if measured:
@@ -180,22 +174,24 @@ class StripModel(ModelTemplate):
         duty: Mapping[str, float],
         busy: dict[frozenset[str], float],
     ) -> float:
-        """Return `share`; `busy` keeps a machine's busy processes from one host of `present` to the next."""
+        """Return `share`; `busy` keeps what is busy on a machine, and on a quota, from one host to the next."""
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(hosts[name].slots for name in neighbours)
-        machine = self._beside.get(host.name)
-        if machine is None:
+        around = self._beside.get(host.name)
+        if around is None:
             return self.conditions.share(host, ours)
 
         def processes(names: Iterable[str]) -> float:
             return math.fsum(hosts[name].slots * duty.get(name, 1.0) for name in names)
 
-        if machine not in busy:
-            busy[machine] = processes(machine & present)
-        elsewhere = busy[machine] - processes((neighbours | {host.name}) & machine)
-        outside = processes(self._outside.get(host.name, frozenset()) & present)
-        return self.conditions.share(host, ours, max(0.0, elsewhere), outside)
+        for group in around:
+            if group not in busy:
+                busy[group] = processes(group & present)
+        there = busy[around.machine]
+        elsewhere = there - processes((neighbours | {host.name}) & around.machine)
+        outside = there - busy[around.quota]
+        return self.conditions.share(host, ours, max(0.0, elsewhere), max(0.0, outside))
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
         """Return the places in the set of `host` and of those that share its CPUs."""
@@ -216,7 +212,7 @@ class StripModel(ModelTemplate):
         if bias == 1.0:
             return share
         quota, _ = self.conditions.quota(host, host.slots) or (1.0, 0.0)
-        return max(LEAST_SHARE, min(max(quota, share), share * bias))
+        return max(LEAST_SHARE, min(quota, share * bias))
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""
@@ -448,14 +444,15 @@ class StripModel(ModelTemplate):
         total = self.application.rows
         slots = np.array([host.slots for host in hosts])
 
-        def processes_of(groups: Mapping[str, frozenset[str]]) -> Orders:
-            found = np.array(
-                [[b.slots * (b.name in groups.get(a.name, ())) for b in hosts] for a in hosts]
-            )
-            np.fill_diagonal(found, 0)
-            return found
+        around = [self._beside.get(host.name, NOBODY_BESIDE) for host in hosts]
 
-        beside, outside = processes_of(self._beside), processes_of(self._outside)
+        def processes(groups: Iterable[frozenset[str]]) -> Orders:
+            return np.array(
+                [[one.slots * (one.name in names) for one in hosts] for names in groups]
+            )
+
+        beside = processes(a.machine - {host.name} for a, host in zip(around, hosts, strict=True))
+        outside = processes(a.machine - a.quota for a in around)
         busiest = int(slots.sum()) + 1
         # By size of the set: p_i by host, our processes beside it, and those of them that are outside its quota.
         known: dict[int, dict[int, float]] = defaultdict(dict)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import NamedTuple
 
 from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
@@ -383,29 +384,45 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
     return {name: frozenset(others) for name, others in shared.items()}
 
 
-def same_quota(host: Host, other: Host) -> bool:
-    """Whether our processes on two hosts of one machine draw on one CPU quota: they are reached the same way."""
-    return host.address == other.address
+class Neighbourhood(NamedTuple):
+    """The hosts on a host's machine whose busy CPUs change its share, itself among them.
+
+    Attributes
+    ----------
+    machine
+        All of them, by name.
+    quota
+        Those that draw on its CPU quota: they are reached the same way, as containers with addresses are not.
+    """
+
+    machine: frozenset[str]
+    quota: frozenset[str]
 
 
-def beside(conditions: Conditions) -> dict[str, frozenset[str]]:
-    """Return, by host, all of its machine, where others change its share by being busy on other CPUs of it.
+NOBODY_BESIDE = Neighbourhood(frozenset(), frozenset())
+
+
+def beside(conditions: Conditions) -> dict[str, Neighbourhood]:
+    """Return the neighbourhoods of hosts whose share others change by being busy on other CPUs of the machine.
 
     Hosts that nothing of the kind holds for are left out: no crowding, and a quota that is enough for all.
     """
     weather = conditions.weather
-    machines: dict[str, list[Host]] = {}
+    machines: dict[str, dict[str | None, list[Host]]] = {}
     for host in conditions.hosts:
         if conditions.measured(host) or conditions.played(host):
-            machines.setdefault(conditions.machine(host), []).append(host)
-    found: dict[str, frozenset[str]] = {}
-    for hosts in machines.values():
-        names = frozenset(host.name for host in hosts)
-        for host in hosts if len(hosts) > 1 else ():
-            slots = sum(one.slots for one in hosts if same_quota(host, one))
-            crowding, quota = weather.crowding.get(host.name), weather.cpu_quota.get(host.name)
-            crowded = crowding is not None and crowding.value >= NEGLIGIBLE
-            limited = quota is not None and quota.value < slots
-            if crowded or limited or conditions.played(host):
-                found[host.name] = names
+            parts = machines.setdefault(conditions.machine(host), {})
+            parts.setdefault(host.address, []).append(host)
+    found: dict[str, Neighbourhood] = {}
+    for parts in machines.values():
+        names = frozenset(host.name for hosts in parts.values() for host in hosts)
+        for hosts in parts.values() if len(names) > 1 else ():
+            around = Neighbourhood(names, frozenset(host.name for host in hosts))
+            slots = sum(host.slots for host in hosts)
+            for host in hosts:
+                crowding, quota = weather.crowding.get(host.name), weather.cpu_quota.get(host.name)
+                crowded = crowding is not None and crowding.value >= NEGLIGIBLE
+                limited = quota is not None and quota.value < slots
+                if crowded or limited or conditions.played(host):
+                    found[host.name] = around
     return found
