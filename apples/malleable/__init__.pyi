@@ -9,9 +9,11 @@ from apples.malleable.control.command import ResizeDone as ResizeDone
 from apples.malleable.control.command import RolledBack as RolledBack
 from apples.malleable.runtime.blocks import Blocks as Blocks
 from apples.malleable.runtime.collectives import wait as wait
+from apples.malleable.runtime.csr import CsrMatrix as CsrMatrix
 from apples.malleable.runtime.declared import DeclarationError as DeclarationError
 from apples.malleable.runtime.declared import RowArray as RowArray
 from apples.malleable.runtime.declared import State as State
+from apples.malleable.runtime.declared import TileArray as TileArray
 from apples.malleable.runtime.declared import UndeclaredStateError as UndeclaredStateError
 from apples.malleable.runtime.job import MalleableJob as MalleableJob
 from apples.malleable.runtime.membership import HostChange as HostChange

@@ -90,11 +90,16 @@ class Killer:
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk and memory", "memory alone"])
-def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path, on_disk):
+@pytest.mark.parametrize(
+    "name",
+    ["counting.py", pytest.param("shapes.py", marks=pytest.mark.more)],
+    ids=["rows", "shapes"],
+)
+def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path, name, on_disk):
     """Three worlds start and two of them again."""
     stop, folder = tmp_path / "stop", tmp_path / "commits"
     folder.mkdir()
-    program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
+    program = (sys.executable, str(PROGRAMS / name), "80", "0.005", str(stop))
     run = rehearse(
         program, {"ada": 1, "bob": 1, "eve": 1}, [HostShare("ada"), HostShare("bob"), HostShare("eve")],
         commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),

@@ -1,8 +1,8 @@
-"""Rows and which ranks hold them: the pure arithmetic from a processor map to the messages of each rank.
+"""Rows and which ranks hold them: the pure arithmetic from a processor map to the rows of each rank.
 
 A map becomes strips (`strips`): its planned rows as they are, or rows apportioned by weight. The order of the
 strips is the map's own, or the one that moves the fewest rows. A strip is divided over the ranks of its host
-(`rank_ranges`), and a change of strips becomes, for each rank, what to send and what to receive (`transfers`).
+(`rank_ranges`). What the ranks make of it is theirs: rows, tiles, entries of a sparse matrix.
 """
 
 from __future__ import annotations
@@ -144,38 +144,3 @@ def rank_ranges(
             found.append((member.host, RowRange(first, first + rows)))
             first += rows
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class RowTransfers:
-    """What one rank does in a redistribution: (other rank, rows) to send, to receive."""
-
-    sends: tuple[tuple[int, RowRange], ...]
-    receives: tuple[tuple[int, RowRange], ...]
-
-
-def transfers(
-    rank: int, owned: Sequence[RowRange], needed: Sequence[RowRange], kept: bool = True
-) -> RowTransfers:
-    """Return what `rank` sends and receives.
-
-    Parameters
-    ----------
-    owned
-        For every rank the rows it holds now; together each row once.
-    needed
-        For every rank the rows it is to have, halo included; empty for one that leaves.
-    kept
-        Whether rows a rank has and needs stay where they are.
-    """
-    sends = [
-        (other, part)
-        for other, rows in enumerate(needed)
-        if (other != rank or not kept) and len(part := rows & owned[rank])
-    ]
-    receives = [
-        (other, part)
-        for other, rows in enumerate(owned)
-        if (other != rank or not kept) and len(part := rows & needed[rank])
-    ]
-    return RowTransfers(tuple(sends), tuple(receives))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import zlib
@@ -30,8 +31,10 @@ from apples.malleable.runtime.collectives import (
     combine_by_number,
     gather_documents,
 )
+from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
+from apples.malleable.runtime.tiles import Tile
 from apples.storage.naming import naming
 
 SCHEMA = "apples.commit/1"
@@ -101,18 +104,24 @@ def highest_commit(directory: Path) -> int:
     return max(numbers, default=0)
 
 
-def verify(path: Path, parts: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether the bytes from `offset`, so many, have their checksum, for each part."""
+def verify(path: Path, parts: Sequence[Sequence[int]]) -> bool:
+    """Whether the bytes from `offset`, so many, have their checksum, for each part.
+
+    A part of a tile is as many bytes in each of `rows` rows, which begin `pitch` apart.
+    """
     try:
         with path.open("rb", buffering=0) as stream:
-            for offset, length, check in parts:
-                stream.seek(offset)
-                found, left = 0, length
-                while left:
-                    piece = stream.read(min(PIECE_BYTES, left))
-                    if not piece:
-                        return False
-                    found, left = zlib.crc32(piece, found), left - len(piece)
+            for offset, length, check, *tile in parts:
+                rows, pitch = tile or (1, 0)
+                found = 0
+                for row in range(rows):
+                    stream.seek(offset + row * pitch)
+                    left = length
+                    while left:
+                        piece = stream.read(min(PIECE_BYTES, left))
+                        if not piece:
+                            return False
+                        found, left = zlib.crc32(piece, found), left - len(piece)
                 if found != check:
                     return False
     except OSError:
@@ -129,9 +138,7 @@ def _number(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def write_commit(
-    comm: MPI.Intracomm, directory: Path, number: int, declared: Declared, strip: RowRange
-) -> str:
+def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: Declared) -> str:
     """Commit the state; return what went wrong, empty if nothing did: then it is durable. Collective.
 
     A commit that fails leaves the one before as it was, and the job goes on.
@@ -141,7 +148,7 @@ def write_commit(
     path = data_path(directory, number)
     parts: list[list[int]] = []
     fault = _opened(comm, path, MPI.MODE_CREATE | MPI.MODE_WRONLY, lambda file: parts.extend(
-        _write_all(comm, file, declared, strip, offsets)
+        _write_all(comm, file, declared, offsets)
         + _write_blocks(file, declared, kept, end)
     ))  # fmt: skip
     every = [part for mine in gather_documents(comm, parts) for part in mine]
@@ -152,6 +159,7 @@ def write_commit(
             publish(
                 directory, number,
                 {"bytes": end + sum(map(sum, kept)), "declared": declared.summary(), "values": values,
+                 "rows": [array.rows for array in declared.arrays],
                  "parts": every, "blocks": [
                      {"document": one.document(), "sizes": sizes}
                      for one, sizes in zip(declared.blocks, kept, strict=True)]},
@@ -163,9 +171,9 @@ def write_commit(
 
 
 def restore_commit(
-    comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strip: RowRange
+    comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strips: Sequence[RowRange]
 ) -> int:
-    """Take the newest whole commit; return its number, 0 if there is none. Collective.
+    """Take the newest whole commit into these strips; return its number, 0 if there is none. Collective.
 
     Whole is one whose every checksum is right: the ranks read the file through for that, each a part.
     """
@@ -178,6 +186,8 @@ def restore_commit(
         mine = manifest["parts"][comm.Get_rank() :: comm.Get_size()]
         if not _all(comm, verify(path, mine)):
             continue
+        for array, rows in zip(declared.arrays, manifest["rows"], strict=True):
+            array.rows = rows  # of a sparse matrix nobody else knows how many entries it has
         offsets, end = _offsets(declared)
 
         def read(
@@ -186,7 +196,7 @@ def restore_commit(
             end: int = end,
             kept: list[Any] = manifest["blocks"],
         ) -> None:
-            _read_all(file, declared, strip, offsets)
+            _read_all(comm, file, declared, strips, offsets)
             _read_blocks(file, declared, kept, end)
 
         fault = _opened(comm, path, MPI.MODE_RDONLY, read)
@@ -201,7 +211,7 @@ def _offsets(declared: Declared) -> tuple[list[int], int]:
     found, offset = [], 0
     for array in declared.arrays:
         found.append(offset)
-        offset += (array.rows + 2 * array.halo) * array.row_bytes
+        offset += math.prod(array.whole())
     for one in declared.replicated:
         found.append(offset)
         offset += one.array.nbytes
@@ -209,15 +219,17 @@ def _offsets(declared: Declared) -> tuple[list[int], int]:
 
 
 def _write_all(
-    comm: MPI.Intracomm, file: MPI.File, declared: Declared, strip: RowRange, offsets: list[int]
+    comm: MPI.Intracomm, file: MPI.File, declared: Declared, offsets: list[int]
 ) -> list[list[int]]:
     parts = []
     for array, offset in zip(declared.arrays, offsets, strict=False):
-        rows = array.owned(strip)
-        data = array.padded(rows).reshape(-1).view("u1")
-        begin = offset + rows.first * array.row_bytes
-        file.Write_at_all(begin, [data, MPI.BYTE])
-        parts.append([begin, data.nbytes, zlib.crc32(data.data)])
+        part = array.owned(array.tile)
+        data = array.packed(part)
+        begin = _at_place(file, array, offset, part, data, file.Write_all)
+        rows, (_, pitch) = len(part.rows), array.whole()
+        width = len(data) // max(1, rows)
+        in_rows = [rows, pitch] if rows > 1 and width < pitch else []
+        parts.append([begin, width if in_rows else len(data), zlib.crc32(data.data), *in_rows])
     rest = offsets[len(declared.arrays) :]
     for one, offset in zip(declared.replicated, rest, strict=True):
         data = one.array.reshape(-1).view("u1")
@@ -228,14 +240,46 @@ def _write_all(
     return parts
 
 
-def _read_all(file: MPI.File, declared: Declared, strip: RowRange, offsets: list[int]) -> None:
+def _read_all(
+    comm: MPI.Intracomm,
+    file: MPI.File,
+    declared: Declared,
+    strips: Sequence[RowRange],
+    offsets: list[int],
+) -> None:
     for array, offset in zip(declared.arrays, offsets, strict=False):
-        array.strip = strip
-        rows = array.needed(strip)
-        data = array.padded(rows).reshape(-1).view("u1")
-        file.Read_at_all(offset + rows.first * array.row_bytes, [data, MPI.BYTE])
+        array.locate(comm, strips)
+        array.hold(array.parts(strips), comm.Get_rank())
+        part = array.needed(array.tile)
+        _at_place(file, array, offset, part, array.packed(part), file.Read_all)
     for one, offset in zip(declared.replicated, offsets[len(declared.arrays) :], strict=True):
         file.Read_at_all(offset, [one.array.reshape(-1).view("u1"), MPI.BYTE])
+
+
+def _at_place(
+    file: MPI.File,
+    array: DistributedArray,
+    offset: int,
+    part: Tile,
+    data: Packed,
+    use: Callable[[list[Any]], object],
+) -> int:
+    """Write or read the bytes of a part where it is in the file; return where it begins. Collective.
+
+    The whole array lies in the file from `offset` on, row by row.
+    """
+    pitch = array.whole()[1]
+    width = len(part.columns) * array.cell_bytes
+    begin = offset + part.rows.first * pitch + part.columns.first * array.cell_bytes
+    place = MPI.BYTE
+    if 0 < width < pitch:
+        place = MPI.BYTE.Create_vector(len(part.rows), width, pitch).Commit()
+    file.Set_view(begin, MPI.BYTE, place)
+    use([data, MPI.BYTE])
+    file.Set_view(0)
+    if place != MPI.BYTE:
+        place.Free()
+    return begin
 
 
 def _sizes(comm: MPI.Intracomm, own: Mapping[int, Packed], count: int) -> list[int]:
@@ -318,9 +362,7 @@ class CheckpointPolicy:
         self._channel = channel
         self.number = 0
 
-    def make(
-        self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strip: RowRange
-    ) -> str:
+    def make(self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared) -> str:
         """Commit the state on disk, if there is a directory, and in memory; return what went wrong. Collective.
 
         Blocks are committed on disk alone: their sizes change, and a copy in memory goes by rows.
@@ -328,7 +370,7 @@ class CheckpointPolicy:
         self.number += 1
         fault = ""
         if plan.commits:
-            fault = write_commit(comm, Path(plan.commits), self.number, declared, strip)
+            fault = write_commit(comm, Path(plan.commits), self.number, declared)
         if not declared.blocks:
             memory_checkpoint.commit_in_memory(comm, self._channel, self.number, plan, declared)
         elif not plan.commits:
@@ -360,4 +402,4 @@ class CheckpointPolicy:
         seen = gather_documents(comm, max([highest, *(piece.number for piece in have)]))
         self.number = max(plan.commit, *seen)
         found = memory_checkpoint.restore_from_memory(comm, have, least, declared, strips)
-        return found or restore_commit(comm, plan, declared, strips[comm.Get_rank()])
+        return found or restore_commit(comm, plan, declared, strips)

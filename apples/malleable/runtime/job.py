@@ -35,12 +35,15 @@ from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import broadcast_document
+from apples.malleable.runtime.csr import CsrMatrix, Rows
 from apples.malleable.runtime.declared import (
     DeclarationError,
+    DistributedArray,
     Fill,
     Replicated,
     RowArray,
     State,
+    TileArray,
     UndeclaredStateError,
     Value,
 )
@@ -155,7 +158,7 @@ class MalleableJob:
         self._committed = time.monotonic()
         if self._checkpoints is None or self._plan is None or self._channel is None:
             return ""
-        fault = self._checkpoints.make(self.comm, self._plan, self._declared, self.strip)
+        fault = self._checkpoints.make(self.comm, self._plan, self._declared)
         if self.rank == 0:
             word = "uncommitted" if fault else "committed"
             self._channel.send(
@@ -184,12 +187,31 @@ class MalleableJob:
         """Declare an array whose rows are shared out; see `RowArray`."""
         self._demand_new(name)
         declared = RowArray(name, shape, dtype, halo, fill)
-        if self._declared.arrays and declared.rows != self._declared.rows:
-            raise DeclarationError(
-                f"array {name!r} has {declared.rows} rows, {self._declared.arrays[0].name!r}"
-                f" {self._declared.rows}: arrays of one job share their rows out alike"
-            )
-        self._declared.arrays.append(declared)
+        self._share_out(name, declared)
+        return declared
+
+    def tiles(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike = np.float64,
+        halo: int = 0,
+        fill: Fill | None = None,
+    ) -> TileArray:
+        """Declare an array whose rows and columns are shared out; see `TileArray`."""
+        self._demand_new(name)
+        declared = TileArray(name, shape, dtype, halo, fill)
+        self._share_out(name, declared)
+        return declared
+
+    def csr(
+        self, name: str, shape: tuple[int, int], fill: Rows, dtype: DTypeLike = np.float64
+    ) -> CsrMatrix:
+        """Declare a sparse matrix whose rows are shared out; see `CsrMatrix`."""
+        self._demand_new(name)
+        declared = CsrMatrix(name, shape, fill, dtype)
+        self._share_out(name, *declared.arrays)
+        self._declared.matrices.append(declared)
         return declared
 
     def replicated(self, name: str, array: NDArray[np.generic]) -> Replicated:
@@ -291,6 +313,8 @@ class MalleableJob:
         if self._agreement is not None:
             self._agreement.end()
             self._agreement = None
+        for array in self._declared.arrays:
+            array.release()
         self.comm.Barrier()
         if self._channel is not None:
             if self.rank == 0:
@@ -350,13 +374,10 @@ class MalleableJob:
         self.members = (HostRows(RIGID, 0, rows),)
         self.host, self.layout = RIGID, rank_ranges(self.members, {RIGID: size})
         self.strip = self.layout[self._local_rank][1]
-        for array in self._declared.arrays:
-            array.begin(self.strip)
-        for blocks in self._declared.blocks:
-            blocks.begin(self._world, (Processor(RIGID),) * size)
+        strips = [rows for _, rows in self.layout]
+        membership.begin_all(self._world, self._declared, strips, (Processor(RIGID),) * size)
         self._work_on(self._world.Dup())
-        for blocks in self._declared.blocks:
-            blocks.settle(self.comm, {rank: rank for rank in range(size)})
+        self._declared.settle(self.comm, {rank: rank for rank in range(size)})
         return HostChange("started", 0, (), self.members, True)
 
     def _handle_order(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
@@ -484,10 +505,21 @@ class MalleableJob:
         raise Released
 
     # -------------------------------------------------------------- declarations
+    def _share_out(self, name: str, *arrays: DistributedArray) -> None:
+        """Take up what has been declared, if its rows are as many as those of everything else."""
+        rows, declared = arrays[0].rows, self._declared
+        if declared.arrays and rows != declared.rows:
+            raise DeclarationError(
+                f"array {name!r} has {rows} rows, {declared.arrays[0].name!r} {declared.rows}:"
+                " all that is shared out in a job has as many rows"
+            )
+        declared.arrays.extend(arrays)
+
     def _demand_new(self, name: str) -> None:
         names = {one.name for one in self._declared.arrays}
         names |= {one.name for one in self._declared.replicated}
         names |= {one.name for one in self._declared.blocks}
+        names |= {one.name for one in self._declared.matrices}
         if self._agreement is not None:
             raise DeclarationError(
                 f"{name!r}: declare before the first safe point, as new ranks do"
@@ -497,7 +529,7 @@ class MalleableJob:
 
     def _demand_declared(self, frame: FrameType) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""
-        kept = (MalleableJob, RowArray, Replicated, State, Blocks)
+        kept = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks)
         known = {name for name, value in frame.f_locals.items() if isinstance(value, kept)}
         found = undeclared.carried(frame, known | self._losable)
         if found:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +21,15 @@ from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.collectives import broadcast_document, total, wait
-from apples.malleable.runtime.declared import Replicated, RowArray, State, redistribute
+from apples.malleable.runtime.csr import CsrMatrix
+from apples.malleable.runtime.declared import (
+    DistributedArray,
+    Replicated,
+    RowArray,
+    State,
+    TileArray,
+    redistribute,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +161,16 @@ NOMINAL_ROWS = 1000
 
 @dataclass
 class Declared:
-    """Everything a program declared."""
+    """Everything a program declared.
 
-    arrays: list[RowArray] = field(default_factory=list)
+    Attributes
+    ----------
+    arrays
+        All distributed ones, those of which a matrix consists among them.
+    """
+
+    arrays: list[DistributedArray] = field(default_factory=list)
+    matrices: list[CsrMatrix] = field(default_factory=list)
     replicated: list[Replicated] = field(default_factory=list)
     blocks: list[Blocks[Any]] = field(default_factory=list)
     state: State = field(default_factory=lambda: State({}))
@@ -167,9 +182,16 @@ class Declared:
             return self.arrays[0].rows if self.arrays else 0
         return self.blocks[0].count or NOMINAL_ROWS
 
+    def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
+        """Work on another communicator from now on: its rank for each old one that goes on."""
+        for array in self.arrays:
+            array.settle(comm, ranks)
+        for blocks in self.blocks:
+            blocks.settle(comm, ranks)
+
     def summary(self) -> list[Any]:
         """Return what must be the same on every rank of the job."""
-        arrays = [[a.name, list(a.shape), a.dtype.str, a.halo] for a in self.arrays]
+        arrays = [a.summary() for a in self.arrays]
         replicated = [[r.name, list(r.array.shape), r.array.dtype.str] for r in self.replicated]
         blocks = [b.summary() for b in self.blocks]
         return [arrays, replicated, blocks, sorted(self.state.dump())]
@@ -219,7 +241,7 @@ def carry_out(
         moved = redistribute(merged, declared.arrays, old, new)
         moved += sum(blocks.redistribute(merged, balanced) for blocks in declared.blocks)
     elif plan.origin == "start" or not take_commit(merged, new):
-        begin_all(merged, declared, new[merged.Get_rank()], balanced)
+        begin_all(merged, declared, new, balanced)
     moved = total(merged, moved)
     shared = time.perf_counter()
     # Ranks that leave get no communicator; the others are numbered in the order of the new strips.
@@ -228,19 +250,25 @@ def carry_out(
     assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
     if mine is not None:
         ranks = {before: after for before, after in enumerate(order) if after is not None}
-        for blocks in declared.blocks:
-            blocks.settle(comm, ranks)
+        declared.settle(comm, ranks)
     strip = new[merged.Get_rank()]
     phases = {"redistribute": shared - begin, "rebuild": time.perf_counter() - shared}
     return ChangeResult(comm if mine is not None else None, strip, phases, moved)
 
 
 def begin_all(
-    merged: MPI.Intracomm, declared: Declared, strip: RowRange, balanced: Sequence[Processor]
+    merged: MPI.Intracomm,
+    declared: Declared,
+    strips: Sequence[RowRange],
+    balanced: Sequence[Processor],
 ) -> None:
-    """Give everything that is shared out its first contents."""
+    """Give everything that is shared out its first contents. Collective."""
+    rank = merged.Get_rank()
     for array in declared.arrays:
-        array.begin(strip)
+        if isinstance(array, RowArray | TileArray):
+            array.begin(array.parts(strips), rank)
+    for matrix in declared.matrices:
+        matrix.begin(merged, strips)
     for blocks in declared.blocks:
         blocks.begin(merged, balanced)
 

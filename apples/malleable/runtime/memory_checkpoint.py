@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import gather_documents, wait
+from apples.malleable.runtime.declared import Bytes, RowMemory, free_type
 from apples.malleable.runtime.membership import Declared
-
-Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,15 @@ def commit_in_memory(
     strips = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
     to, rank = backup_ranks(plan), comm.Get_rank()
     values = declared.state.dump()
-    handle, mine = _memory(_size(declared, strips[rank]))
-    _pack(declared, strips[rank], mine)
+    handle, mine = _memory(_size(declared, rank))
+    _pack(declared, rank, mine)
     kept = [(handle, strips[rank])]
     requests, moving = [], len(mine)
     if to[rank] != rank:
         requests.append(comm.Isend([mine, MPI.BYTE], to[rank], number % 1000))
     for other, target in enumerate(to):
         if target == rank and other != rank:
-            handle, copy = _memory(_size(declared, strips[other]))
+            handle, copy = _memory(_size(declared, other))
             moving += len(copy)
             requests.append(comm.Irecv([copy, MPI.BYTE], other, number % 1000))
             kept.append((handle, strips[other]))
@@ -142,29 +140,37 @@ def _spread(
     """Send every rank its rows, and every value."""
     rank = comm.Get_rank()
     held = {(piece.strip.first, piece.strip.stop): piece for piece in have}
-    requests, moving = [], 0
+    strips = [RowRange(*ends) for ends in sorted(chosen)]
+    owners = [chosen[ends] for ends in sorted(chosen)]
+    ends = dict.fromkeys(held, 0)  # how far each piece has been read
     for tag, array in enumerate(declared.arrays):
-        array.strip = new[rank]
-        for (first, stop), owner in sorted(chosen.items()):
-            rows = array.owned(RowRange(first, stop))
-            if part := rows & array.needed(new[rank]):
-                into = array.padded(part).reshape(-1).view("u1")
-                moving += len(into)
-                requests.append(comm.Irecv([into, MPI.BYTE], owner, tag))
+        # One array after another: where the entries of rows are is known when the rows are there.
+        requests, targets, moving = [], [], 0
+        array.locate(comm, strips, new)
+        parts = array.parts(new)
+        array.hold(parts, rank)
+        for strip, owner, tile in zip(strips, owners, array.parts(strips), strict=True):
+            owned = array.owned(tile)
+            if part := owned & array.needed(array.tile):
+                moving += array.size(part)
+                targets.append(array.target(part))
+                requests.append(comm.Irecv(targets[-1], owner, tag))
             if owner != rank:
                 continue
-            data = held[first, stop].data[_offset(declared, RowRange(first, stop), tag) :]
-            for other, strip in enumerate(new):
-                if part := rows & array.needed(strip):
-                    begin = (part.first - rows.first) * array.row_bytes
-                    piece = data[begin : begin + len(part) * array.row_bytes]
-                    moving += len(piece)
-                    requests.append(comm.Isend([piece, MPI.BYTE], other, tag))
-    wait(lambda: MPI.Request.Testall(requests), moving)
+            begin = ends[strip.first, strip.stop]
+            ends[strip.first, strip.stop] += array.size(owned)
+            piece = RowMemory(owned, array.cell_bytes, held[strip.first, strip.stop].data[begin:])
+            for other, theirs in enumerate(parts):
+                if part := owned & array.needed(theirs):
+                    moving += array.size(part)
+                    requests.append(comm.Isend([piece.packed(part), MPI.BYTE], other, tag))
+        wait(lambda requests=requests: MPI.Request.Testall(requests), moving)  # type: ignore[misc]
+        for target in targets:
+            free_type(target)
     source = chosen[min(chosen)]
     values = gather_documents(comm, held[min(chosen)].values if source == rank else {})[source]
     declared.state.load(values)
-    end = _offset(declared, RowRange(*min(chosen)), len(declared.arrays))
+    end = ends.get(min(chosen), 0)
     for one in declared.replicated:
         flat = one.array.reshape(-1).view("u1")
         if source == rank:
@@ -173,14 +179,10 @@ def _spread(
         comm.Bcast([flat, MPI.BYTE], source)
 
 
-def _offset(declared: Declared, strip: RowRange, index: int) -> int:
-    """Return where the array of this index begins in a rank's memory."""
-    return sum(len(a.owned(strip)) * a.row_bytes for a in declared.arrays[:index])
-
-
-def _size(declared: Declared, strip: RowRange) -> int:
-    replicated = sum(one.array.nbytes for one in declared.replicated)
-    return _offset(declared, strip, len(declared.arrays)) + replicated
+def _size(declared: Declared, rank: int) -> int:
+    """Return the bytes of what a rank has."""
+    arrays = sum(array.size(array.owned(array.tiles[rank])) for array in declared.arrays)
+    return arrays + sum(one.array.nbytes for one in declared.replicated)
 
 
 def _memory(size: int) -> tuple[int, Bytes]:
@@ -189,13 +191,13 @@ def _memory(size: int) -> tuple[int, Bytes]:
     return handle, np.frombuffer(mmap.mmap(handle, max(1, size)), np.uint8)[:size]
 
 
-def _pack(declared: Declared, strip: RowRange, into: Bytes) -> None:
+def _pack(declared: Declared, rank: int, into: Bytes) -> None:
     begin = 0
     for array in declared.arrays:
-        data = array.padded(array.owned(strip)).reshape(-1).view("u1")
-        into[begin : begin + data.nbytes] = data
-        begin += data.nbytes
+        data = array.bytes(array.owned(array.tiles[rank]))
+        into[begin : begin + data.size].reshape(data.shape)[...] = data
+        begin += data.size
     for one in declared.replicated:
-        data = one.array.reshape(-1).view("u1")
-        into[begin : begin + data.nbytes] = data
-        begin += data.nbytes
+        flat = one.array.reshape(-1).view("u1")
+        into[begin : begin + flat.nbytes] = flat
+        begin += flat.nbytes

@@ -9,10 +9,11 @@ import numpy as np
 from mpi4py import MPI
 
 from apples.malleable.control.command import ChangePlan, HostRows
-from apples.malleable.control.strips import RowRange, rank_ranges
-from apples.malleable.runtime import checkpoint
+from apples.malleable.control.strips import rank_ranges
+from apples.malleable.runtime import checkpoint, membership
 from apples.malleable.runtime import checkpoint as commits
-from apples.malleable.runtime.declared import Replicated, RowArray, State
+from apples.malleable.runtime.csr import CsrMatrix
+from apples.malleable.runtime.declared import Replicated, RowArray, State, TileArray
 from apples.malleable.runtime.membership import Declared
 
 FOLDER, ROWS = Path(sys.argv[1]), 31
@@ -26,12 +27,45 @@ def declare(value, iteration):
         halo=1,
         fill=lambda first, rows: np.copyto(rows, expected(first, len(rows), value)),
     )
+    tiles = TileArray(
+        "t",
+        (ROWS, 9),
+        halo=2,
+        fill=lambda row, column, tile: np.copyto(tile, expected_tile(row, column, tile, value)),
+    )
+    sparse = CsrMatrix("a", (ROWS, 9), lambda first, rows: entries(first, rows, value))
     table = [Replicated("table", np.full(5, value))]
-    return Declared(arrays=[array], replicated=table, state=State({"iteration": iteration}))
+    return Declared(
+        arrays=[array, tiles, *sparse.arrays],
+        matrices=[sparse],
+        replicated=table,
+        state=State({"iteration": iteration}),
+    )
+
+
+def expected_tile(row, column, tile, value):
+    rows, columns = tile.shape
+    return (
+        value * 1e4
+        + 100.0 * np.arange(row, row + rows)[:, None]
+        + np.arange(column, column + columns)
+    )
+
+
+def entries(first, rows, value):
+    """Return rows with as many entries as their number leaves by five."""
+    counts = np.arange(first, first + rows) % 5
+    indices = np.concatenate([np.arange(count) * 2 for count in counts])
+    return np.concatenate(([0], np.cumsum(counts))), indices, indices + value
 
 
 def expected(first, count, value):
     return value * 100 + np.arange(first - 1, first - 1 + count, dtype=float)[:, None] * np.ones(7)
+
+
+def same(matrix, three):
+    found = matrix.indptr, matrix.indices, matrix.data
+    return all(np.array_equal(one, other) for one, other in zip(found, three, strict=True))
 
 
 def strips(ranks):
@@ -45,12 +79,18 @@ def restored():
     if comm != MPI.COMM_NULL:
         declared = declare(-1.0, -1)
         strip = strips(2)[comm.rank]
+        array, tiles, *_ = declared.arrays
         plan = ChangePlan(1, (), (), {}, (), "commit", commits=str(FOLDER))
-        number = checkpoint.restore_commit(comm, plan, declared, strip)
+        number = checkpoint.restore_commit(comm, plan, declared, strips(2))
         right = number == 0 or (
-            np.array_equal(
-                declared.arrays[0].local, expected(strip.first, len(strip) + 2, float(number))
+            np.array_equal(array.local, expected(strip.first, len(strip) + 2, float(number)))
+            and np.array_equal(
+                tiles.local,
+                expected_tile(
+                    tiles.tile.rows.first, tiles.tile.columns.first, tiles.local, float(number)
+                ),
             )
+            and same(declared.matrices[0].own, entries(strip.first, len(strip), float(number)))
             and bool((declared.replicated[0].array == number).all())
         )
         found = [number, bool(comm.allreduce(right, MPI.LAND)), declared.state.iteration]
@@ -70,9 +110,8 @@ def step(name, damage=lambda: None):
 
 for number in (1, 2, 3, 4):
     declared = declare(float(number), 10 * number)
-    mine = strips(3)[world.rank]
-    declared.arrays[0].begin(mine)
-    fault = checkpoint.write_commit(world, FOLDER, number, declared, mine)
+    membership.begin_all(world, declared, strips(3), ())
+    fault = checkpoint.write_commit(world, FOLDER, number, declared)
     if fault:
         raise SystemExit(fault)
     world.Barrier()
@@ -96,6 +135,6 @@ step("a bit of the newest is wrong", flip)
 step("its manifest is cut", cut)
 step("its data is missing", lambda: commits.data_path(FOLDER, 4).unlink())
 step("both are missing", lambda: [path.unlink() for path in FOLDER.glob("commit-*")])
-fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declare(5.0, 50), RowRange(0, 0))
+fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declare(5.0, 50))
 if world.rank == 0:
     os.write(1, json.dumps({"step": "nowhere to write", "found": bool(fault)}).encode() + b"\n")

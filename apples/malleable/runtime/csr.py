@@ -1,0 +1,143 @@
+"""`CsrMatrix`: a sparse matrix by rows, of which each rank has the rows of its strip.
+
+It is three distributed arrays that move together: where each row begins among the entries (`RowArray`), and the
+column and the value of each entry (`EntryArray`). Entries are numbered through the whole matrix; so an entry has
+one address in every rank, as a row has, and entries that stay are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import DTypeLike, NDArray
+
+from apples.malleable.control.strips import RowRange
+from apples.malleable.runtime.collectives import wait
+from apples.malleable.runtime.declared import (
+    DeclarationError,
+    DistributedArray,
+    EntryArray,
+    RowArray,
+)
+
+Rows = Callable[[int, int], Any]
+"""Called as ``fill(first_row, rows)``; returns so many rows as a SciPy CSR array or (indptr, indices, data)."""
+
+
+class CsrMatrix:
+    """A sparse matrix in compressed rows; which entries it has does not change while the job runs.
+
+    Parameters
+    ----------
+    name
+        Of the matrix, unique in its job.
+    shape
+        Rows, which are shared out, and columns.
+    fill
+        Returns rows of the matrix as they are at the start, called as ``fill(first_row, rows)``: a SciPy CSR
+        array, or its three arrays (indptr, indices, data).
+    dtype
+        Of a value.
+
+    Attributes
+    ----------
+    arrays
+        What it consists of, in the order in which it must travel.
+    """
+
+    def __init__(
+        self, name: str, shape: tuple[int, int], fill: Rows, dtype: DTypeLike = np.float64
+    ) -> None:
+        self.name, self.shape, self._fill = name, tuple(shape), fill
+        if len(self.shape) != 2 or min(self.shape) < 1:
+            raise DeclarationError(f"matrix {name!r}: shape {shape} is not rows and columns")
+        rows, columns = self.shape
+        index = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
+        # The halo below a strip's last row is the next row's start: where the strip's entries end.
+        self.starts = RowArray(f"{name}.indptr", (rows,), np.int64, halo=1)
+        self.indices = EntryArray(f"{name}.indices", self.starts, index)
+        self.data = EntryArray(f"{name}.data", self.starts, dtype)
+        self.arrays: tuple[DistributedArray, ...] = (self.starts, self.indices, self.data)
+
+    @property
+    def own(self) -> Any:
+        """The rank's own rows as a SciPy CSR array over its memory: what is written to its data stays.
+
+        Valid until the next change of hosts.
+        """
+        from scipy.sparse import csr_array  # noqa: PLC0415 - other programs start without it
+
+        starts = self.starts.local[1:]
+        within = (starts - starts[:1]).astype(self.indices.dtype, copy=False)
+        found = csr_array((len(self.starts.strip), self.shape[1]), dtype=self.data.dtype)
+        # Set, not given to it: of arrays that are a small part of their memory it would make copies.
+        found.indptr, found.indices, found.data = within, self.indices.own, self.data.own
+        return found
+
+    def begin(self, comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
+        """Hold the rows of a strip with their first entries. Collective.
+
+        Parameters
+        ----------
+        strips
+            Every rank's.
+        """
+        rank = comm.Get_rank()
+        strip = strips[rank]
+        indptr, indices, data = self._first(strip)
+        counts = np.empty(len(strips), np.int64)
+        wait(comm.Iallgather(np.array([len(data)], np.int64), counts).Test)
+        first = sum(
+            int(count)
+            for count, other in zip(counts, strips, strict=True)
+            if other.first < strip.first
+        )
+        self.starts.hold(self.starts.parts(strips), rank)
+        if len(strip):
+            self.starts.local[1:] = indptr + first
+        for array, values in ((self.indices, indices), (self.data, data)):
+            array.locate(comm, strips)
+            array.hold(array.parts(strips), rank)
+            array.own[...] = values
+
+    def _first(self, strip: RowRange) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Return a strip's first entries, checked."""
+        count, columns = len(strip), self.shape[1]
+        if not count:
+            return np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
+        found = self._fill(strip.first, count)
+        three = found if isinstance(found, tuple) else _three(found)
+        if three is None or len(three) != 3:
+            raise self._error(
+                strip, f"a {type(found).__name__}, not a CSR array or (indptr, indices, data)"
+            )
+        indptr, indices, data = map(np.asarray, three)
+        if indptr.shape != (count + 1,):
+            raise self._error(strip, f"an indptr of {len(indptr)}, not of {count} rows and one")
+        if indptr[0] or (np.diff(indptr) < 0).any():
+            raise self._error(strip, "an indptr that does not begin at 0 and ascend")
+        if not len(indices) == len(data) == indptr[-1]:
+            raise self._error(
+                strip, f"{len(indices)} indices and {len(data)} values for {indptr[-1]} entries"
+            )
+        if len(indices) and indices.dtype.kind not in "iu":
+            raise self._error(strip, "columns that are no whole numbers")
+        if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
+            raise self._error(strip, f"columns {indices.min()} to {indices.max()} of {columns}")
+        if not np.can_cast(data.dtype, self.data.dtype, "same_kind"):
+            raise self._error(strip, f"values of {data.dtype}, not {self.data.dtype}")
+        return indptr, indices, data
+
+    def _error(self, strip: RowRange, what: str) -> DeclarationError:
+        rows = f"rows {strip.first} to {strip.stop - 1}"
+        return DeclarationError(f"matrix {self.name!r}, {rows}: fill gave {what}")
+
+
+def _three(found: Any) -> tuple[Any, Any, Any] | None:
+    """Return the three arrays of what looks like a CSR array."""
+    if getattr(found, "format", "") != "csr":
+        return None
+    return found.indptr, found.indices, found.data

@@ -1,0 +1,77 @@
+"""Rows, tiles and sparse matrices on real ranks: whole after every change, and the bits of a run on one rank."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.launch import hydra
+from apples.malleable.control.command import HostShare, ResizeDone
+from apples.testing.rehearsal import rehearse
+
+HERE = Path(__file__).parent
+SHAPES = (sys.executable, str(HERE / "programs_mpi" / "shapes.py"))
+SLOTS = {"ada": 1, "bob": 2, "eve": 1, "far": 1}
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize(
+    "seed", [2, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(3, 9))]
+)
+def test_all_shapes_stay_whole_through_random_strips(seed):
+    program = [sys.executable, "-m", "mpi4py", str(HERE / "shapes_mpi" / "wander.py"), str(seed)]
+    argv = [hydra.mpiexec(), *hydra.OPTIONS, "-n", "4", *program]
+    environment = hydra.environment({**hydra.LOOPBACK, **hydra.ONE_THREAD})
+    run = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert json.loads(run.stdout)["moved"] > 0
+
+
+def maps(draw, count, stop):
+    """Yield random maps, then stop the program."""
+    for _ in range(count):
+        hosts = draw.sample(list(SLOTS), draw.randint(1, len(SLOTS)))
+        yield [HostShare(host, draw.choice([0.25, 1.0, 2.0, 3.5])) for host in hosts]
+    stop.touch()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 3), pytest.param(2, 25, marks=pytest.mark.more)], ids=["some", "many"]
+)
+def test_tiles_and_a_sparse_matrix_keep_their_bits_through_resizes(tmp_path, seed, count):
+    program = (*SHAPES, "60", "0.001", str(tmp_path / "stop"))
+    wanted = maps(random.Random(seed), count, tmp_path / "stop")
+    run = rehearse(program, SLOTS, [HostShare("ada"), HostShare("bob")], wanted)
+    assert run.ended.state == "finished", run.ended
+    assert sum(isinstance(notice, ResizeDone) for notice in run.notices) == count
+    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
+
+
+@pytest.mark.more
+def test_the_restart_engine_carries_tiles_and_a_sparse_matrix_through_commits(tmp_path):
+    program, commits = (*SHAPES, "50", "0.001", str(tmp_path / "stop")), tmp_path / "commits"
+    commits.mkdir()
+    wanted = maps(random.Random(3), 3, tmp_path / "stop")
+    run = rehearse(program, SLOTS, [HostShare("ada")], wanted, commits=commits, engine="restart")
+    assert run.ended.state == "finished", run.ended
+    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
+
+
+def test_arrays_of_one_job_have_as_many_rows_whatever_their_shape(tmp_path):
+    path = tmp_path / "uneven.py"
+    path.write_text(
+        "from apples import malleable\n"
+        "job = malleable.Job()\n"
+        "job.array('x', (5, 3))\n"
+        "job.tiles('t', (6, 5))\n"
+    )
+    run = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    said = "array 't' has 6 rows, 'x' 5: all that is shared out in a job has as many rows"
+    assert run.stderr.splitlines()[-1].endswith(f"DeclarationError: {said}")
