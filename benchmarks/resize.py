@@ -1,6 +1,6 @@
 """How long a resize takes: the form of Tables 1 to 5 of Kale, Kumar and DeSouza 2002, and this project's bars.
 
-    python benchmarks/resize.py [--repeats N] [tables|bars|interference]..
+    python benchmarks/resize.py [--repeats N] [tables|bars|shapes|interference]..
 
 Every rank is a host of its own on this machine. Times count from the safe point; the wait for it is apart.
 """
@@ -24,29 +24,39 @@ from apples.testing import Rehearsal, rehearse
 HERE = Path(__file__).resolve()
 MEGABYTE = 1_000_000
 COLUMNS = 1250  # a row is 10 kB
+ENTRIES = 10  # a row of the sparse matrix is 128 bytes
 REPEATS = 20
 
 
 # ------------------------------------------------------------------------------ the job measured
 
 
-def job_main(rows: int, stop: Path, pause: float) -> None:
-    """Hold rows until told to stop; after each change say what a copy of the moved rows costs."""
+def job_main(kind: str, rows: int, stop: Path, pause: float) -> None:
+    """Hold rows, tiles or a sparse matrix until told to stop; say what a copy costs after each change."""
     from apples import malleable  # noqa: PLC0415 - a rank's part of this file
 
-    def fill(first: int, block: NDArray[np.float64]) -> None:
-        block[...] = first
+    def fill(*place: object) -> None:
+        place[-1][...] = 1.0  # type: ignore[index]
+
+    def entries(_: int, count: int) -> tuple[NDArray[np.int64], ...]:
+        indices = np.arange(ENTRIES * count) % rows
+        return ENTRIES * np.arange(count + 1), indices, indices
 
     with malleable.Job() as job:
-        array = job.array("array", (rows, COLUMNS), fill=fill)
+        if kind == "tiles":
+            own = job.tiles("array", (rows, rows), fill=fill)
+        elif kind == "csr":
+            own = job.csr("array", (rows, rows), fill=entries).data
+        else:
+            own = job.array("array", (rows, COLUMNS), fill=fill)
         state = job.state(iteration=0, stop=0.0)
         while not state.stop:
             if job.safepoint():
                 job.comm.Barrier()
-                seconds = copy_seconds(array.own)
+                seconds = copy_seconds(own.own)
                 slowest = job.allreduce(seconds, malleable_max())
                 if job.rank == 0:
-                    os.write(1, f"copy {slowest} {array.own.nbytes}\n".encode())
+                    os.write(1, f"copy {slowest} {own.own.nbytes}\n".encode())
             time.sleep(pause)
             state.iteration += 1
             state.stop = job.allreduce(float(job.rank == 0 and stop.exists()), malleable_max())
@@ -74,12 +84,14 @@ def copy_seconds(rows: NDArray[np.float64]) -> float:
 # ------------------------------------------------------------------------------ the measurements
 
 
-def measured(rows: int, first: list[str], maps: list[list[str]], warm: bool = False) -> Rehearsal:
+def measured(
+    rows: int, first: list[str], maps: list[list[str]], warm: bool = False, kind: str = "rows"
+) -> Rehearsal:
     """Run the job above through maps of hosts with equal weights."""
     hosts = sorted({*first, *(host for one in maps for host in one)})
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
         stop = Path(folder) / "stop"
-        program = (sys.executable, str(HERE), "job", str(rows), str(stop), "0.001")
+        program = (sys.executable, str(HERE), "job", kind, str(rows), str(stop), "0.001")
 
         def commands():  # type: ignore[no-untyped-def]
             yield from ([HostShare(host) for host in one] for one in maps)
@@ -143,19 +155,8 @@ def bars(repeats: int) -> None:
     rows = 128 * MEGABYTE // (8 * COLUMNS)
     four, two = ["h0", "h1", "h2", "h3"], ["h0", "h1"]
     run = measured(rows, four, [two, four] * repeats)
-    answers = done(run)
-    shrinks = answers[::2]
-    lines = [line.split() for line in run.lines if line.startswith("copy")]
-    # The copy after the growth before is of the four ranks at once, of a quarter each.
-    copies = [float(line[1]) / int(line[2]) for line in lines[0::2]]
-    a_byte = statistics.median(copies) / len(four)
-    moved = statistics.median(one.moved_bytes for one in shrinks)
-    redistribute = statistics.median(one.phases["redistribute"] for one in shrinks)
-    show("redistribution, 128 MB, 4 ranks to 2, against memcpy of the moved bytes by 4 ranks at once",
-         redistribute / (moved * a_byte), 3.0, "x")  # fmt: skip
-    print(
-        f"    {moved / 1e6:.0f} MB in {1e3 * redistribute:.1f} ms; memcpy {1e-9 / a_byte:.1f} GB/s"
-    )
+    shrinks = done(run)[::2]
+    against_memcpy("redistribution, 128 MB, 4 ranks to 2", run, shrinks, len(four))
     leave = [one.seconds - one.phases["redistribute"] for one in shrinks]
     show("shrink, from the safe point to empty hosts, without the data", middle(leave), 300, "ms")
     run = measured(rows, two, [[*two, "h2"], two] * repeats)
@@ -172,6 +173,34 @@ def bars(repeats: int) -> None:
         answers = done(measured(rows // 8, two, growths, warm=True))
         warm += [sum(one.phases[name] for name in ("start", "join", "rebuild")) for one in answers]
     show("warm growth by one host, without the data", middle(warm), 100, "ms")
+
+
+def against_memcpy(what: str, run: Rehearsal, changes: list[ResizeDone], ranks: int) -> None:
+    """Print what a redistribution takes beside memcpy of the moved bytes by so many ranks at once."""
+    lines = [line.split() for line in run.lines if line.startswith("copy")]
+    copies = [float(line[1]) / int(line[2]) for line in lines[0::2]]
+    a_byte = statistics.median(copies) / ranks
+    moved = statistics.median(one.moved_bytes for one in changes)
+    redistribute = statistics.median(one.phases["redistribute"] for one in changes)
+    ratio = redistribute / (moved * a_byte)
+    show(f"{what}, against memcpy of the moved bytes by {ranks} ranks at once", ratio, 3.0, "x")
+    print(
+        f"    {moved / 1e6:.0f} MB in {1e3 * redistribute:.1f} ms; memcpy {1e-9 / a_byte:.1f} GB/s"
+    )
+
+
+SHAPES = {"rows": 12_800, "tiles": 4_000, "csr": 1_000_000}
+"""Rows of 128 MB in each shape."""
+
+
+def shapes(repeats: int) -> None:
+    """Redistribution of 128 MB of each shape: four ranks to two, and back."""
+    four, two = ["h0", "h1", "h2", "h3"], ["h0", "h1"]
+    for kind, rows in SHAPES.items():
+        run = measured(rows, four, [two, four] * repeats, kind=kind)
+        answers = done(run)
+        against_memcpy(f"{kind}, 128 MB, 4 ranks to 2", run, answers[::2], 4)
+        against_memcpy(f"{kind}, 128 MB, 2 ranks to 4", run, answers[1::2], 4)
 
 
 def interference(repeats: int) -> None:
@@ -223,7 +252,7 @@ def show(what: str, value: float, limit: float, unit: str) -> None:
     print(f"{'ok ' if value <= limit else 'OVER'} {what}: {value:.2f} {unit} (at most {limit:g})")
 
 
-PARTS = {"tables": tables, "bars": bars, "interference": interference}
+PARTS = {"tables": tables, "bars": bars, "shapes": shapes, "interference": interference}
 
 
 def main() -> None:
@@ -240,6 +269,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["job"]:
-        job_main(int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
+        job_main(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5]))
     else:
         main()
