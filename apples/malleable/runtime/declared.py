@@ -167,16 +167,17 @@ class MappedRows(RowMemory):
 
     So a row has one address whichever rows a rank has: those that stay are never copied, those that come are
     received where they belong, and the pages of those that went are given back.
+
+    Parameters
+    ----------
+    pages
+        At least as many bytes of memory, from `unused_pages` or from what was not needed any more.
     """
 
-    def __init__(self, rows: int, columns: RowRange, cell_bytes: int) -> None:
-        size = rows * len(columns) * cell_bytes
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        self._map = mmap.mmap(-1, max(1, size), flags=flags)
-        self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.columns = columns
+    def __init__(self, rows: int, columns: RowRange, cell_bytes: int, pages: mmap.mmap) -> None:
+        self.columns, self.pages = columns, pages
         tile = Tile(RowRange(0, rows), columns)
-        super().__init__(tile, cell_bytes, np.frombuffer(self._map, np.uint8))
+        super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
 
     def forget(self, rows: RowRange) -> None:
         """Give back the pages that hold nothing but these rows: to whoever needs them, when he does.
@@ -188,7 +189,15 @@ class MappedRows(RowMemory):
         first = -(-rows.first * self._pitch // mmap.PAGESIZE) * mmap.PAGESIZE
         pages = (rows.stop * self._pitch - first) // mmap.PAGESIZE
         if pages > 0:
-            self._map.madvise(mmap.MADV_FREE, first, pages * mmap.PAGESIZE)
+            self.pages.madvise(mmap.MADV_FREE, first, pages * mmap.PAGESIZE)
+
+
+def unused_pages(size: int) -> mmap.mmap:
+    """Return so many bytes of memory that exist when they are written to."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    found = mmap.mmap(-1, max(1, size), flags=flags)
+    found.madvise(mmap.MADV_HUGEPAGE)
+    return found
 
 
 def free_type(target: Sequence[Any]) -> None:
@@ -241,6 +250,7 @@ class DistributedArray(ABC):
         self.tiles: list[Tile] = [self.tile]
         self.comm: MPI.Intracomm = MPI.COMM_SELF
         self._memory: MappedRows | None = None
+        self._spare: mmap.mmap | None = None
         self._seen: NDArray[Any] | None = None
         self._coming: tuple[list[Tile], int, MappedRows] | None = None
         self._requests: list[MPI.Prequest] | None = None
@@ -320,7 +330,9 @@ class DistributedArray(ABC):
         columns = self.needed(tile).columns
         if self._memory is not None and (self._memory.columns == columns or not len(tile)):
             return self._memory
-        return MappedRows(self.whole()[0], columns, self.cell_bytes)
+        size = math.prod(self.whole())
+        pages = self._spare if self._spare and len(self._spare) >= size else unused_pages(size)
+        return MappedRows(self.whole()[0], columns, self.cell_bytes, pages)
 
     def expect(self, every: Sequence[Tile], rank: int) -> MappedRows:
         """Return memory for the contents of another tile, which it holds from `arrive` on.
@@ -345,6 +357,9 @@ class DistributedArray(ABC):
             memory.forget(RowRange(before.first, stop))
             if len(after):
                 memory.forget(RowRange(max(before.first, after.stop), before.stop))
+        elif self._memory is not None:
+            self._memory.forget(self.needed(self.tile).rows)
+            self._spare = self._memory.pages
         self.tile, self.tiles, self._memory = every[rank], every, memory
         self._coming = self._seen = None
 
