@@ -136,6 +136,7 @@ def test_after_a_change_everyone_has_its_part_and_each_cell_came_once(kind, chan
     [
         (([0], [], []), "an indptr of 1, not of 3 rows and one"),
         (([0, 2, 1, 2], [0, 1], [1.0, 1.0]), "an indptr that does not begin at 0 and ascend"),
+        (([0.0, 0.5, 1.0, 2.0], [0, 1], [1.0, 1.0]), "an indptr that does not begin at 0 and ascend"),
         (([0, 1, 1, 2], [0], [1.0]), "1 indices and 1 values for 2 entries"),
         (([0, 1, 1, 2], [0, 9], [1.0, 1.0]), "columns 0 to 9 of 4"),
         (([0, 1, 1, 2], [0, 3], [1j, 1.0]), "values of complex128, not float64"),
@@ -161,6 +162,10 @@ def test_rows_that_are_no_rows_of_the_matrix_are_refused_in_one_line(given_rows,
         (lambda: TileArray("t", (5, 5), object), "Python objects cannot move"),
         (lambda: CsrMatrix("A", (5,), list), r"matrix 'A': shape \(5,\) is not rows and columns"),
         (lambda: CsrMatrix("A", (5, 5), list, object), "Python objects cannot move"),
+        (
+            lambda: CsrMatrix("A", (5, 5), np.eye(5)),
+            "^matrix 'A': fill is a ndarray, not a function of first_row and rows$",
+        ),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused_where_it_is_declared(declare, said):

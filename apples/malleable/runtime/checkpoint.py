@@ -107,7 +107,7 @@ def highest_commit(directory: Path) -> int:
 def verify(path: Path, parts: Sequence[Sequence[int]]) -> bool:
     """Whether the bytes from `offset`, so many, have their checksum, for each part.
 
-    A part of a tile is as many bytes in each of `rows` rows, which begin `pitch` apart.
+    A part of a tile has so many bytes in each of `rows` rows, which begin `pitch` apart.
     """
     try:
         with path.open("rb", buffering=0) as stream:
@@ -186,7 +186,7 @@ def restore_commit(
         mine = manifest["parts"][comm.Get_rank() :: comm.Get_size()]
         if not _all(comm, verify(path, mine)):
             continue
-        for array, rows in zip(declared.arrays, manifest["rows"], strict=True):
+        for array, rows in zip(declared.arrays, manifest.get("rows", ()), strict=False):
             array.rows = rows  # of a sparse matrix nobody else knows how many entries it has
         offsets, end = _offsets(declared)
 
@@ -223,13 +223,14 @@ def _write_all(
 ) -> list[list[int]]:
     parts = []
     for array, offset in zip(declared.arrays, offsets, strict=False):
-        part = array.owned(array.tile)
-        data = array.packed(part)
-        begin = _at_place(file, array, offset, part, data, file.Write_all)
-        rows, (_, pitch) = len(part.rows), array.whole()
-        width = len(data) // max(1, rows)
-        in_rows = [rows, pitch] if rows > 1 and width < pitch else []
-        parts.append([begin, width if in_rows else len(data), zlib.crc32(data.data), *in_rows])
+        pieces, check = list(_pieces(array, offset, array.owned(array.tile))), 0
+        for begin, data in pieces:
+            file.Write_at(begin, [data, MPI.BYTE])
+            check = zlib.crc32(data.data, check)
+        if pieces:
+            begin, data = pieces[0]
+            in_rows = [len(pieces), array.whole()[1]] if len(pieces) > 1 else []
+            parts.append([begin, data.nbytes, check, *in_rows])
     rest = offsets[len(declared.arrays) :]
     for one, offset in zip(declared.replicated, rest, strict=True):
         data = one.array.reshape(-1).view("u1")
@@ -250,36 +251,24 @@ def _read_all(
     for array, offset in zip(declared.arrays, offsets, strict=False):
         array.locate(comm, strips)
         array.hold(array.parts(strips), comm.Get_rank())
-        part = array.needed(array.tile)
-        _at_place(file, array, offset, part, array.packed(part), file.Read_all)
+        for begin, data in _pieces(array, offset, array.needed(array.tile)):
+            file.Read_at(begin, [data, MPI.BYTE])
     for one, offset in zip(declared.replicated, offsets[len(declared.arrays) :], strict=True):
         file.Read_at_all(offset, [one.array.reshape(-1).view("u1"), MPI.BYTE])
 
 
-def _at_place(
-    file: MPI.File,
-    array: DistributedArray,
-    offset: int,
-    part: Tile,
-    data: Packed,
-    use: Callable[[list[Any]], object],
-) -> int:
-    """Write or read the bytes of a part where it is in the file; return where it begins. Collective.
+def _pieces(array: DistributedArray, offset: int, part: Tile) -> Iterator[tuple[int, Packed]]:
+    """Yield the bytes of a part and where in the file they are: at once if it is as wide as the whole, else by rows.
 
     The whole array lies in the file from `offset` on, row by row.
     """
-    pitch = array.whole()[1]
-    width = len(part.columns) * array.cell_bytes
+    pitch, data = array.whole()[1], array.bytes(part)
     begin = offset + part.rows.first * pitch + part.columns.first * array.cell_bytes
-    place = MPI.BYTE
-    if 0 < width < pitch:
-        place = MPI.BYTE.Create_vector(len(part.rows), width, pitch).Commit()
-    file.Set_view(begin, MPI.BYTE, place)
-    use([data, MPI.BYTE])
-    file.Set_view(0)
-    if place != MPI.BYTE:
-        place.Free()
-    return begin
+    if data.shape[1] == pitch:
+        yield begin, data.reshape(-1)
+        return
+    for number, row in enumerate(data):
+        yield begin + number * pitch, row
 
 
 def _sizes(comm: MPI.Intracomm, own: Mapping[int, Packed], count: int) -> list[int]:

@@ -54,6 +54,10 @@ class CsrMatrix:
         self.name, self.shape, self._fill = name, tuple(shape), fill
         if len(self.shape) != 2 or min(self.shape) < 1:
             raise DeclarationError(f"matrix {name!r}: shape {shape} is not rows and columns")
+        if not callable(fill):
+            raise DeclarationError(
+                f"matrix {name!r}: fill is a {type(fill).__name__}, not a function of first_row and rows"
+            )
         rows, columns = self.shape
         index = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
         # The halo below a strip's last row is the next row's start: where the strip's entries end.
@@ -71,7 +75,8 @@ class CsrMatrix:
         from scipy.sparse import csr_array  # noqa: PLC0415 - other programs start without it
 
         starts = self.starts.local[1:]
-        within = (starts - starts[:1]).astype(self.indices.dtype, copy=False)
+        index = self.indices.dtype if self.data.own.size <= np.iinfo(np.int32).max else np.int64
+        within = (starts - starts[:1]).astype(index, copy=False)
         found = csr_array((len(self.starts.strip), self.shape[1]), dtype=self.data.dtype)
         # Set, not given to it: of arrays that are a small part of their memory it would make copies.
         found.indptr, found.indices, found.data = within, self.indices.own, self.data.own
@@ -117,7 +122,7 @@ class CsrMatrix:
         indptr, indices, data = map(np.asarray, three)
         if indptr.shape != (count + 1,):
             raise self._error(strip, f"an indptr of {len(indptr)}, not of {count} rows and one")
-        if indptr[0] or (np.diff(indptr) < 0).any():
+        if indptr.dtype.kind not in "iu" or indptr[0] or (np.diff(indptr) < 0).any():
             raise self._error(strip, "an indptr that does not begin at 0 and ascend")
         if not len(indices) == len(data) == indptr[-1]:
             raise self._error(

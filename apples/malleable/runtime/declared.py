@@ -142,7 +142,7 @@ class RowMemory:
     def packed(self, part: Tile) -> Bytes:
         """Return the bytes of a part one after another: a view where they lie so, else a copy.
 
-        From what lies in pieces MPI sends at a fifth of the rate, the copy included.
+        What lies in pieces MPI would send at a fifth of the rate.
         """
         return self.bytes(part).reshape(-1)
 
@@ -384,11 +384,6 @@ class DistributedArray(ABC):
         """Return the bytes of a part of what is here, counted as `owned` counts."""
         assert self._memory is not None  # noqa: S101 - who holds a part has memory
         return self._memory.bytes(part)
-
-    def packed(self, part: Tile) -> Bytes:
-        """Return them one after another: a view where they lie so, else a copy."""
-        assert self._memory is not None  # noqa: S101 - likewise
-        return self._memory.packed(part)
 
     def target(self, part: Tile) -> list[Any]:
         """Return a part as MPI receives into it; its type is to be freed."""

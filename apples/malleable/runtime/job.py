@@ -313,8 +313,7 @@ class MalleableJob:
         if self._agreement is not None:
             self._agreement.end()
             self._agreement = None
-        for array in self._declared.arrays:
-            array.release()
+        self._declared.release()
         self.comm.Barrier()
         if self._channel is not None:
             if self.rank == 0:
@@ -406,6 +405,7 @@ class MalleableJob:
             before()
         if self._channel is not None and self.rank == 0:
             self._channel.send("restarting")
+        self._declared.release()
         self.comm.Disconnect()
         self._leave()
 

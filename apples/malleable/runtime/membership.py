@@ -189,6 +189,11 @@ class Declared:
         for blocks in self.blocks:
             blocks.settle(comm, ranks)
 
+    def release(self) -> None:
+        """Free the requests on the communicator there is, before it is left."""
+        for array in self.arrays:
+            array.release()
+
     def summary(self) -> list[Any]:
         """Return what must be the same on every rank of the job."""
         arrays = [a.summary() for a in self.arrays]
