@@ -369,8 +369,10 @@ class DistributedArray(ABC):
         self.arrive()
 
     def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Work on another communicator from now on: its rank for each old one that goes on."""
+        """Hold what has come, and work on another communicator: its rank for each old one that goes on."""
         self.release()
+        if self._coming is not None:
+            self.arrive()
         places = {new: self.tiles[old] for old, new in ranks.items()}
         self.comm, self.tiles = comm, [places[rank] for rank in range(comm.Get_size())]
 
@@ -595,10 +597,11 @@ def redistribute(
     old: Sequence[RowRange],
     new: Sequence[RowRange],
 ) -> int:
-    """Give every rank of `comm` its new parts; return the bytes this rank received. Collective.
+    """Send every rank of `comm` its new parts; return the bytes this rank received. Collective.
 
-    Every rank works out its own messages from all strips, so that nothing is negotiated. Halos are sent by
-    their owner too: the first sweep after a change needs them.
+    What a rank had it still has, until `DistributedArray.settle` lets go of it. Every rank works out its own
+    messages from all strips, so that nothing is negotiated. Halos are sent by their owner too: the first sweep
+    after a change needs them.
 
     Parameters
     ----------
@@ -628,6 +631,4 @@ def redistribute(
     wait(lambda: MPI.Request.Testall(requests), received + sent)
     for target in targets:
         free_type(target)
-    for array in arrays:
-        array.arrive()
     return received

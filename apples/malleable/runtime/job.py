@@ -458,6 +458,7 @@ class MalleableJob:
             return found > 0
 
         done = carry_out(merged, plan, self._declared, rank_id, take_commit)
+        self._declared.release()
         if not is_new:
             self.comm.Disconnect()
         if merged not in (self._world, self.comm):

@@ -183,7 +183,7 @@ class Declared:
         return self.blocks[0].count or NOMINAL_ROWS
 
     def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Work on another communicator from now on: its rank for each old one that goes on."""
+        """Hold what has come, and work on another communicator: its rank for each old one that goes on."""
         for array in self.arrays:
             array.settle(comm, ranks)
         for blocks in self.blocks:

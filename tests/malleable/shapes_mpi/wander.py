@@ -119,6 +119,9 @@ def main():
         mine = order.index(RANK)
         moved += total(merged, redistribute(merged, arrays, old, new))
         comm = WORLD.Split(0 if RANK in wanted else 1, wanted.index(RANK) if RANK in wanted else 0)
+        if RANK not in wanted:
+            for array in arrays:
+                array.arrive()
         if RANK in wanted:
             for array in arrays:
                 array.settle(comm, {order.index(r): place for place, r in enumerate(wanted)})
