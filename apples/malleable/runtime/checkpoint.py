@@ -251,14 +251,21 @@ def _read_all(
     for array, offset in zip(declared.arrays, offsets, strict=False):
         array.locate(comm, strips)
         array.hold(array.parts(strips), comm.Get_rank())
-        for begin, data in _pieces(array, offset, array.needed(array.tile)):
-            file.Read_at(begin, [data, MPI.BYTE])
+        fault = None
+        try:
+            for begin, data in _pieces(array, offset, array.needed(array.tile)):
+                file.Read_at(begin, [data, MPI.BYTE])
+        except MPI.Exception as error:
+            fault = error
+        # Nobody goes on to the next array alone: to locate it is collective, and uses what was read.
+        if not _all(comm, fault is None):
+            raise fault or MPI.Exception(MPI.ERR_IO)
     for one, offset in zip(declared.replicated, offsets[len(declared.arrays) :], strict=True):
         file.Read_at_all(offset, [one.array.reshape(-1).view("u1"), MPI.BYTE])
 
 
 def _pieces(array: DistributedArray, offset: int, part: Tile) -> Iterator[tuple[int, Packed]]:
-    """Yield the bytes of a part and where in the file they are: at once if it is as wide as the whole, else by rows.
+    """Yield the bytes of a part and where in the file they are: at once if as wide as the whole, else by rows.
 
     The whole array lies in the file from `offset` on, row by row.
     """

@@ -17,14 +17,66 @@ from numpy.typing import DTypeLike, NDArray
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.collectives import wait
 from apples.malleable.runtime.declared import (
+    WIDE,
     DeclarationError,
     DistributedArray,
-    EntryArray,
     RowArray,
 )
+from apples.malleable.runtime.tiles import Tile
 
 Rows = Callable[[int, int], Any]
 """Called as ``fill(first_row, rows)``; returns so many rows as a SciPy CSR array or (indptr, indices, data)."""
+
+
+class EntryArray(DistributedArray):
+    """Something of every entry of a sparse matrix; a rank has that of the entries of its rows.
+
+    Parameters
+    ----------
+    starts
+        For each row the number of its first entry, and after the last row that of all entries. It comes before
+        this array wherever both travel.
+    """
+
+    def __init__(self, name: str, starts: RowArray, dtype: DTypeLike) -> None:
+        super().__init__(name, dtype, 0)
+        self._starts = starts
+        self._at: dict[int, int] = {}
+
+    @property
+    def own(self) -> NDArray[Any]:
+        """That of the entries of the rank's rows."""
+        return self.local.reshape(-1)
+
+    def summary(self) -> list[Any]:
+        """Return what must be the same on every rank of the job."""
+        return [self.name, self._starts.name, self.dtype.str]
+
+    def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
+        """Ask the ranks that have the rows where the strips begin and end among the entries. Collective."""
+        rows = self._starts.rows
+        wanted = {
+            row for strips in layouts for strip in strips for row in (strip.first, strip.stop)
+        }
+        asked = sorted({*wanted, rows})
+        strip, starts = self._starts.strip, self._starts.local[1:]
+        last = strip.stop + (strip.stop == rows)
+        given = np.array(
+            [starts[row - strip.first] if strip.first <= row < last else -1 for row in asked],
+            np.int64,
+        )
+        found = np.empty_like(given)
+        wait(comm.Iallreduce(given, found, MPI.MAX).Test)
+        self._at = dict(zip(asked, map(int, found), strict=True))
+        self.rows = self._at[rows]
+
+    def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
+        """Return the entries of the strips' rows; they were located."""
+        ranges = [
+            RowRange(self._at[one.first], self._at[one.stop]) if len(one) else RowRange(0, 0)
+            for one in strips
+        ]
+        return [Tile(one, WIDE) if len(one) else Tile() for one in ranges]
 
 
 class CsrMatrix:

@@ -2,7 +2,7 @@
 
 1. `State`: values that are the same on every rank; `Replicated`: an array that is.
 2. `DistributedArray`: each rank holds a part and its halo: `RowArray` a strip of rows, `TileArray` a tile of rows
-   and columns, `EntryArray` the entries of its rows of a sparse matrix (`CsrMatrix`, in `csr`).
+   and columns, `EntryArray` (in `csr`) the entries of its rows of a sparse matrix.
 3. `redistribute`: parts of all of them from rank to rank, out of and into the arrays themselves: no pickle, and
    no byte is moved twice.
 """
@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from apples.errors import ApplicationError
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.collectives import wait
+from apples.malleable.runtime.row_memory import Bytes, MappedRows, free_type, unused_pages
 from apples.malleable.runtime.tiles import Tile, tiles, transfers
 
 Value = int | float | str | bool | None
@@ -110,100 +111,8 @@ Fill = Callable[..., None]
 """Called as ``fill(first_row, rows)``, or ``fill(first_row, first_column, tile)``, to write first contents."""
 WIDE = RowRange(0, 1)
 """The columns of an array that is distributed over its rows alone: a row is one cell."""
-Bytes = NDArray[np.uint8]
-
-
-class RowMemory:
-    """Bytes of a tile, row by row, from which and into which MPI moves parts of it.
-
-    Parameters
-    ----------
-    tile
-        What the bytes are of.
-    cell_bytes
-        Bytes of a place of it.
-    data
-        At least as many bytes as the tile has.
-    """
-
-    def __init__(self, tile: Tile, cell_bytes: int, data: Bytes) -> None:
-        self._tile, self._cell_bytes = tile, cell_bytes
-        self._pitch = len(tile.columns) * cell_bytes
-        self._flat = data[: len(tile.rows) * self._pitch]
-        self._rows = self._flat.reshape(len(tile.rows), self._pitch)
-
-    def bytes(self, part: Tile) -> Bytes:
-        """Return the bytes of a part: a view, a row of it for each row."""
-        row, first = self._place(part)
-        return self._rows[
-            row : row + len(part.rows), first : first + len(part.columns) * self._cell_bytes
-        ]
-
-    def packed(self, part: Tile) -> Bytes:
-        """Return the bytes of a part one after another: a view where they lie so, else a copy.
-
-        What lies in pieces MPI would send at a fifth of the rate.
-        """
-        return self.bytes(part).reshape(-1)
-
-    def target(self, part: Tile) -> list[Any]:
-        """Return a part as MPI receives into it, in place; its type is to be freed (`free_type`)."""
-        view = self.bytes(part)
-        count, width = view.shape
-        if width == self._pitch or not count:
-            return [view.reshape(-1), MPI.BYTE]
-        row, first = self._place(part)
-        begin = row * self._pitch + first
-        kind = MPI.BYTE.Create_vector(count, width, self._pitch).Commit()
-        return [self._flat[begin : begin + (count - 1) * self._pitch + width], 1, kind]
-
-    def _place(self, part: Tile) -> tuple[int, int]:
-        columns = part.columns.first - self._tile.columns.first
-        return max(0, part.rows.first - self._tile.rows.first), max(0, columns * self._cell_bytes)
-
-
-class MappedRows(RowMemory):
-    """Memory of all rows of an array, as wide as a rank's part, of which only rows that are written to exist.
-
-    So a row has one address whichever rows a rank has: those that stay are never copied, those that come are
-    received where they belong, and the pages of those that went are given back.
-
-    Parameters
-    ----------
-    pages
-        At least as many bytes of memory, from `unused_pages` or from what was not needed any more.
-    """
-
-    def __init__(self, rows: int, columns: RowRange, cell_bytes: int, pages: mmap.mmap) -> None:
-        self.columns, self.pages = columns, pages
-        tile = Tile(RowRange(0, rows), columns)
-        super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
-
-    def forget(self, rows: RowRange) -> None:
-        """Give back the pages that hold nothing but these rows: to whoever needs them, when he does.
-
-        Until then they need no clearing should the rows come back, which is half of the time of a move.
-        """
-        if not len(rows):
-            return
-        first = -(-rows.first * self._pitch // mmap.PAGESIZE) * mmap.PAGESIZE
-        pages = (rows.stop * self._pitch - first) // mmap.PAGESIZE
-        if pages > 0:
-            self.pages.madvise(mmap.MADV_FREE, first, pages * mmap.PAGESIZE)
-
-
-def unused_pages(size: int) -> mmap.mmap:
-    """Return so many bytes of memory that exist when they are written to."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    found = mmap.mmap(-1, max(1, size), flags=flags)
-    found.madvise(mmap.MADV_HUGEPAGE)
-    return found
-
-
-def free_type(target: Sequence[Any]) -> None:
-    """Free the type that was made to receive."""
-    if target[-1] != MPI.BYTE:
-        target[-1].Free()
+HALO_TAG = 32_767
+"""Of the messages of `exchange`, on the communicator that programs use too: the highest tag MPI promises."""
 
 
 class DistributedArray(ABC):
@@ -325,15 +234,6 @@ class DistributedArray(ABC):
             RowRange(across.first, across.stop + 2 * columns),
         )
 
-    def memory(self, tile: Tile) -> MappedRows:
-        """Return memory for a tile: what there is, if that is as wide, or the tile empty."""
-        columns = self.needed(tile).columns
-        if self._memory is not None and (self._memory.columns == columns or not len(tile)):
-            return self._memory
-        size = math.prod(self.whole())
-        pages = self._spare if self._spare and len(self._spare) >= size else unused_pages(size)
-        return MappedRows(self.whole()[0], columns, self.cell_bytes, pages)
-
     def expect(self, every: Sequence[Tile], rank: int) -> MappedRows:
         """Return memory for the contents of another tile, which it holds from `arrive` on.
 
@@ -342,9 +242,22 @@ class DistributedArray(ABC):
         every
             All ranks' tiles.
         """
-        memory = self.memory(every[rank])
+        part = self.needed(every[rank])
+        memory = self._memory
+        if memory is None or (len(part) and memory.columns != part.columns):
+            size = math.prod(self.whole())
+            pages = self._spare if self._spare and len(self._spare) >= size else unused_pages(size)
+            memory = MappedRows(self.whole()[0], part.columns, self.cell_bytes, pages)
         self._coming = (list(every), rank, memory)
         return memory
+
+    def keep(self) -> None:
+        """Copy what stays on this rank to the memory of the tile that is expected, if that is other memory."""
+        assert self._coming is not None  # noqa: S101 - `expect` comes before
+        every, rank, memory = self._coming
+        stays = self.owned(self.tile) & self.needed(every[rank])
+        if memory is not self._memory and len(stays):
+            np.copyto(memory.bytes(stays), self.bytes(stays))
 
     def arrive(self) -> None:
         """Hold the tile that was expected; give back the memory of the one before."""
@@ -383,14 +296,20 @@ class DistributedArray(ABC):
         self._requests, self._outgoing, self._incoming = None, [], []
 
     def bytes(self, part: Tile) -> Bytes:
-        """Return the bytes of a part of what is here, counted as `owned` counts."""
-        assert self._memory is not None  # noqa: S101 - who holds a part has memory
-        return self._memory.bytes(part)
+        """Return the bytes of a part of what is here, counted as `owned` counts: a view with its rows."""
+        return self._here().bytes(part)
+
+    def packed(self, part: Tile) -> Bytes:
+        """Return the bytes of a part one after another, to be sent."""
+        return self._here().packed(part)
 
     def target(self, part: Tile) -> list[Any]:
-        """Return a part as MPI receives into it; its type is to be freed."""
-        assert self._memory is not None  # noqa: S101 - likewise
-        return self._memory.target(part)
+        """Return a part as MPI receives into it; its type is to be freed (`free_type`)."""
+        return self._here().target(part)
+
+    def _here(self) -> MappedRows:
+        assert self._memory is not None  # noqa: S101 - who holds a part has memory
+        return self._memory
 
     def _plan_exchange(self) -> None:
         """Make the requests; a part that lies in pieces has a buffer of its own."""
@@ -405,7 +324,7 @@ class DistributedArray(ABC):
             for other, part in parts:
                 view = self.bytes(part)
                 buffer = view if view.flags.c_contiguous else np.empty_like(view, order="C")
-                self._requests.append(request([buffer.reshape(-1), MPI.BYTE], other, 0))
+                self._requests.append(request([buffer.reshape(-1), MPI.BYTE], other, HALO_TAG))
                 if buffer is not view:
                     copies.append((view.view(self.dtype), buffer.view(self.dtype)))
 
@@ -475,6 +394,7 @@ class RowArray(DistributedArray):
 
     def begin(self, every: Sequence[Tile], rank: int) -> None:
         """Hold a strip with its first contents."""
+        self._memory = self._spare = None  # what nobody has written to is zero
         self.hold(every, rank)
         if self.fill is not None and len(self.tile):
             self.fill(self.strip.first, self.local)
@@ -535,60 +455,10 @@ class TileArray(DistributedArray):
 
     def begin(self, every: Sequence[Tile], rank: int) -> None:
         """Hold a tile with its first contents."""
+        self._memory = self._spare = None  # what nobody has written to is zero
         self.hold(every, rank)
         if self.fill is not None and len(self.tile):
             self.fill(self.tile.rows.first, self.tile.columns.first, self.local)
-
-
-class EntryArray(DistributedArray):
-    """Something of every entry of a sparse matrix; a rank has that of the entries of its rows.
-
-    Parameters
-    ----------
-    starts
-        For each row the number of its first entry, and after the last row that of all entries. It comes before
-        this array wherever both travel.
-    """
-
-    def __init__(self, name: str, starts: RowArray, dtype: DTypeLike) -> None:
-        super().__init__(name, dtype, 0)
-        self._starts = starts
-        self._at: dict[int, int] = {}
-
-    @property
-    def own(self) -> NDArray[Any]:
-        """That of the entries of the rank's rows."""
-        return self.local.reshape(-1)
-
-    def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
-        return [self.name, self._starts.name, self.dtype.str]
-
-    def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
-        """Ask the ranks that have the rows where the strips begin and end among the entries. Collective."""
-        rows = self._starts.rows
-        wanted = {
-            row for strips in layouts for strip in strips for row in (strip.first, strip.stop)
-        }
-        asked = sorted({*wanted, rows})
-        strip, starts = self._starts.strip, self._starts.local[1:]
-        last = strip.stop + (strip.stop == rows)
-        given = np.array(
-            [starts[row - strip.first] if strip.first <= row < last else -1 for row in asked],
-            np.int64,
-        )
-        found = np.empty_like(given)
-        wait(comm.Iallreduce(given, found, MPI.MAX).Test)
-        self._at = dict(zip(asked, map(int, found), strict=True))
-        self.rows = self._at[rows]
-
-    def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
-        """Return the entries of the strips' rows; they were located."""
-        ranges = [
-            RowRange(self._at[one.first], self._at[one.stop]) if len(one) else RowRange(0, 0)
-            for one in strips
-        ]
-        return [Tile(one, WIDE) if len(one) else Tile() for one in ranges]
 
 
 def redistribute(
@@ -617,17 +487,15 @@ def redistribute(
         before, after = array.parts(old), array.parts(new)
         owned, needed = [array.owned(t) for t in before], [array.needed(t) for t in after]
         plan = transfers(rank, owned, needed)
-        here, there = array.memory(before[rank]), array.expect(after, rank)
+        there = array.expect(after, rank)
         for other, part in plan.receives:
             received += array.size(part)
             targets.append(there.target(part))
             requests.append(comm.Irecv(targets[-1], other, tag))
         for other, part in plan.sends:
             sent += array.size(part)
-            requests.append(comm.Isend([here.packed(part), MPI.BYTE], other, tag))
-        stays = owned[rank] & needed[rank]
-        if there is not here and len(stays):
-            np.copyto(there.bytes(stays), here.bytes(stays))
+            requests.append(comm.Isend([array.packed(part), MPI.BYTE], other, tag))
+        array.keep()
     wait(lambda: MPI.Request.Testall(requests), received + sent)
     for target in targets:
         free_type(target)

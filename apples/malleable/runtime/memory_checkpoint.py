@@ -19,8 +19,8 @@ from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import gather_documents, wait
-from apples.malleable.runtime.declared import Bytes, RowMemory, free_type
 from apples.malleable.runtime.membership import Declared
+from apples.malleable.runtime.row_memory import Bytes, RowMemory, free_type
 
 
 @dataclass(frozen=True, slots=True)
