@@ -23,7 +23,8 @@ from numpy.typing import DTypeLike, NDArray
 from apples.errors import ApplicationError
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.collectives import wait
-from apples.malleable.runtime.row_memory import Bytes, MappedRows, free_type, unused_pages
+from apples.malleable.runtime.part_messages import PartMessages
+from apples.malleable.runtime.row_memory import Bytes, MappedRows, unused_pages
 from apples.malleable.runtime.tiles import Tile, tiles, transfers
 
 Value = int | float | str | bool | None
@@ -297,19 +298,8 @@ class DistributedArray(ABC):
 
     def bytes(self, part: Tile) -> Bytes:
         """Return the bytes of a part of what is here, counted as `owned` counts: a view with its rows."""
-        return self._here().bytes(part)
-
-    def packed(self, part: Tile) -> Bytes:
-        """Return the bytes of a part one after another, to be sent."""
-        return self._here().packed(part)
-
-    def target(self, part: Tile) -> list[Any]:
-        """Return a part as MPI receives into it; its type is to be freed (`free_type`)."""
-        return self._here().target(part)
-
-    def _here(self) -> MappedRows:
         assert self._memory is not None  # noqa: S101 - who holds a part has memory
-        return self._memory
+        return self._memory.bytes(part)
 
     def _plan_exchange(self) -> None:
         """Make the requests; a part that lies in pieces has a buffer of its own."""
@@ -479,24 +469,19 @@ def redistribute(
         Each rank's strip before and after; empty for one that joins or leaves.
     """
     rank = comm.Get_rank()
-    requests: list[MPI.Request] = []
-    targets: list[list[Any]] = []
-    received = sent = 0
+    messages, received = PartMessages(comm), 0
     for tag, array in enumerate(arrays):
         array.locate(comm, old, new)
         before, after = array.parts(old), array.parts(new)
         owned, needed = [array.owned(t) for t in before], [array.needed(t) for t in after]
         plan = transfers(rank, owned, needed)
         there = array.expect(after, rank)
+        _, pitch = array.whole()
         for other, part in plan.receives:
             received += array.size(part)
-            targets.append(there.target(part))
-            requests.append(comm.Irecv(targets[-1], other, tag))
+            messages.receive(there.bytes(part), other, tag, pitch)
         for other, part in plan.sends:
-            sent += array.size(part)
-            requests.append(comm.Isend([array.packed(part), MPI.BYTE], other, tag))
+            messages.send(array.bytes(part), other, tag, pitch)
         array.keep()
-    wait(lambda: MPI.Request.Testall(requests), received + sent)
-    for target in targets:
-        free_type(target)
+    messages.finish()
     return received

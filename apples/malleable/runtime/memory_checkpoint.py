@@ -20,7 +20,8 @@ from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import gather_documents, wait
 from apples.malleable.runtime.membership import Declared
-from apples.malleable.runtime.row_memory import Bytes, RowMemory, free_type
+from apples.malleable.runtime.part_messages import PartMessages
+from apples.malleable.runtime.row_memory import Bytes, RowMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +146,14 @@ def _spread(
     ends = dict.fromkeys(held, 0)  # how far each piece has been read
     for tag, array in enumerate(declared.arrays):
         # One array after another: where the entries of rows are is known when the rows are there.
-        requests, targets, moving = [], [], 0
+        messages, (_, pitch) = PartMessages(comm), array.whole()
         array.locate(comm, strips, new)
         parts = array.parts(new)
         array.hold(parts, rank)
         for strip, owner, tile in zip(strips, owners, array.parts(strips), strict=True):
             owned = array.owned(tile)
             if part := owned & array.needed(array.tile):
-                moving += array.size(part)
-                targets.append(array.target(part))
-                requests.append(comm.Irecv(targets[-1], owner, tag))
+                messages.receive(array.bytes(part), owner, tag, pitch)
             if owner != rank:
                 continue
             begin = ends[strip.first, strip.stop]
@@ -162,11 +161,8 @@ def _spread(
             piece = RowMemory(owned, array.cell_bytes, held[strip.first, strip.stop].data[begin:])
             for other, theirs in enumerate(parts):
                 if part := owned & array.needed(theirs):
-                    moving += array.size(part)
-                    requests.append(comm.Isend([piece.packed(part), MPI.BYTE], other, tag))
-        wait(lambda requests=requests: MPI.Request.Testall(requests), moving)  # type: ignore[misc]
-        for target in targets:
-            free_type(target)
+                    messages.send(piece.bytes(part), other, tag, pitch)
+        messages.finish()
     source = chosen[min(chosen)]
     values = gather_documents(comm, held[min(chosen)].values if source == rank else {})[source]
     declared.state.load(values)

@@ -1,13 +1,10 @@
-"""The memory of an array's rows: MPI moves parts of it from rank to rank, the kernel gets back what is left."""
+"""The memory of an array's rows: parts of it are views, and the kernel gets back what is not needed."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from apples.malleable.control.strips import RowRange
@@ -17,7 +14,7 @@ Bytes = NDArray[np.uint8]
 
 
 class RowMemory:
-    """Bytes of a tile, row by row, from which and into which MPI moves parts of it.
+    """Bytes of a tile, row by row.
 
     Parameters
     ----------
@@ -32,37 +29,14 @@ class RowMemory:
     def __init__(self, tile: Tile, cell_bytes: int, data: Bytes) -> None:
         self._tile, self._cell_bytes = tile, cell_bytes
         self._pitch = len(tile.columns) * cell_bytes
-        self._flat = data[: len(tile.rows) * self._pitch]
-        self._rows = self._flat.reshape(len(tile.rows), self._pitch)
+        self._rows = data[: len(tile.rows) * self._pitch].reshape(len(tile.rows), self._pitch)
 
     def bytes(self, part: Tile) -> Bytes:
         """Return the bytes of a part: a view, a row of it for each row."""
-        row, first = self._place(part)
-        return self._rows[
-            row : row + len(part.rows), first : first + len(part.columns) * self._cell_bytes
-        ]
-
-    def packed(self, part: Tile) -> Bytes:
-        """Return the bytes of a part one after another: a view where they lie so, else a copy.
-
-        What lies in pieces MPI would send at a fifth of the rate.
-        """
-        return self.bytes(part).reshape(-1)
-
-    def target(self, part: Tile) -> list[Any]:
-        """Return a part as MPI receives into it, in place; its type is to be freed (`free_type`)."""
-        view = self.bytes(part)
-        count, width = view.shape
-        if width == self._pitch or not count:
-            return [view.reshape(-1), MPI.BYTE]
-        row, first = self._place(part)
-        begin = row * self._pitch + first
-        kind = MPI.BYTE.Create_vector(count, width, self._pitch).Commit()
-        return [self._flat[begin : begin + (count - 1) * self._pitch + width], 1, kind]
-
-    def _place(self, part: Tile) -> tuple[int, int]:
-        columns = part.columns.first - self._tile.columns.first
-        return max(0, part.rows.first - self._tile.rows.first), max(0, columns * self._cell_bytes)
+        row = max(0, part.rows.first - self._tile.rows.first)
+        first = max(0, part.columns.first - self._tile.columns.first) * self._cell_bytes
+        width = len(part.columns) * self._cell_bytes
+        return self._rows[row : row + len(part.rows), first : first + width]
 
 
 class MappedRows(RowMemory):
@@ -101,9 +75,3 @@ def unused_pages(size: int) -> mmap.mmap:
     found = mmap.mmap(-1, max(1, size), flags=flags)
     found.madvise(mmap.MADV_HUGEPAGE)
     return found
-
-
-def free_type(target: Sequence[Any]) -> None:
-    """Free the type that was made to receive."""
-    if target[-1] != MPI.BYTE:
-        target[-1].Free()

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from apples.apportion import apportion
 from apples.malleable.control.strips import RowRange
+from apples.malleable.runtime import part_messages
 from apples.malleable.runtime.collectives import total
 from apples.malleable.runtime.csr import CsrMatrix
 from apples.malleable.runtime.declared import RowArray, TileArray, redistribute
@@ -22,6 +23,7 @@ RANK, RANKS = WORLD.Get_rank(), WORLD.Get_size()
 TURNS = 12
 dice = random.Random(int(sys.argv[1]))
 ROWS, COLUMNS, HALO = dice.randint(RANKS, 60), dice.randint(1, 60), dice.randint(0, 3)
+part_messages.PIECE_BYTES = dice.choice([1, 200, 1 << 20])  # the same on every rank
 PAIR = np.dtype([("count", "i2"), ("weight", "f4")])
 
 

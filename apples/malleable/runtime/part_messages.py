@@ -1,0 +1,102 @@
+"""`PartMessages`: parts of arrays on their way from rank to rank.
+
+A part that lies in one piece at both ends is one message, from where it is to where it belongs. Another one goes
+in pieces of some of its rows, a few at a time, through buffers that stay in the cache: MPICH sends what lies in
+pieces at a fifth of the rate, and receives into it through memory that is new for each message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import repeat
+
+import numpy as np
+from mpi4py import MPI
+
+from apples.malleable.runtime.collectives import wait
+from apples.malleable.runtime.row_memory import Bytes
+
+PIECE_BYTES = 1 << 20
+UNDER_WAY = 4
+"""So many pieces of a part are under way at the same time."""
+
+
+class PartMessages:
+    """Messages of a communicator, which `finish` completes.
+
+    Both ends name the same part, each where it lies: a row of bytes for each of its rows.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._moves: list[Iterator[None]] = []
+        self._bytes = 0
+
+    def send(self, part: Bytes, other: int, tag: int, pitch: int) -> None:
+        """Send a part of an array of which a whole row has `pitch` bytes."""
+        self._begin(_moves(self._comm.Isend, part, other, tag, pitch), part)
+
+    def receive(self, part: Bytes, other: int, tag: int, pitch: int) -> None:
+        """Receive a part likewise."""
+        self._begin(_moves(self._comm.Irecv, part, other, tag, pitch, coming=True), part)
+
+    def finish(self) -> None:
+        """Return when everything has gone and come."""
+        wait(self._done, self._bytes)
+
+    def _begin(self, moves: Iterator[None], part: Bytes) -> None:
+        self._bytes += part.size
+        self._moves.append(moves)
+        next(moves, None)
+
+    def _done(self) -> bool:
+        """Go on with each part as far as it goes; whether there is nothing left."""
+        self._moves = [one for one in self._moves if next(one, self) is not self]
+        return not self._moves
+
+
+def _moves(
+    begin: Callable[..., MPI.Request],
+    part: Bytes,
+    other: int,
+    tag: int,
+    pitch: int,
+    *,
+    coming: bool = False,
+) -> Iterator[None]:
+    """Move a part piece by piece; yield whenever the oldest of those under way is not there yet."""
+    under_way: deque[tuple[MPI.Request, Bytes, Bytes]] = deque()
+    for piece in (*_pieces(part, pitch), *repeat(None, UNDER_WAY)):
+        buffer = None
+        if under_way and (piece is None or len(under_way) == UNDER_WAY):
+            request, place, buffer = under_way.popleft()
+            while not request.Test():
+                yield
+            if coming and buffer is not place:
+                place[...] = buffer
+        if piece is None:
+            continue
+        if piece.flags.c_contiguous:
+            buffer = piece
+        elif buffer is None or buffer.shape != piece.shape:
+            buffer = np.empty(piece.shape, np.uint8)
+        if not coming and buffer is not piece:
+            buffer[...] = piece
+        request = begin([buffer.reshape(-1), MPI.BYTE], other, tag)
+        under_way.append((request, piece, buffer))
+
+
+def _pieces(part: Bytes, pitch: int) -> list[Bytes]:
+    """Return a part in pieces of whole rows; both ends come to the same ones.
+
+    Examples
+    --------
+    >>> [len(one) for one in _pieces(np.zeros((5, 1 << 19), np.uint8), 1 << 20)]
+    [2, 2, 1]
+    """
+    rows, width = part.shape
+    if not part.size or width == pitch:
+        return [part] if part.size else []
+    step = max(1, PIECE_BYTES // width)
+    return [part[first : first + step] for first in range(0, rows, step)]
