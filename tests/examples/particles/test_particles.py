@@ -45,10 +45,19 @@ def physics():
 
 
 def alone(*settings, ranks=1):
-    """Return the events of a rigid run."""
+    """Return the events, the exit code and the standard error of a rigid run."""
     argv = [hydra.mpiexec(), *hydra.OPTIONS, "-n", str(ranks), *SOLVER, *settings]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode, done.stderr
+
+
+def result_alone(*settings, ranks=1):
+    """Return the result that a rigid run reports, or fail with all that the run said."""
+    events, code, errors = alone(*settings, ranks=ranks)
+    assert (code, [event["event"] for event in events[-2:]]) == (0, ["result", "done"]), (
+        f"{events} {errors}"
+    )
+    return events[-2]
 
 
 def settings(**more):
@@ -65,7 +74,7 @@ def task(**more):
 
 @pytest.mark.mpi
 def test_a_run_is_the_same_bit_for_bit_on_one_and_on_two_ranks_and_conserves_energy():
-    one, two = (alone(*settings(steps=40, balance_every=7), ranks=n)[0][-2] for n in (1, 2))
+    one, two = (result_alone(*settings(steps=40, balance_every=7), ranks=n) for n in (1, 2))
     assert (one["event"], one["iterations"]) == ("result", 40)
     assert one["sha256"] == two["sha256"]
     assert 0 < one["residual"] == two["residual"] < ENERGY
@@ -96,7 +105,7 @@ def test_energy_and_every_bit_survive_random_resizes():
     assert sum(notice.moved_bytes for notice in done) > 0
     (result,) = run.events("result")
     assert 0 < result["residual"] < ENERGY
-    rigid = alone(*settings(steps=steps, balance_every=9, strategy="greedy"))[0][-2]
+    rigid = result_alone(*settings(steps=steps, balance_every=9, strategy="greedy"))
     assert result["sha256"] == rigid["sha256"]
 
 
@@ -145,7 +154,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
     assert lost.iteration > 0
     result = run.events("result")[-1]
     assert 0 < result["residual"] < ENERGY
-    assert result["sha256"] == alone(*settings(steps=steps, balance_every=9))[0][-2]["sha256"]
+    assert result["sha256"] == result_alone(*settings(steps=steps, balance_every=9))["sha256"]
 
 
 @pytest.mark.mpi
@@ -159,7 +168,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_line(setting, said):
-    events, code = alone(*settings(steps=50, cells=5), setting)
+    events, code, _ = alone(*settings(steps=50, cells=5), setting)
     assert code != 0
     assert events[-1]["event"] == "error"
     assert said in events[-1]["message"]
