@@ -19,8 +19,9 @@ of which divides the group's weight over CPUs by load. Three things are added to
   let it: competitors that may leave a CPU do so when one of ours is pinned to it. A thread that is heavier
   than that level has a CPU to itself, whatever it weighs (the weight readjustment of Chandra, Adler, Goyal
   and Shenoy 2000, "Surplus fair scheduling"); the others are spread like water.
-- **Quotas.** The threads below a group with a quota get no more than that together; what they may not have
-  is left to the others.
+- **Quotas.** The threads below a group with a quota run until they have used it together, each at the rate
+  that it gets meanwhile, and none of them until the period is over. So the CPUs are divided with the group for
+  a part of the time and without it for the rest; several such groups come and go independently.
 - **Activity.** A thread that wants to run for a part of the time counts for that part.
 
 SMT and time that a hypervisor steals are no matter of this model; the probe sees them (`nws.sensors.cpu`).
@@ -28,8 +29,10 @@ SMT and time that a hypervisor steals are no matter of this model; the probe see
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 NICE_0_WEIGHT: Final = 1024.0
@@ -40,6 +43,11 @@ TIE: Final = 0.01
 """CPUs whose loads differ by less than this part of a thread's are all the same to it."""
 ROUNDS: Final = 12
 """Of the two iterations below: each is within a thousandth of its fixed point after them."""
+MOST_THROTTLED: Final = 3
+"""Groups whose coming and going is combined: each doubles the divisions. Further ones count as less active."""
+
+
+_Limit = tuple[float, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +134,65 @@ def fair_shares(threads: Sequence[Runnable], cpus: Collection[int]) -> list[floa
     >>> round(fair_shares([*others, ours], range(4))[-1], 3)
     0.75
     """
-    loads = loads_of(threads)
-    limited = _limited(threads)
-    held_back = [1.0] * len(threads)
-    shares: list[float] = []
-    for _ in range(ROUNDS if limited else 1):
-        shares = _divided(
-            threads, [load * part for load, part in zip(loads, held_back, strict=True)], cpus
-        )
-        over = False
-        for quota, members in limited:
-            used = sum(shares[i] for i in members)
-            if used > quota:
-                over = True
-                for i in members:
-                    held_back[i] *= quota / used
-        if not over:
-            break
-    for quota, members in limited:  # what the last round left above a quota
+    shares = _divided(threads, loads_of(threads), cpus)
+    limited = [(quota, members) for quota, members in _limited(threads) if quota < len(members)]
+    if all(sum(shares[i] for i in members) <= quota for quota, members in limited):
+        return shares
+    limited.sort(key=lambda limit: sum(shares[i] for i in limit[1]) / limit[0], reverse=True)
+    throttled, others = limited[:MOST_THROTTLED], limited[MOST_THROTTLED:]
+    less_active = list(threads)
+    for quota, members in others:
         used = sum(shares[i] for i in members)
-        for i in members:
-            shares[i] *= min(1.0, quota / used) if used > 0 else 1.0
+        for i in members if used > quota else ():
+            active = less_active[i].active * quota / used
+            less_active[i] = replace(less_active[i], active=active)
+    shares = _in_turns(less_active, throttled, cpus)
+    for quota, members in limited:  # what is left above a quota
+        used = sum(shares[i] for i in members)
+        for i in members if used > quota else ():
+            shares[i] *= quota / used
     return shares
+
+
+def _in_turns(
+    threads: Sequence[Runnable], throttled: Sequence[_Limit], cpus: Collection[int]
+) -> list[float]:
+    """Return the mean share of each thread over the divisions with and without each throttled group.
+
+    A group is there for the part of the time in which it uses its quota up, at the rate that it has then.
+    """
+    cases = list(product((True, False), repeat=len(throttled)))
+    divisions: list[list[float]] = []
+    for there in cases:
+        out = {
+            i for on, (_, members) in zip(there, throttled, strict=True) if not on for i in members
+        }
+        present = [i for i in range(len(threads)) if i not in out]
+        running = [threads[i] for i in present]
+        got = dict(zip(present, _divided(running, loads_of(running), cpus), strict=True))
+        divisions.append([got.get(i, 0.0) for i in range(len(threads))])
+    parts = [1.0] * len(throttled)
+
+    def chance(there: Sequence[bool], apart_from: int | None = None) -> float:
+        return math.prod(
+            part if on else 1.0 - part
+            for k, (on, part) in enumerate(zip(there, parts, strict=True))
+            if k != apart_from
+        )
+
+    for _ in range(ROUNDS):
+        for k, (quota, members) in enumerate(throttled):
+            rate = sum(
+                chance(there, k) * sum(shares[i] for i in members)
+                for there, shares in zip(cases, divisions, strict=True)
+                if there[k]
+            )
+            parts[k] = min(1.0, quota / rate) if rate > 0 else 1.0
+    weights = [chance(there) for there in cases]
+    return [
+        sum(weight * shares[i] for weight, shares in zip(weights, divisions, strict=True))
+        for i in range(len(threads))
+    ]
 
 
 def loads_of(threads: Sequence[Runnable]) -> list[float]:
@@ -181,9 +226,9 @@ def loads_of(threads: Sequence[Runnable]) -> list[float]:
     ]
 
 
-def _limited(threads: Sequence[Runnable]) -> list[tuple[float, list[int]]]:
+def _limited(threads: Sequence[Runnable]) -> list[_Limit]:
     """Return each quota and the places of the threads that share it."""
-    quotas: dict[str, tuple[float, list[int]]] = {}
+    quotas: dict[str, _Limit] = {}
     for place, thread in enumerate(threads):
         for group in thread.groups:
             if group.quota is not None:
