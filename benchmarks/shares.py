@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nws import CpuSensor, available_share
+from nws import CpuSensor, available_share, most_within
 
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 PERIOD = 20_000
@@ -249,22 +249,22 @@ def _forecast(cpus, probe):
     """Return the body that forecasts the shares of ranks on `cpus`, each beside the others."""
 
     def body(writes):
-        said = []
+        wanted = []
         for cpu in cpus:
             options = {} if probe else {"probe": None}
             sensor = CpuSensor("here", [cpu], readings=5, spacing=0.02, probe_every=0, **options)
             for _ in range(3 if probe else 1):
                 found = {m.series.resource: m.value for m in sensor.measure()}
-            said.append(
+            wanted.append(
                 available_share(
                     found["competitors"],
                     elsewhere=len(cpus) - 1,
                     crowding=found["crowding"],
                     spare=found["spareCpus"],
-                    quota=found["cpuQuota"],
                 )
             )
-        os.write(writes, json.dumps(said).encode())
+        most = most_within(found["cpuQuota"], [(1, share) for share in wanted])
+        os.write(writes, json.dumps([min(most, share) for share in wanted]).encode())
 
     return body
 

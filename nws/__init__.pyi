@@ -71,6 +71,7 @@ from nws.sensors.cpu_probe import probe_share as probe_share
 from nws.sensors.cpu_share import available_share as available_share
 from nws.sensors.cpu_share import competitors_for as competitors_for
 from nws.sensors.cpu_share import current_share as current_share
+from nws.sensors.cpu_share import most_within as most_within
 from nws.sensors.free_space import FreeDiskSensor as FreeDiskSensor
 from nws.sensors.free_space import FreeMemorySensor as FreeMemorySensor
 from nws.sensors.link_protocol import Endpoint as Endpoint

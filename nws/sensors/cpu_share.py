@@ -14,7 +14,7 @@ With c = 1 and m the load average, the first is the 1 / (load + 1) of Wolski, Sp
 not be whole (a quota of 1.5 CPUs), and neither m.
 """
 
-import math
+from collections.abc import Sequence
 
 
 def available_share(
@@ -25,8 +25,6 @@ def available_share(
     elsewhere: float = 0.0,
     crowding: float = 0.0,
     spare: float = 0.0,
-    quota: float = math.inf,
-    outside: float = 0.0,
 ) -> float:
     """Return the share of one CPU that each of `processes` new processes would get.
 
@@ -45,10 +43,6 @@ def available_share(
         By how much the competitors grow with each of ours beyond one a CPU, here or elsewhere.
     spare
         How many of ours beyond one a CPU come before the competitors grow: they take CPUs that are idle.
-    quota
-        CPUs' worth of time that our processes here, and those elsewhere that are not outside, may use together.
-    outside
-        How many of those elsewhere have a quota of their own, as in another container of the machine.
 
     Examples
     --------
@@ -56,17 +50,41 @@ def available_share(
     0.5
     >>> available_share(1, cpus=2), available_share(1, cpus=2, processes=3)
     (1.0, 0.5)
-    >>> available_share(1, elsewhere=3, crowding=1.0), available_share(0, elsewhere=3, quota=2)
-    (0.2, 0.5)
+    >>> available_share(1, elsewhere=3, crowding=1.0)
+    0.2
     >>> [available_share(0, elsewhere=n, crowding=0.5, spare=2) for n in (0, 2, 4)]
     [1.0, 1.0, 0.5]
-    >>> [available_share(0, elsewhere=3, quota=0.4, outside=n) for n in (0, 3)]
-    [0.1, 0.4]
     """
-    ours = processes + elsewhere
-    more = ours - cpus
+    more = processes + elsewhere - cpus
     others = max(0.0, competitors + crowding * min(more, max(0.0, more - spare)))
-    return min(1.0, cpus / (others + processes), quota / (ours - outside))
+    return min(1.0, cpus / (others + processes))
+
+
+def most_within(quota: float, wants: Sequence[tuple[float, float]]) -> float:
+    """Return the share that no process gets more than, so that all together use no more than a quota.
+
+    Who gets less of its CPU anyway, beside others or because it waits, leaves the rest of the quota to those
+    who can use it.
+
+    Parameters
+    ----------
+    quota
+        CPUs' worth of time for all of them together.
+    wants
+        How many processes, and the share that each of them would get without the quota.
+
+    Examples
+    --------
+    >>> most_within(1.0, [(4, 0.9)]), most_within(1.0, [(1, 0.1), (1, 1.0), (1, 0.8)])
+    (0.25, 0.45)
+    """
+    left, many = quota, sum(count for count, _ in wants)
+    for count, share in sorted(wants, key=lambda want: want[1]):
+        if share * many > left:
+            return left / many
+        left -= share * count
+        many -= count
+    return 1.0
 
 
 def current_share(competitors: float, cpus: float = 1.0) -> float:

@@ -44,7 +44,7 @@ TIE: Final = 0.01
 ROUNDS: Final = 12
 """Of the two iterations below: each is within a thousandth of its fixed point after them."""
 MOST_THROTTLED: Final = 3
-"""Groups whose coming and going is combined: each doubles the divisions. Further ones count as less active."""
+"""Groups whose coming and going is combined, for each doubles the divisions; more count as less active."""
 
 
 _Limit = tuple[float, list[int]]
@@ -138,20 +138,27 @@ def fair_shares(threads: Sequence[Runnable], cpus: Collection[int]) -> list[floa
     limited = [(quota, members) for quota, members in _limited(threads) if quota < len(members)]
     if all(sum(shares[i] for i in members) <= quota for quota, members in limited):
         return shares
-    limited.sort(key=lambda limit: sum(shares[i] for i in limit[1]) / limit[0], reverse=True)
-    throttled, others = limited[:MOST_THROTTLED], limited[MOST_THROTTLED:]
-    less_active = list(threads)
-    for quota, members in others:
-        used = sum(shares[i] for i in members)
-        for i in members if used > quota else ():
-            active = less_active[i].active * quota / used
-            less_active[i] = replace(less_active[i], active=active)
-    shares = _in_turns(less_active, throttled, cpus)
+    exact = len(limited) <= MOST_THROTTLED
+    shares = (_in_turns if exact else _less_active)(threads, limited, cpus)
     for quota, members in limited:  # what is left above a quota
         used = sum(shares[i] for i in members)
         for i in members if used > quota else ():
             shares[i] *= quota / used
     return shares
+
+
+def _less_active(
+    threads: Sequence[Runnable], throttled: Sequence[_Limit], cpus: Collection[int]
+) -> list[float]:
+    """Return the shares where each throttled group wants to run for as much of the time as it may."""
+    running = list(threads)
+    for _ in range(ROUNDS):
+        shares = _divided(running, loads_of(running), cpus)
+        for quota, members in throttled:
+            used = sum(shares[i] for i in members)
+            for i in members if used > quota else ():
+                running[i] = replace(running[i], active=running[i].active * quota / used)
+    return _divided(running, loads_of(running), cpus)
 
 
 def _in_turns(

@@ -111,6 +111,30 @@ def test_those_that_may_move_only_to_some_cpus_are_spread_over_these():
     assert share(others, on(1, OURS)) == pytest.approx(1024 / 1536)
 
 
+def test_a_group_that_has_used_its_quota_up_leaves_all_of_its_cpus_at_once():
+    """Its threads run alike until it is used up: one beside nobody does not keep its CPU on that account."""
+    box = SchedulingGroup("/box", weight=2048.0, quota=0.6)
+    alone, beside, ours = fair_shares([on(0, box), on(1, box), on(1, OURS)], CPUS)
+    assert alone == pytest.approx(2 * beside)  # 1 and 1/2 while they run, .4 of the time
+    assert alone + beside == pytest.approx(0.6)
+    assert ours == pytest.approx(0.8)
+
+
+def test_groups_with_quotas_come_and_go_independently():
+    threads = [on(1, SchedulingGroup(name, quota=0.25)) for name in ("/a", "/b")]
+    *theirs, ours = fair_shares([*threads, on(1, OURS)], CPUS)
+    assert theirs == pytest.approx([0.25, 0.25])
+    assert ours == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("many", [4, 9])
+def test_of_many_groups_with_quotas_none_gets_more_and_nothing_is_lost(many):
+    threads = [on(1, SchedulingGroup(f"/{k}", quota=0.05)) for k in range(many)]
+    *theirs, ours = fair_shares([*threads, on(1, OURS)], CPUS)
+    assert max(theirs) <= 0.05 + 1e-9
+    assert ours == pytest.approx(1 - 0.05 * many, abs=0.03)
+
+
 def test_a_quota_holds_for_all_of_ours_together():
     box = SchedulingGroup("/box", quota=1.0)
     ranks = [on(cpu, box) for cpu in range(4)]
@@ -155,7 +179,6 @@ def test_what_several_ranks_of_one_group_get_follows_from_competitors_and_crowdi
         elsewhere=ranks - 1,
         crowding=found.crowding,
         spare=found.spare,
-        quota=found.quota,
     )
     assert said == pytest.approx(true, rel=0.07)
 

@@ -165,16 +165,35 @@ class StripModel(ModelTemplate):
         duty
             By host: the part of an iteration in which it computes; 1 for others.
         """
-        return self._share(host, present | {host.name}, duty or {}, {})
+        return self._shares_of(present | {host.name}, duty or {})[host.name]
 
-    def _share(
+    def _shares_of(self, present: frozenset[str], duty: Mapping[str, float]) -> dict[str, float]:
+        """Return `share` of each host of a set, by name."""
+        hosts = self.conditions.hosts
+        busy: dict[frozenset[str], float] = {}
+        shares = {name: self._wanted(hosts[name], present, duty, busy) for name in present}
+        within = dict(shares)
+        for name in present & self._beside.keys():
+            own = hosts[name]
+            if not self.conditions.played(own):
+                others = (self._beside[name].quota & present) - {name}
+                busy_there = [(hosts[n].slots * duty.get(n, 1.0), shares[n]) for n in others]
+                wants = [(float(own.slots), shares[name]), *busy_there]
+                most = self.conditions.most_within_quota(own, wants)
+                within[name] = max(LEAST_SHARE, min(shares[name], most))
+        return within
+
+    def _wanted(
         self,
         host: Host,
         present: frozenset[str],
         duty: Mapping[str, float],
         busy: dict[frozenset[str], float],
     ) -> float:
-        """Return `share`; `busy` keeps what is busy on a machine, and on a quota, from one host to the next."""
+        """Return the share that a quota which others share does not limit yet.
+
+        `busy` keeps what is busy on a machine from one host to the next.
+        """
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(hosts[name].slots for name in neighbours)
@@ -185,13 +204,11 @@ class StripModel(ModelTemplate):
         def processes(names: Iterable[str]) -> float:
             return math.fsum(hosts[name].slots * duty.get(name, 1.0) for name in names)
 
-        for group in around:
-            if group not in busy:
-                busy[group] = processes(group & present)
-        there = busy[around.machine]
-        elsewhere = there - processes((neighbours | {host.name}) & around.machine)
-        outside = there - busy[around.quota]
-        return self.conditions.share(host, ours, max(0.0, elsewhere), max(0.0, outside))
+        machine = around.machine
+        if machine not in busy:
+            busy[machine] = processes(machine & present)
+        elsewhere = busy[machine] - processes((neighbours | {host.name}) & machine)
+        return self.conditions.share(host, ours, max(0.0, elsewhere), sharing=0)
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
         """Return the places in the set of `host` and of those that share its CPUs."""
@@ -298,8 +315,7 @@ class StripModel(ModelTemplate):
         present = frozenset(host.name for host in resources)
         known = self._shares.get(present) if duty is None else None
         if known is None:
-            busy: dict[frozenset[str], float] = {}
-            known = {h.name: self._share(h, present, duty or {}, busy) for h in resources}
+            known = self._shares_of(present, duty or {})
             if duty is None:
                 if len(self._shares) >= KEPT_SHARES:
                     self._shares.clear()
@@ -452,9 +468,9 @@ class StripModel(ModelTemplate):
             )
 
         beside = processes(a.machine - {host.name} for a, host in zip(around, hosts, strict=True))
-        outside = processes(a.machine - a.quota for a in around)
+        sharing = processes(a.quota - {host.name} for a, host in zip(around, hosts, strict=True))
         busiest = int(slots.sum()) + 1
-        # By size of the set: p_i by host, our processes beside it, and those of them that are outside its quota.
+        # By size of the set: p_i by host, our processes beside it, and those of them that share its quota.
         known: dict[int, dict[int, float]] = defaultdict(dict)
 
         def given_back(orders: Orders, borders: Seconds) -> Seconds:
@@ -462,13 +478,14 @@ class StripModel(ModelTemplate):
             member = np.zeros((len(orders), len(hosts)), dtype=np.int64)
             np.put_along_axis(member, orders, 1, axis=1)
             places = orders
-            for others in (beside, outside):
+            for others in (beside, sharing):
                 places = places * busiest + np.take_along_axis(member @ others.T, orders, axis=1)
             cases, inverse = np.unique(places, return_inverse=True)
             for case in set(cases.tolist()) - known[size].keys():
-                which, elsewhere, apart = np.unravel_index(case, (len(hosts), busiest, busiest))
+                which, elsewhere, with_it = np.unravel_index(case, (len(hosts), busiest, busiest))
                 host = hosts[which]
-                share = self.conditions.share(host, host.slots, float(elsewhere), float(apart))
+                many = float(host.slots + with_it)
+                share = self.conditions.share(host, host.slots, float(elsewhere), many)
                 row = self._row_seconds(host, share, total / size)
                 known[size][case] = row / self._beside_others(host) if size == 1 else row
             rows = np.array([known[size][case] for case in cases.tolist()])[inverse]

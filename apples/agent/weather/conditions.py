@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
-from nws import Forecast, Interval, Weather, available_share, competitors_for
+from nws import Forecast, Interval, Weather, available_share, competitors_for, most_within
 
 STATIC = "host list"
 HERE = "this-machine"
@@ -174,21 +174,22 @@ class Conditions:
         """Return the name of the machine that `host` is a part of."""
         return HERE if self.played(host) else self.machines.get(host.name, host.name)
 
-    def share(self, host: Host, ours: int, elsewhere: float = 0.0, outside: float = 0.0) -> float:
+    def share(
+        self, host: Host, ours: int, elsewhere: float = 0.0, sharing: float | None = None
+    ) -> float:
         """Return the share of a CPU that each of `ours` processes gets on `host`.
 
         Parameters
         ----------
         elsewhere
-            How many of ours are busy on other CPUs of its machine: they may share a group's weight or a
-            quota with these, and competitors move away from them once no other CPU is idle.
-        outside
-            How many of those are under no quota of this host's: on parts of the machine that are reached at
-            addresses of their own, as containers are.
+            How many of ours are busy on other CPUs of its machine: they may share a group's weight with
+            these, and competitors move away from them once no other CPU is idle.
+        sharing
+            How many of all these have to share the quota of this host; None: all, 0: as if there were none.
         """
         if self.played(host):
             width = self.width(host)
-            given = self._shared(host.name, width, self.here, ours + elsewhere, 0.0)
+            given = self._shared(host.name, width, self.here, ours + elsewhere)
             return max(LEAST_SHARE, min(host.cpu, given))
         forecast = self.cpu(host).value
         if not self.measured(host):
@@ -196,9 +197,9 @@ class Conditions:
         if ours == 1 and not elsewhere:
             return max(LEAST_SHARE, forecast)
         width = self.width(host)
-        shared = self._shared(host.name, width, self.weather, ours, elsewhere, outside)
+        shared = self._shared(host.name, width, self.weather, ours, elsewhere, sharing)
         if ours == 1:  # the share itself is forecast: the others of ours change it by so much
-            shared = forecast * shared / self._shared(host.name, width, self.weather, 1, 0.0)
+            shared = forecast * shared / self._shared(host.name, width, self.weather, 1)
         return max(LEAST_SHARE, shared)
 
     def _shared(
@@ -207,21 +208,30 @@ class Conditions:
         width: int,
         weather: Weather,
         ours: float,
-        elsewhere: float,
-        outside: float = 0.0,
+        elsewhere: float = 0.0,
+        sharing: float | None = None,
     ) -> float:
         crowding, spare = weather.crowding.get(name), weather.spare_cpus.get(name)
-        quota = weather.cpu_quota.get(name)
-        return available_share(
+        share = available_share(
             self._competitors(name, width, weather),
             width,
             ours,
             elsewhere=elsewhere,
             crowding=crowding.value if crowding else 0.0,
             spare=spare.value if spare else 0.0,
-            quota=max(LEAST_SHARE, quota.value) if quota else math.inf,
-            outside=outside,
         )
+        quota = weather.cpu_quota.get(name)
+        many = ours + elsewhere if sharing is None else sharing
+        return (
+            share
+            if quota is None or not many
+            else min(share, max(LEAST_SHARE, quota.value) / many)
+        )
+
+    def most_within_quota(self, host: Host, wants: Sequence[tuple[float, float]]) -> float:
+        """Return the most that the quota of `host` leaves each of those who share it (`nws.most_within`)."""
+        quota = self.weather.cpu_quota.get(host.name)
+        return 1.0 if quota is None else most_within(max(LEAST_SHARE, quota.value), wants)
 
     def competitors(self, host: Host) -> float:
         """Return how many processes of others want the CPUs of a measured `host`."""

@@ -67,6 +67,19 @@ def test_a_quota_is_for_all_of_ours_together(count, expected):
     assert share_of_the_first(information, count) == pytest.approx(expected)
 
 
+def test_who_gets_less_anyway_leaves_the_rest_of_the_quota_to_the_others():
+    information = one_machine(HOSTS[:2], quota=0.9, share=1.0, competitors=0.0)
+    sky = information.conditions.weather
+    crowded = replace(
+        sky, cpu={**sky.cpu, "b": seen(0.1)}, competitors={**sky.competitors, "b": seen(9.0)}
+    )
+    information = replace(information, conditions=replace(information.conditions, weather=crowded))
+    model, (a, b) = information.model, information.hosts.hosts
+    both = frozenset("ab")
+    assert [model.share(a, both), model.share(b, both)] == pytest.approx([0.8, 0.1])
+    assert model.share(a, both, {"b": 0.5}) == pytest.approx(0.85)
+
+
 APART = [replace(host, address=f"10.0.0.{k % 3}") for k, host in enumerate(HOSTS)]
 """Parts of one machine, as containers are; `a` and `d` are reached at one address."""
 
