@@ -131,14 +131,18 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     of a host's slowdown, nor is the co-run slowdown of a calibrated host.
     """
     template, learned = information.template, information.learned
-    plain = replace(without_risk(information), learned=replace(learned, straggler_factor=1.0))
+    unhindered = replace(learned, straggler_factor=1.0, straggler_of={})
+    plain = replace(without_risk(information), learned=unhindered)
     hosts = [information.hosts[one.host] for one in result.hosts]
     computing = _observed_computing(result, hosts, plain)
     overlap, borders, at_borders = _taught_of_borders(result, hosts, plain)
     straggler_factor = None
     if len(hosts) > 1:  # a host alone never waits
         slowed = computing.corrected_seconds(learned)
-        straggler_factor = _straggler_factor(result, slowed, at_borders, learned.straggler_factor)
+        known = learned.straggler_of.get(
+            frozenset(host.identity for host in hosts), learned.straggler_factor
+        )
+        straggler_factor = _straggler_factor(result, slowed, at_borders, known)
     observation = RunObservation(
         computing.hosts,
         {h: ratio for h, ratio in computing.slowdown.items() if h not in computing.speeds},
@@ -265,14 +269,10 @@ def _straggler_factor(
     says of its borders times what this run found of them. Taking the measured times instead would count
     twice what a wrong share of the CPU has done to both.
     """
-    factors = [
-        (result.iteration_seconds - border) / seconds
-        for seconds, border in zip(compute.tolist(), at_borders, strict=True)
-        if seconds > LEAST_COMPUTE * result.iteration_seconds
-    ]
-    if not factors:
+    if not (compute > LEAST_COMPUTE * result.iteration_seconds).any():
         return None
-    factor, weight = max(1.0, float(min(factors))), rivals(compute)
+    busy = compute + np.array(at_borders)
+    factor, weight = max(1.0, result.iteration_seconds / float(busy.max())), rivals(busy)
     if weight < LEAST_RIVALS and max(factor, known) > 1.0:
         return None
     return 1.0 + (factor - 1.0) / weight if factor > 1.0 else 1.0

@@ -286,6 +286,7 @@ def strip(information: InformationPool) -> StripModel:
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
         straggler_factor=information.learned.straggler_factor,
+        straggler_of=information.learned.straggler_of,
         co_run_slowdown=information.learned.co_run_slowdown_of(information.hosts),
         share_bias=information.learned.share_bias_of(information.conditions),
         risk=information.specifications.preferences.risk,

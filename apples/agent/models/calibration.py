@@ -84,8 +84,8 @@ class RunObservation:
     messages
         Of one border, one way.
     straggler_factor
-        Factor on all computing that explains the iteration time, beside the slowdown of each host. One below 1
-        counts as 1: no lateness of hosts makes an iteration shorter.
+        Factor on how long the hosts are busy, computing and at their borders, that explains the iteration time.
+        One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
     past
         What was promised of the run and what came.
     """
@@ -120,8 +120,10 @@ class Learned:
     overlap
         Measured over modelled communication time, from runs: for links that no run measured.
     straggler_factor
-        Factor on all computing that is left between the model and the iterations of past runs: in each
-        iteration some host is late, and not always the same one.
+        Factor on how long hosts are busy, computing and at their borders, that is left between the model and the
+        iterations of past runs: in each iteration some host is late, and not always the same one.
+    straggler_of
+        The same by set of hosts, as the runs of that set taught it.
     spread
         Relative standard deviation of each host's `slowdown` from run to run.
     overlap_spread
@@ -138,6 +140,7 @@ class Learned:
     slowdown: Mapping[str, float] = field(default_factory=dict)
     overlap: Overlap = PLAIN
     straggler_factor: float = 1.0
+    straggler_of: Mapping[frozenset[str], float] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
     overlap_spread: float = 0.0
     runs: Sequence[PastRun] = ()
@@ -202,11 +205,13 @@ def recall(application: str, version: str, clock: Callable[[], float] = time.tim
             if function is not None:
                 speeds.setdefault(host, {})[implementation] = function
     overlap = Overlap.recalled(document.get("overlap"))
+    by_set = _factors(document.get("drag_of"))
     return Learned(
         speeds,
         _factors(document.get("pace")),
         overlap,
         max(1.0, _believed(document)),
+        {frozenset(hosts.split(" ")): max(1.0, factor) for hosts, factor in by_set.items()},
         _factors(document.get("spread")),
         _factor(document.get("overlap_spread"), 0.0) if overlap.points else 0.0,
         _past_runs(document.get("runs")),

@@ -231,8 +231,8 @@ STEEPNESS = 4
 """A host that is done in three quarters of the longest time is the last in few iterations: 0.75 ** 4 = 0.32."""
 
 
-def rivals(compute: Seconds) -> float:
-    """Return how much the others of a set rival the one that computes longest: 0 (never last) to 1 (as long).
+def rivals(seconds: Seconds) -> float:
+    """Return how much the others of a set rival the one that takes longest: 0 (never last) to 1 (as long).
 
     The straggler factor is learned, and holds, where all hosts are done together. Where all wait for one host, as
     with equal strips on unequal hosts, no other can be the straggler.
@@ -242,14 +242,14 @@ def rivals(compute: Seconds) -> float:
     >>> rivals(np.array([2.0, 2.0])), rivals(np.array([2.0, 1.0])), rivals(np.array([2.0]))
     (1.0, 0.0625, 0.0)
     """
-    longest = float(compute.max())
-    if len(compute) < 2 or longest <= 0:
+    longest = float(seconds.max())
+    if len(seconds) < 2 or longest <= 0:
         return 0.0
-    return float(((compute / longest) ** STEEPNESS).sum() - 1.0) / (len(compute) - 1)
+    return float(((seconds / longest) ** STEEPNESS).sum() - 1.0) / (len(seconds) - 1)
 
 
-def set_straggler_factor(compute: Seconds, straggler_factor: float) -> float:
-    """Return the straggler factor of one set, given its computing times without it.
+def set_straggler_factor(seconds: Seconds, straggler_factor: float) -> float:
+    """Return the straggler factor of one plan, given how long each host computes and communicates without it.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def set_straggler_factor(compute: Seconds, straggler_factor: float) -> float:
     """
     if straggler_factor < 1.0:
         raise ValueError(f"straggler factor {straggler_factor:g} is below 1")
-    return 1.0 + (straggler_factor - 1.0) * rivals(compute)
+    return 1.0 + (straggler_factor - 1.0) * rivals(seconds)
 
 
 MOST_HOSTS = 3

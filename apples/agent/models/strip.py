@@ -117,6 +117,7 @@ class StripModel(ModelTemplate):
     overlap: Overlap = PLAIN
     overlap_error: float = 0.0
     straggler_factor: float = 1.0
+    straggler_of: Mapping[frozenset[str], float] = field(default_factory=dict)
     risk: float = 0.0
     memory_limit: float | None = None
     sweeps: int = 1
@@ -263,9 +264,21 @@ class StripModel(ModelTemplate):
                     seconds[places] = self._one_after_the_other(
                         [resources[i] for i in places], seconds[places]
                     )
-        if len(resources) > 1 and self.straggler_factor != 1.0:
-            seconds *= set_straggler_factor(seconds, self.straggler_factor) / self.straggler_factor
-        return seconds
+        return self._with_stragglers(resources, seconds)
+
+    def _with_stragglers(self, resources: Sequence[Host], seconds: Seconds) -> Seconds:
+        """Return computing times under which the set takes as long as the latest host of each iteration lets it.
+
+        Whoever is late, in computing or at a border, has the others wait: what they wait is counted here, for
+        borders stay what they are.
+        """
+        own = self.straggler_of.get(frozenset(host.identity for host in resources))
+        factor = self.straggler_factor if own is None else own
+        if len(resources) == 1 or self.straggler_factor == factor == 1.0:
+            return seconds
+        borders = self.communication(resources)
+        busy = seconds / self.straggler_factor + borders
+        return np.asarray(busy * set_straggler_factor(busy, factor) - borders)
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
