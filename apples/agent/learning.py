@@ -262,16 +262,16 @@ def _straggler_factor(
 ) -> float | None:
     """Return the straggler factor that explains what is left between the model and the iteration.
 
-    None where no host's computing weighs, or where all waited for one host and no other could be late: such a
-    run neither teaches nor denies the factor that is known.
+    None where nobody is busy, or where all waited for one host and no other could be late: such a run neither
+    teaches nor denies the factor that is known.
 
     `compute` is what the model says of each host with what this run taught of its slowdown, `at_borders` what it
     says of its borders times what this run found of them. Taking the measured times instead would count
     twice what a wrong share of the CPU has done to both.
     """
-    if not (compute > LEAST_COMPUTE * result.iteration_seconds).any():
-        return None
     busy = compute + np.array(at_borders)
+    if not busy.any():
+        return None
     factor, weight = max(1.0, result.iteration_seconds / float(busy.max())), rivals(busy)
     if weight < LEAST_RIVALS and max(factor, known) > 1.0:
         return None
