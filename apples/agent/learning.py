@@ -139,9 +139,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     straggler_factor = None
     if len(hosts) > 1:  # a host alone never waits
         slowed = computing.corrected_seconds(learned)
-        known = learned.straggler_of.get(
-            frozenset(host.identity for host in hosts), learned.straggler_factor
-        )
+        known = learned.straggler_factor_of(hosts)
         straggler_factor = _straggler_factor(result, slowed, at_borders, known)
     observation = RunObservation(
         computing.hosts,

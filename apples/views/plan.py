@@ -244,7 +244,7 @@ def _learned_factors(basis: Document) -> Iterator[str]:
         yield f"         the longest border times {digits(overlap)}, learned from runs"
     straggler_factor = basis["drag"]
     if straggler_factor != 1:
-        yield f"         computing times {digits(straggler_factor)} (straggler factor), learned from runs"
+        yield f"         all of it times {digits(straggler_factor)} (straggler factor), learned from runs"
     for host, factor in basis["company"].items():
         yield f"         computing of {host} times {digits(factor)} (co-run slowdown), learned from runs"
 

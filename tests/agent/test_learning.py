@@ -345,7 +345,9 @@ def test_drag_is_where_somebody_else_can_be_late(rows, drag):
     assert planned(rows, LINKS)[0].iteration_seconds / plain == pytest.approx(drag, rel=0.01)
 
 
-@pytest.mark.parametrize(("rows", "learned"), [(EVEN, 1.184), (UNEVEN, 1.0)], ids=["even", "uneven"])
+@pytest.mark.parametrize(
+    ("rows", "learned"), [(EVEN, 1.184), (UNEVEN, 1.0)], ids=["even", "uneven"]
+)
 def test_drag_is_learned_where_somebody_else_can_be_late(rows, learned):
     world = World(processor=True, wait=True, late=0.355, slowdown=(1, 1), overlap=1.0)
     estimate, information = planned(rows, LINKS)

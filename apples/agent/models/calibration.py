@@ -173,6 +173,13 @@ class Learned:
         factors = {h.name: bias.at(conditions.cpu(h).value) for h, bias in known if bias}
         return {name: factor for name, factor in factors.items() if factor != 1.0}
 
+    def straggler_factor_of(self, hosts: Sequence[Host]) -> float:
+        """Return the factor of a set of hosts: its own if it ran, else what is believed of any set."""
+        if len(hosts) == 1:
+            return 1.0
+        own = self.straggler_of.get(frozenset(host.identity for host in hosts))
+        return self.straggler_factor if own is None else own
+
     def speed(self, host: str, implementation: str) -> SpeedFunction | None:
         """Return the speed function of a host, corrected by its runs; None when never calibrated."""
         measured = self.speeds.get(host, {}).get(implementation)

@@ -367,7 +367,7 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
         "links": links,
         "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
         "overlap_up_to": overlap.up_to,
-        "drag": information.learned.straggler_factor,
+        "drag": information.learned.straggler_factor_of(hosts),
         "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
         "share_bias": {
             name: factor
