@@ -70,7 +70,8 @@ class PerformanceEstimator:
             _host_estimate(information, allocation.host, allocation.rows, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
         )
-        seconds = float((compute + communicate).max())
+        busy = compute + communicate
+        seconds = float(busy.max()) * model.lateness(schedule.resources, busy)
         iterations = information.application.iterations
         rate = sum(host.cost_per_second for host in schedule.resources)
         start = start_seconds(information, schedule.resources)

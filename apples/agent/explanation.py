@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
 from apples.agent.information import InformationPool
@@ -236,8 +234,7 @@ def _with(
         hosts = (*chain[:k], host, *chain[k:])
         rows = balance(model, hosts, total).astype(float)
         border = model.communication(hosts)
-        longest = float(np.max(model.computation(hosts, rows) + border))
-        yield longest, float(border[k])
+        yield model.set_seconds(hosts, rows), float(border[k])
 
 
 def remedy(information: InformationPool, decision_log: DecisionLog) -> str:

@@ -173,11 +173,26 @@ class ModelTemplate(ABC):
 
         return communication
 
+    def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
+        """Return the factor by which an iteration is longer than the largest T_i, as hosts are late by turns.
+
+        `busy` are the T_i of the set, shape (hosts,). A model that knows nothing of it says 1.
+        """
+        del resources, busy
+        return 1.0
+
+    def busy_seconds(self, resources: Sequence[Host], rows: Rows) -> Seconds:
+        """Return T_i, what each host computes and communicates, shape (hosts,)."""
+        return np.asarray(self.computation(resources, rows) + self.communication(resources))
+
+    def set_seconds(self, resources: Sequence[Host], rows: Rows) -> float:
+        """Return the seconds of an iteration: the largest T_i, times the lateness of the set."""
+        busy = self.busy_seconds(resources, rows)
+        return float(busy.max()) * self.lateness(resources, busy)
+
     def iteration_seconds(self, schedule: Schedule) -> float:
-        """Return the largest T_i of a schedule."""
-        rows = np.array(schedule.rows, dtype=float)
-        seconds = self.computation(schedule.resources, rows)
-        return float((seconds + self.communication(schedule.resources)).max())
+        """Return the seconds of an iteration of a schedule."""
+        return self.set_seconds(schedule.resources, np.array(schedule.rows, dtype=float))
 
     def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
         """Return p_i at equal strips: what a linear planner or a search takes for constant."""
@@ -206,8 +221,8 @@ class ModelTemplate(ABC):
     ) -> Seconds:
         """Return `count` draws of T under the forecasts' errors, shape (count, hosts)."""
         del generator
-        seconds = self.computation(resources, rows) + self.communication(resources)
-        return np.tile(seconds, (count, 1))
+        busy = self.busy_seconds(resources, rows)
+        return np.tile(busy * self.lateness(resources, busy), (count, 1))
 
 
 def rows_by_bisection(

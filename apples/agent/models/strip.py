@@ -94,8 +94,10 @@ class StripModel(ModelTemplate):
     overlap_error
         Relative standard deviation of that factor.
     straggler_factor
-        Factor on the computing learned from runs, where all hosts are done together: every iteration waits for
+        Factor on the iteration learned from runs, where all hosts are done together: every iteration waits for
         the host that is late in it (`model.set_straggler_factor` has the other cases).
+    straggler_of
+        The same of sets that ran, by the identities of their hosts.
     co_run_slowdown
         Factor on a host's computing where it is not alone, by name; 1 for others.
     share_bias
@@ -234,7 +236,7 @@ class StripModel(ModelTemplate):
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""
-        return self.straggler_factor * self.co_run_slowdown.get(host.name, 1.0)
+        return self.co_run_slowdown.get(host.name, 1.0)
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
@@ -264,21 +266,12 @@ class StripModel(ModelTemplate):
                     seconds[places] = self._one_after_the_other(
                         [resources[i] for i in places], seconds[places]
                     )
-        return self._with_stragglers(resources, seconds)
+        return seconds
 
-    def _with_stragglers(self, resources: Sequence[Host], seconds: Seconds) -> Seconds:
-        """Return computing times under which the set takes as long as the latest host of each iteration lets it.
-
-        Whoever is late, in computing or at a border, has the others wait: what they wait is counted here, for
-        borders stay what they are.
-        """
+    def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
+        """Return the straggler factor of this plan: its set's own, else what other sets taught."""
         own = self.straggler_of.get(frozenset(host.identity for host in resources))
-        factor = self.straggler_factor if own is None else own
-        if len(resources) == 1 or self.straggler_factor == factor == 1.0:
-            return seconds
-        borders = self.communication(resources)
-        busy = seconds / self.straggler_factor + borders
-        return np.asarray(busy * set_straggler_factor(busy, factor) - borders)
+        return set_straggler_factor(busy, self.straggler_factor if own is None else own)
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
@@ -542,6 +535,7 @@ class StripModel(ModelTemplate):
             return replace(self, risk=0.0).draw(resources, rows, generator, count)
         compute = self.computation(resources, rows)
         communicate = self.communication(resources)
+        late = self.lateness(resources, compute + communicate)
         shares = np.array([max(self.conditions.cpu(h).value, LEAST_SHARE) for h in resources])
         cpu_sd = MEAN_ABSOLUTE_TO_SD * np.array(
             [error_of(self.conditions.cpu(h)) for h in resources]
@@ -549,13 +543,13 @@ class StripModel(ModelTemplate):
         speed_sd = np.array([self.speeds[h.name].error for h in resources])
         link_sd = self._link_error(resources)
         if not (cpu_sd.any() or speed_sd.any() or link_sd.any()):
-            return np.broadcast_to(compute + communicate, (count, len(resources)))
+            return np.broadcast_to(late * (compute + communicate), (count, len(resources)))
         # Errors are independent between hosts; a share of the CPU stays between the least there is and all.
         size = (count, len(resources))
         drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), LEAST_SHARE, 1.0)
         slowdown = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
         links = np.clip(1.0 + link_sd * generator.standard_normal(size), 0.0, None)
-        return np.asarray(compute * (shares / drawn) * slowdown + communicate * links)
+        return np.asarray(late * (compute * (shares / drawn) * slowdown + communicate * links))
 
     def _link_error(self, resources: Sequence[Host]) -> Seconds:
         """Return the relative standard deviation of C_i from the errors of its links."""

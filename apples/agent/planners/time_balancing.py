@@ -66,7 +66,7 @@ def _without_an_idle_host(
 
 
 def _longest(model: ModelTemplate, hosts: Sequence[Host], rows: Counts) -> float:
-    return float((model.computation(hosts, rows.astype(float)) + model.communication(hosts)).max())
+    return model.set_seconds(hosts, rows.astype(float))
 
 
 def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:

@@ -196,8 +196,9 @@ def every_host_used(
         return None
     host = schedule.dropped[0]
     model, place = information.model, resources.index(host)
-    row = model.computation(resources, np.ones(len(resources))) + model.communication(resources)
-    longest = information.model.iteration_seconds(schedule)
+    row = model.busy_seconds(resources, np.ones(len(resources)))
+    rows = np.array(schedule.rows, dtype=float)
+    longest = float(model.busy_seconds(schedule.resources, rows).max())
     return Rejection(
         names(resources),
         f"{host.name} would get no rows: its border and a single row cost "
