@@ -152,13 +152,19 @@ def _less_active(
 ) -> list[float]:
     """Return the shares where each throttled group wants to run for as much of the time as it may."""
     running = list(threads)
+    shares = _divided(running, loads_of(running), cpus)
     for _ in range(ROUNDS):
-        shares = _divided(running, loads_of(running), cpus)
+        over = False
         for quota, members in throttled:
             used = sum(shares[i] for i in members)
-            for i in members if used > quota else ():
-                running[i] = replace(running[i], active=running[i].active * quota / used)
-    return _divided(running, loads_of(running), cpus)
+            if used > quota * (1 + TIE):
+                over = True
+                for i in members:
+                    running[i] = replace(running[i], active=running[i].active * quota / used)
+        if not over:
+            break
+        shares = _divided(running, loads_of(running), cpus)
+    return shares
 
 
 def _in_turns(

@@ -45,8 +45,9 @@ def physics():
 
 
 def alone(*settings, ranks=1):
-    """Return the events, the exit code and the standard error of a rigid run."""
-    argv = [hydra.mpiexec(), *hydra.OPTIONS, "-n", str(ranks), *SOLVER, *settings]
+    """Return the events, the exit code and the standard error of a rigid run; one rank needs no launcher."""
+    launcher = [hydra.mpiexec(), *hydra.OPTIONS, "-n", str(ranks)] if ranks > 1 else []
+    argv = [*launcher, *SOLVER, *settings]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     return [json.loads(line) for line in done.stdout.splitlines()], done.returncode, done.stderr
 
