@@ -1,11 +1,13 @@
 """Redistribution under a load that arrives while Jacobi2D runs: staying, `redistribute`, and an oracle.
 
-    python benchmarks/redistribute.py [balance|migrate] [constant --runs N] [--seconds S]
+    python benchmarks/redistribute.py [balance|migrate|promised] [constant --runs N] [--seconds S]
 
 *balance*: two hosts (a CPU each), two busy processes arrive on one of them a quarter into the run; rows
-move. *migrate*: one host at a time, and the load arrives on it. The oracle knows when the load arrives and
-where `redistribute` ended, and goes there at once. *constant*: a load that is there all the time, and no
-other: how often does `redistribute` move? Exit code 1 where a bar is missed.
+move. *migrate*: one host at a time, and the load arrives on it. *promised*: the same, but it is there from the
+beginning and no sensor looks: the host just is slower than promised, and only the application's own kernel tells
+that the other is not. The oracle knows when the load arrives and where `redistribute` ended, and goes there at
+once. *constant*: a load that is there all the time, and no other: how often does `redistribute` move? Exit code
+1 where a bar is missed.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from apples.agent import (
     balanced,
     program_of,
 )
+from apples.agent.calibration import probe_hosts
 from apples.agent.weather.local import LocalSensing
 from apples.launch.calibrate import calibrate
 from apples.testing.contention import contention
@@ -118,11 +121,16 @@ class Oracle:
 
 
 def run(folder, iterations, blueprint, cpu, after, policy=None):
-    """Return the run document of one run with the load arriving on `cpu`."""
+    """Return the run document of one run with the load arriving on `cpu`; at once it is there unseen."""
     pool = information(folder, iterations)
     chooser = Coordinator(pool)
     chooser.execute(blueprint)
-    starter = Coordinator(pool, MalleableActuator(talk=lambda _: None), refresh=at_a_glance)
+    starter = Coordinator(
+        pool,
+        MalleableActuator(talk=lambda _: None),
+        refresh=at_a_glance if after else lambda unseen: unseen,
+        probe=probe_hosts,
+    )
     starter.decision_log = chooser.decision_log
     if policy is not None:
         starter.decision_log.policy = policy
@@ -160,7 +168,7 @@ def arrives(folder, kind, seconds):
     chosen = trial.decision_log.chosen
     cpu = dict(zip(("ada", "bob"), (first, second), strict=True))[chosen.names[0]]
     iterations = int(seconds / chosen.iteration_seconds)
-    after = seconds / 4
+    after = 0.0 if kind == "promised" else seconds / 4
     print(f"{kind}: {iterations} iterations of {GRID} x {GRID}, {LOAD} busy processes on "
           f"{chosen.names[0]} after {after:.0f} s")  # fmt: skip
     stay = shown("stay", run(folder, iterations, minimum_execution_time, cpu, after))
@@ -194,7 +202,10 @@ def constant(folder, runs, seconds):
             chooser = Coordinator(pool)
             chooser.execute(redistribute)
             starter = Coordinator(
-                pool, MalleableActuator(talk=lambda _: None), refresh=at_a_glance
+                pool,
+                MalleableActuator(talk=lambda _: None),
+                refresh=at_a_glance,
+                probe=probe_hosts,
             )
             starter.decision_log = chooser.decision_log
             document = prepared(starter).execute().document()
@@ -211,7 +222,7 @@ def constant(folder, runs, seconds):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", default=["balance", "migrate", "constant"])
+    parser.add_argument("what", nargs="*", default=["balance", "migrate", "promised", "constant"])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--runs", type=int, default=1)
     asked = parser.parse_args()
@@ -219,7 +230,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_STATE_HOME"] = name
         folder = Path(name)
-        for what in asked.what or ["balance", "migrate", "constant"]:
+        for what in asked.what:
             if what == "constant":
                 good &= constant(folder, asked.runs, asked.seconds)
             else:

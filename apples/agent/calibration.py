@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+
+import numpy as np
 
 from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
 from apples.agent.launching import calibration_plan
@@ -22,6 +24,9 @@ from hat import Implementation
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
+
+PROBE_SECONDS = 5.0
+"""A probe may say nothing for so long: the application waits for nobody, but its next decision does."""
 
 Speeds = dict[str, SpeedFunction]
 
@@ -74,6 +79,43 @@ def calibrate_hosts(
         for host in hosts
     }
     return {host.name: of[host.name] for host in information.hosts if host.name in of}
+
+
+def probe_hosts(information: InformationPool, rows: Mapping[str, float]) -> dict[str, float]:
+    """Return by host how many times longer the application's kernel takes there now than the model says.
+
+    The kernel runs on all of them at once, a process on each, for the 0.2 s or so that a size takes. Hosts on
+    which it cannot be measured are left out.
+
+    Parameters
+    ----------
+    information
+        The pool under the weather of this moment.
+    rows
+        By host: the rows that it would have.
+    """
+    plain = replace(information, slowdown={})
+
+    def probed(name: str) -> float | None:
+        host, parameters = replace(plain.hosts[name], slots=1), plain.application.parameters
+        implementation = plain.implementation(host)
+        size = max(1, round(rows[name] / plain.hosts[name].slots))
+        try:
+            (found,) = measure(
+                host, program_of(plain, implementation), implementation, parameters, [size],
+                silence_seconds=PROBE_SECONDS, talk=lambda _: None,
+                target=_target(host, implementation, plain),
+            )  # fmt: skip
+        except ApplesError:
+            return None
+        if found.wall_seconds_per_point is None:
+            return found.seconds_per_point / plain.speeds[name].at(size)
+        seconds = found.wall_seconds_per_point * plain.application.columns * size
+        return seconds / float(plain.model.computation([host], np.array([float(size)]))[0])
+
+    with ThreadPoolExecutor(max(1, len(rows))) as pool:
+        every = zip(rows, pool.map(probed, rows), strict=True)
+        return {name: slowdown for name, slowdown in every if slowdown is not None}
 
 
 def _speeds(

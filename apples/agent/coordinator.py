@@ -7,7 +7,7 @@ various other subsystems to derive a schedule, initiate the application, and mon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -40,6 +40,8 @@ ResourceSets = Literal["search", "single", "chain", "listed"]
 Blueprint = Callable[["Coordinator"], Execution]
 ExecutionPolicy = Callable[["Coordinator", Execution, Estimate], Execution]
 """Wraps the execution of an estimate in one that is looked after while it runs."""
+Probe = Callable[[InformationPool, Mapping[str, float]], Mapping[str, float]]
+"""Rows by host in, slowdown by host out; hosts that could not be measured are left out."""
 
 
 class HostsUnfitError(LaunchError):
@@ -118,6 +120,9 @@ class Coordinator:
         strip model's estimate.
     refresh
         Returns the pool under the weather of the moment it is called, for an application that runs.
+    probe
+        Measures the application's own kernel on hosts that are to have so many rows; returns how many times
+        longer it takes there now than the model says, for an application that runs. None: nobody can.
     clock
         Seconds, for an application that runs.
     """
@@ -131,10 +136,11 @@ class Coordinator:
         planner: Planner = time_balancing,
         estimator: PerformanceEstimator | None = None,
         refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+        probe: Probe | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.information = information
-        self.refresh, self.clock = refresh, clock
+        self.refresh, self.probe, self.clock = refresh, probe, clock
         self.actuator = actuator or RecordingActuator()
         self.selector = selector or ResourceSelector()
         self.planner = planner
@@ -179,6 +185,7 @@ class Coordinator:
             planner=self.planner,
             estimator=self.estimator,
             refresh=self.refresh,
+            probe=self.probe,
             clock=self.clock,
         )
         other.decision_log = self.decision_log if log is None else log

@@ -136,6 +136,8 @@ class Calibration:
 
     Attributes
     ----------
+    wall_seconds_per_point
+        Wall time of the same, with whatever else had the CPU meanwhile; None from a program that does not say.
     error
         Spread of the samples, in seconds per point.
     repeats
@@ -146,6 +148,7 @@ class Calibration:
     seconds_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     error: Duration
     repeats: Size
+    wall_seconds_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 Event = Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration

@@ -22,35 +22,34 @@ def calibrate(task: Task) -> None:
     emit_ready(1)
     for rows in task.sizes:
         samples = measure(kernel, rows, task.parameters.source != "")
-        low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
+        low, middle, high = np.quantile([used for used, _ in samples], (0.25, 0.5, 0.75))
         emit(
             "calibration",
             rows=rows,
             seconds_per_point=float(middle),
             error=float(high - low) / 2,
             repeats=len(samples),
+            wall_seconds_per_point=sum(wall for _, wall in samples) / len(samples),
         )
 
 
-def measure(
-    kernel: Kernel, rows: int, source: bool, clock: Callable[[], float] = time.process_time
-) -> list[float]:
-    """Return samples of processor seconds per point over a strip of `rows`.
+def measure(kernel: Kernel, rows: int, source: bool) -> list[tuple[float, float]]:
+    """Return samples of processor and wall seconds per point over a strip of `rows`.
 
-    Processor time, so that other processes' turns on the CPU do not count.
+    Other processes' turns on the CPU count in the wall time alone.
     """
     sweep, sweeps = _work(kernel, rows, source)
     arrays = _strip(rows, kernel.columns)
     points = sweeps * rows * kernel.columns
     calls = 1
-    while (first := _sample(sweep, arrays, calls, clock)) < SAMPLE_SECONDS:
+    while (first := _sample(sweep, arrays, calls)[0]) < SAMPLE_SECONDS:
         calls = max(calls + 1, min(100 * calls, int(calls * SAMPLE_SECONDS / (first + 1e-9))))
-    samples: list[float] = []
+    samples: list[tuple[float, float]] = []
     spent = 0.0
     while len(samples) < FEWEST or (spent < SIZE_SECONDS and len(samples) < MOST):
-        seconds = _sample(sweep, arrays, calls, clock)
-        samples.append(seconds / (calls * points))
-        spent += seconds
+        used, wall = _sample(sweep, arrays, calls)
+        samples.append((used / (calls * points), wall / (calls * points)))
+        spent += used
     return samples
 
 
@@ -80,12 +79,10 @@ def _strip(rows: int, columns: int) -> tuple[Grid, Grid]:
 
 
 def _sample(
-    sweep: Callable[[Grid, Grid], object],
-    arrays: tuple[Grid, Grid],
-    calls: int,
-    clock: Callable[[], float],
-) -> float:
-    start = clock()
+    sweep: Callable[[Grid, Grid], object], arrays: tuple[Grid, Grid], calls: int
+) -> tuple[float, float]:
+    """Return processor and wall seconds of so many sweeps."""
+    used, wall = time.process_time(), time.perf_counter()
     for turn in range(calls):
         sweep(arrays[turn % 2], arrays[1 - turn % 2])
-    return clock() - start
+    return time.process_time() - used, time.perf_counter() - wall

@@ -1,4 +1,4 @@
-"""The dedicated speed on this machine: processor seconds for one cell and step."""
+"""The speed on this machine: processor and wall seconds for one cell and step."""
 
 import time
 
@@ -22,31 +22,33 @@ def calibrate(task: Task) -> None:
     for size in task.sizes:
         rows = min(size, box.cells)
         samples = measure(box, cells, rows * box.cells)
-        low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
+        low, middle, high = np.quantile([used for used, _ in samples], (0.25, 0.5, 0.75))
         emit(
             "calibration",
             rows=size,
             seconds_per_point=float(middle),
             error=float(high - low) / 2,
             repeats=len(samples),
+            wall_seconds_per_point=sum(wall for _, wall in samples) / len(samples),
         )
     emit("done")
 
 
-def measure(box: Box, cells: list[Cell], count: int) -> list[float]:
-    """Return samples of processor seconds a cell, over the first `count` cells."""
+def measure(box: Box, cells: list[Cell], count: int) -> list[tuple[float, float]]:
+    """Return samples of processor and wall seconds a cell, over the first `count` cells."""
     arrived: dict[int, list[Numbers]] = {cell.number: [] for cell in cells}
     for cell in cells:
         for there, rows in cell.mail(box).items():
             arrived[there].append(rows)
-    samples: list[float] = []
+    samples: list[tuple[float, float]] = []
     begin = time.process_time()
     while len(samples) < FEWEST or (
         time.process_time() - begin < SIZE_SECONDS and len(samples) < MOST
     ):
-        start = time.process_time()
+        used, wall = time.process_time(), time.perf_counter()
         for cell in cells[:count]:
             cell.mail(box)
             cell.receive(arrived[cell.number], box)
-        samples.append((time.process_time() - start) / count)
+        used, wall = time.process_time() - used, time.perf_counter() - wall
+        samples.append((used / count, wall / count))
     return samples

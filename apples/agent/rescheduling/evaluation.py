@@ -9,7 +9,7 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from apples.agent.information import InformationPool
 from apples.agent.rescheduling.monitor import IterationRate
 from apples.agent.weather.conditions import Conditions
 from apples.launch.remote.addresses import remote_hosts
-from apples.resources import Host
+from apples.resources import Host, names
 from apples.schedule import Allocation, Estimate, Schedule
 from apples.units import duration
 from nws import Forecast, Weather, available_share
@@ -47,6 +47,9 @@ class Move:
         Relative standard error of the measurement: an improvement must exceed it.
     violation
         Which host violates the contract, in words; empty where the evaluation was periodic.
+    probed
+        By host of the candidate on which the application's kernel was measured before the move: how many times
+        longer it takes there than the model says.
     """
 
     estimate: Estimate
@@ -56,6 +59,7 @@ class Move:
     cost: float
     error: float
     violation: str
+    probed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def improvement(self) -> float:
@@ -85,9 +89,11 @@ class Move:
         schedule = self.estimate.schedule
         where = ", ".join(f"{a.host.name} {a.rows:.0f}" for a in schedule.allocations)
         payback = f", paid back after {duration(self.payback)}" if self.payback < 1e9 else ""
+        probed = ", ".join(f"{host} {factor:.2f}" for host, factor in self.probed.items())
+        measured = f" (measured there, times the model: {probed})" if probed else ""
         return (
             f"{self.violation or 'a look around'}: on {where} an iteration would take "
-            f"{duration(self.next_seconds)} in place of {duration(self.iteration_seconds)}; "
+            f"{duration(self.next_seconds)} in place of {duration(self.iteration_seconds)}{measured}; "
             f"{self.remaining} are left, gain {duration(max(0.0, self.gain))}, cost {duration(self.cost)}{payback}"
         )
 
@@ -102,6 +108,7 @@ def evaluate_move(
     *,
     costs: Sequence[float] = (),
     violation: str = "",
+    probed: Mapping[str, float] | None = None,
 ) -> Move | None:
     """Return what moving a running application to a candidate would bring and cost; None where it would not move.
 
@@ -119,6 +126,8 @@ def evaluate_move(
         Measured seconds of the moves made so far.
     violation
         Why the evaluation was made.
+    probed
+        By host: the slowdown that the application's own kernel was measured to have there.
     """
     if {a.host.name: int(a.rows) for a in candidate.schedule.allocations} == dict(rows):
         return None
@@ -133,6 +142,11 @@ def evaluate_move(
         max([_move_seconds(rows, candidate.schedule, information), *costs[-REMEMBERED_MOVES:]]),
         rate.error,
         violation,
+        {
+            name: factor
+            for name, factor in (probed or {}).items()
+            if name in names(candidate.schedule.resources)
+        },
     )
 
 
@@ -203,6 +217,17 @@ def as_measured(
         host.name: bias * information.slowdown.get(host.name, 1.0) for host in information.hosts
     }
     return replace(alone, slowdown={**others, **(before or {}), **slowdown})
+
+
+def apart_from(information: InformationPool, rows: Mapping[str, int]) -> set[str]:
+    """Return the hosts that share no CPU with those that have rows: a probe there disturbs nobody of the job."""
+    apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
+    used = [information.hosts[name] for name in rows]
+    return {
+        host.name
+        for host in information.hosts
+        if not any(_share_processors(one, host, apart) for one in used)
+    }
 
 
 def _with_own_memory(

@@ -3,24 +3,34 @@
 After each progress message the rescheduler asks for a trigger: the performance contract is violated, or nothing
 was evaluated for a while. Then it plans anew, the hosts in use by their measured times and the others by the
 forecasts, evaluates the candidate, and moves or stays. Each decision is recorded with its reason.
+
+Where the application never was as fast as the model says, or never as slow, the model is wrong, and nobody knows
+whether of this host or of all. Then a candidate's other hosts are believed to be as the model says, and the
+application's own kernel is measured on them before it is moved there (`Coordinator.probe`): optimism finds the
+host worth measuring, the measurement decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from apples.agent.coordinator import Coordinator, DecisionLog
 from apples.agent.information import InformationPool
-from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
-from apples.agent.rescheduling.monitor import PerformanceContract, PerformanceMonitor
+from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, evaluate_move
+from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized
 from apples.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
+MOST_PROBES = 3
+"""How often one decision measures hosts and chooses again; then what was not measured is not believed."""
+PROBE_HOLDS_SECONDS = 60.0
+"""For so long a probe of a host stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class ReschedulingDecision:
             "iteration_seconds": move.iteration_seconds, "predicted_seconds": move.next_seconds,
             "remaining": move.remaining, "error": move.error, "gain_seconds": move.gain, "cost_seconds": move.cost,
             "payback_seconds": payback if payback < float("inf") else None,
-            "resize_seconds": self.seconds,
+            "resize_seconds": self.seconds, "probed": dict(move.probed),
         }  # fmt: skip
 
 
@@ -206,6 +216,8 @@ class Rescheduler:
         By host the application was on: how many times longer it computed there than the model says.
     bias
         The least slowdown seen so far: what the model leaves out on every host, load or no load.
+    probes
+        By host: the slowdown that a probe found, None where it failed, and when.
     """
 
     def __init__(self, coordinator: Coordinator, policy: ReschedulingPolicy) -> None:
@@ -213,6 +225,7 @@ class Rescheduler:
         self.policy = policy
         self.slowdown: dict[str, float] = {}
         self.bias = 1.0
+        self.probes: dict[str, tuple[float | None, float]] = {}
         self._proposed = False
         self._confirming = False
         self._evaluated = float("-inf")
@@ -238,9 +251,7 @@ class Rescheduler:
         move = self._evaluate(run)
         if move is None:
             self._accept(run)
-        elif not move.pays(
-            policy.least_improvement, policy.standard_errors, policy.times_the_cost
-        ):
+        elif not self._pays(move):
             self._accept(run)
             run.record(move, f"stays: {move.explanation()}")
         elif self._confirming or self._proposed:
@@ -276,7 +287,30 @@ class Rescheduler:
         measured = {} if rate is None else rate.compute_seconds
         weather = self.coordinator.refresh(self.coordinator.information)
         self._learn(as_measured(weather, rows, measured), rows)
-        information = as_measured(weather, rows, measured, self.slowdown, self.bias)
+        seen = partial(as_measured, weather, rows, measured)
+        probe = self.coordinator.probe
+        if probe is None or 1 / (1 + TOLERANCE) <= self.bias <= 1 + TOLERANCE:
+            return self._best(run, seen(self.slowdown, self.bias))
+        # The model is wrong, here or everywhere. It is believed of a host that can be measured until that is done.
+        apart = apart_from(weather, rows)
+        beside = {host.name: self.bias for host in weather.hosts if host.name not in apart}
+        for _ in range(MOST_PROBES):
+            known = beside | self._probed() | self.slowdown
+            information = seen(known, min(1.0, self.bias))
+            move = self._best(run, information)
+            if move is None or not self._pays(move):
+                return move
+            strips = {a.host.name: a.rows for a in move.estimate.schedule.allocations}
+            doubtful = {n: count for n, count in strips.items() if n not in {*rows, *known}}
+            if not doubtful:
+                return move
+            found, now = probe(information, doubtful), performance.clock()
+            self.probes.update({name: (found.get(name), now) for name in doubtful})
+        return self._best(run, seen(beside | self._probed() | self.slowdown, self.bias))
+
+    def _best(self, run: AdaptiveExecution, information: InformationPool) -> Move | None:
+        """Return the best move in a pool; None where the application has the best already."""
+        performance = run.performance
         candidate = self.policy.replan(self.coordinator.under(information, DecisionLog()))
         rate, last = performance.rate(), performance.last
         if rate is None or last is None:
@@ -290,7 +324,18 @@ class Rescheduler:
             self.coordinator.estimator,
             costs=run.costs,
             violation=run.contract.violation(rate),
+            probed={name: factor for name, (factor, _) in self.probes.items() if factor},
         )
+
+    def _pays(self, move: Move) -> bool:
+        policy = self.policy
+        return move.pays(policy.least_improvement, policy.standard_errors, policy.times_the_cost)
+
+    def _probed(self) -> dict[str, float]:
+        """Return by host what probes found that still stand; where one failed, the model is as wrong as here."""
+        oldest = self.coordinator.clock() - PROBE_HOLDS_SECONDS
+        standing = {name: factor for name, (factor, when) in self.probes.items() if when >= oldest}
+        return {name: factor or self.bias for name, factor in standing.items()}
 
     def _learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:
         """Take in how far the model is off on the hosts the application is on."""

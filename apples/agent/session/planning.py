@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 
-from apples.agent.coordinator import Blueprint, Coordinator, decide_over_horizon
+from apples.agent.coordinator import Blueprint, Coordinator, Probe, decide_over_horizon
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, Measuring, load_information
@@ -128,6 +128,7 @@ def coordinator_of(
     information: InformationPool,
     actuator: Actuator | None,
     refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
+    probe: Probe | None = None,
 ) -> Coordinator:
     """Return a coordinator with the planner and distance asked for, else the user's preferences."""
     preferences = information.specifications.preferences
@@ -145,6 +146,7 @@ def coordinator_of(
         if callable(planner)
         else resolve(planner, PLANNERS, "planner", ("resources", "information")),
         refresh=refresh,
+        probe=probe,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from apples.agent.calibration import probe_hosts
 from apples.agent.coordinator import Coordinator
 from apples.agent.estimator import with_queue
 from apples.agent.information import InformationPool, at_a_glance
@@ -261,7 +262,8 @@ def _prepared(
     refresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
     while True:
         rehearsal = RecordingActuator(starter if look else None)
-        coordinator = coordinator_of(spec, information, rehearsal, refresh)
+        probe = probe_hosts if weather == "live" else None
+        coordinator = coordinator_of(spec, information, rehearsal, refresh, probe)
         decided = decide(title, blueprint, coordinator)
         moves = decided.refusal is None and decided.decisions.policy is not None
         if not moves or starter.movable:

@@ -15,6 +15,7 @@ SECONDS_PER_POINT = 1e-7
 GRID = 1000
 RESIZE_SECONDS = 0.4
 LOOK_SECONDS = 0.5
+PROBE_SECONDS = 0.7
 BAR = 1.15
 NAMES = ("ada", "bob", "cleo", "dan")
 
@@ -31,11 +32,16 @@ class Played(Execution):
         self.now, self.iteration, self.epoch = 0.0, 0, 0
         self.computed = dict.fromkeys(self.rows, 0.0)
 
-    def disturb(self, seconds):
-        """Have it take half as long again for some seconds; some of what it did then is told later."""
+    def disturb(self, seconds, slower=1.5):
+        """Have it take so much longer for some seconds; some of what it did then is told later."""
         until = self.now + seconds
         while self.iteration < self.iterations and self.now < until:
-            self.iterate(1.5)
+            self.iterate(slower)
+
+    def kernel(self, host):
+        """Return how many times longer the kernel takes on a host now than the model says."""
+        noise = self.chance.lognormvariate(0, self.noise)
+        return self.bias * self.slowness(host, self.now) * noise
 
     def iterate(self, slower=1.0):
         times = {
@@ -96,7 +102,8 @@ class PlayedActuator(Actuator):
 
 def pool(tmp_path, most, seconds, names=NAMES):
     hosts = "".join(
-        f'[[host]]\nname = "{name}"\nseconds_per_point = {SECONDS_PER_POINT}\n\n' for name in names
+        f'[[host]]\nname = "{name}"\ncpus = [{cpu}]\nseconds_per_point = {SECONDS_PER_POINT}\n\n'
+        for cpu, name in enumerate(names)
     )
     (tmp_path / "hosts.toml").write_text(
         hosts + "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
@@ -110,8 +117,12 @@ def pool(tmp_path, most, seconds, names=NAMES):
     )
 
 
-def played(information, blueprint=redistribute, *, looks=None, **options):
-    """Return the run, its simulated seconds, and the moves it made; `looks` collects when one looked."""
+def played(information, blueprint=redistribute, *, looks=None, probed=None, mute=(), **options):
+    """Return the run, its simulated seconds, and the moves it made.
+
+    `looks` collects when one looked, `probed` which hosts were measured; without it nothing can be. `mute` are
+    hosts on which that fails.
+    """
     actuator = PlayedActuator(**options)
     coordinator = Coordinator(information, actuator, clock=lambda: actuator.execution.now)
     looks = [] if looks is None else looks
@@ -123,7 +134,17 @@ def played(information, blueprint=redistribute, *, looks=None, **options):
         execution.disturb(LOOK_SECONDS)
         return pool
 
+    def probe(_, rows):
+        """Measure, while the job goes on undisturbed."""
+        execution = actuator.execution
+        assert not set(rows) & set(execution.rows)
+        probed.extend(rows)
+        found = {host: execution.kernel(host) for host in rows if host not in mute}
+        execution.disturb(PROBE_SECONDS, slower=1.0)
+        return found
+
     coordinator.refresh = fresh
+    coordinator.probe = None if probed is None else probe
     run = coordinator.execute(blueprint)
     run.outcome()
     moves = [d for d in run.decisions if d.moved] if isinstance(run, AdaptiveExecution) else []
@@ -196,6 +217,74 @@ def test_a_model_that_is_wrong_everywhere_makes_nothing_look_better_elsewhere(tm
     for bias in (0.3, 4.0):
         _, _, moves = played(pool(tmp_path, 2, 60.0), slowness=lambda *_: 1.0, bias=bias)
         assert moves == []
+
+
+SLOW_HERE = {"ada": 2.0}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_hosts_slower_than_promised_from_the_start_are_left_for_what_was_measured_elsewhere(
+    most, noise, tmp_path
+):
+    """Sensors see nothing of it: half of the job's time is to be had on hosts it never was on."""
+    information, probed = pool(tmp_path, most, 60.0), []
+    slowness = lambda host, _: SLOW_HERE.get(host, 1.0)  # noqa: E731
+    best = oracle(information, slowness, 0.0, SLOW_HERE, noise=noise)
+    _, stayed, _ = played(information, minimum_execution_time, slowness=slowness, noise=noise)
+    run, moved, moves = played(information, probed=probed, slowness=slowness, noise=noise)
+    assert len(moves) == 1
+    assert "ada" not in run.position()["hosts"]
+    assert moved <= BAR * best < stayed
+    document = moves[0].document()
+    if (
+        most > 1
+    ):  # on the second host the model holds: so it does, as far as anybody knows, elsewhere
+        assert probed == []
+        return
+    assert list(document["probed"]) == document["hosts"] == probed
+    assert "measured there, times the model" in document["explanation"]
+
+
+def test_of_other_hosts_that_are_as_slow_a_probe_says_so_and_the_job_stays(tmp_path):
+    for bias in (0.3, 4.0):
+        probed = []
+        _, seconds, moves = played(
+            pool(tmp_path, 2, 60.0), probed=probed, slowness=lambda *_: 1.0, bias=bias, noise=0.05
+        )
+        assert moves == []
+        assert len(probed) <= 2 * (1 + seconds / 60)  # a probe stands for a minute
+
+
+def test_only_the_host_that_was_measured_to_be_fast_is_moved_to(tmp_path):
+    """All are slower than promised but one, which is found although each decision asks few at a time."""
+    probed = []
+    run, _, moves = played(
+        pool(tmp_path, 1, 60.0), probed=probed, noise=0.05,
+        slowness=lambda host, _: 1.0 if host == "dan" else 2.0,
+    )  # fmt: skip
+    assert [d.document()["hosts"] for d in moves] == [["dan"]]
+    assert len(probed) == len(set(probed)) == 3
+    assert list(run.position()["hosts"]) == ["dan"]
+
+
+def test_where_hosts_cannot_be_measured_they_are_taken_to_be_as_slow_as_here(tmp_path):
+    probed = []
+    slowness = lambda host, _: SLOW_HERE.get(host, 1.0)  # noqa: E731
+    _, seconds, moves = played(
+        pool(tmp_path, 1, 60.0), probed=probed, mute=NAMES, slowness=slowness
+    )
+    assert moves == []
+    assert len(probed) <= 3 * (1 + seconds / 60)
+
+
+def test_while_the_model_holds_nothing_is_measured_elsewhere(tmp_path):
+    probed = []
+    _, _, moves = played(
+        pool(tmp_path, 2, 60.0), probed=probed, slowness=arriving("ada", 4.0, 15.0), noise=0.05
+    )
+    assert len(moves) == 1
+    assert probed == []
 
 
 def test_it_does_not_come_back_to_a_host_it_fled_from(tmp_path):
