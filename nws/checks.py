@@ -348,6 +348,7 @@ def check_a_memory_refuses_nonsense(make: MakeMemory) -> None:
     memory = make()
     nonsense = [Measurement(ADA, 1.0, value) for value in NOT_MEASURABLE]
     nonsense += [Measurement(ADA, time, 0.5) for time in (*NOT_MEASURABLE, 1e18)]
+    nonsense += [Measurement(ADA, 1.0, value) for value in (-0.1, 7.0)]  # a share lies in 0..1
     for measurement in nonsense:
         reason = _raises(
             RefusedError,

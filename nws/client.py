@@ -67,19 +67,20 @@ class Client:
             self._session.verify = str(certificate)
 
     def store(self, measurements: Iterable[Measurement]) -> Document:
-        """Store measurements and return {stored, duplicates, refused, refused_total}.
+        """Store measurements and return {stored, duplicates, refused, refused_total, late, ahead}.
 
         All but the refused ones are on the service's disk then. After an error it is safe to send
         them again.
         """
         sent = list(measurements)
-        total: Document = {"stored": 0, "duplicates": 0, "refused": [], "refused_total": 0}
+        counts = ("stored", "duplicates", "refused_total", "late", "ahead")
+        total: Document = {"refused": [], **dict.fromkeys(counts, 0)}
         for start in range(0, len(sent), MOST_AT_ONCE):
             piece = batch(sent[start : start + MOST_AT_ONCE])
             receipt = self._ask("POST", "/v1/measurements", body=piece)
             for refused in receipt["refused"]:
                 refused["index"] += start
-            total = {key: total[key] + receipt[key] for key in total}
+            total = {key: total[key] + receipt.get(key, 0) for key in total}
         return total
 
     def forecasts(self, series: Sequence[str], **question: Any) -> list[Document]:

@@ -137,6 +137,25 @@ def checked_value(value: float) -> float:
     raise ValueError(f"{value!r} is not a measurement: it is {kind}")
 
 
+def checked_amount(series: str, value: float) -> float:
+    """Return `value`; ValueError if a series of this kind cannot have it, such as a share of 7.
+
+    Examples
+    --------
+    >>> checked_amount("availableCpu/ada", 0.5)
+    0.5
+    >>> checked_amount("availableCpu/ada", 7.0)
+    Traceback (most recent call last):
+    ValueError: availableCpu/ada: 7.0 is none: availableCpu lies in 0..1
+    """
+    resource = series.partition("/")[0]
+    least, greatest = bounds_of(resource)
+    if least <= checked_value(value) <= greatest:
+        return value
+    within = f"lies in {least:g}..{greatest:g}" if greatest < math.inf else "is never negative"
+    raise ValueError(f"{series}: {value!r} is none: {resource} {within}")
+
+
 SCHEMA: Final = "nws.measurements/1"
 MOST: Final = 20_000
 """Measurements in one message."""
@@ -197,6 +216,14 @@ def _measurement(row: object, where: str) -> Measurement:
             raise ValueError(f"{where}.{field}: a number is wanted")
     try:
         name = SeriesName.parse(series)
-        return Measurement(name, checked_value(float(time)), checked_value(float(value)))
+        found = Measurement(name, checked_value(float(time)), checked_value(float(value)))
     except (ValueError, OverflowError):
         raise ValueError(f"{where}: a series, a finite time and a finite value") from None
+    try:
+        checked_amount(series, found.value)
+    except ValueError:
+        least, greatest = bounds_of(name.resource)
+        raise ValueError(
+            f"{where}.value: {name.resource} lies in {least:g}..{greatest:g}"
+        ) from None
+    return found

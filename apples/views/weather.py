@@ -27,6 +27,7 @@ def _forecast(one: Document) -> str:
     return (
         f"{one['series']}  {one['value']:.6g}{error}{interval}  {one['state']}, "
         f"{one['age']:.0f} s old; {one['method']} from {one['samples']}{_horizon(one)}"
+        + "".join(f"; {remark}" for remark in one.get("remarks", ()))
     )
 
 

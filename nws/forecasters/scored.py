@@ -23,6 +23,8 @@ REMEMBERED: Final = 15
 MOST_MISSING: Final = 240
 """More than this many missing measurements count as this many: twice the longest horizon."""
 TOLERANCE: Final = 0.25
+FEWEST_FOR_INTERVAL: Final = 20
+"""Measurements before an interval is given: fewer errors say nothing of how wide it is to be."""
 
 
 class SamplingGrid:
@@ -155,6 +157,11 @@ class ScoredForecaster:
         self._samples += 1
         self._time = measurement.time
 
+    def set_back(self, time: float) -> None:
+        """Let the next measurement be any that is later than `time`: the last stamp was wrong."""
+        if self._samples:
+            self._time = time
+
     def forecast(
         self, over: float | None = None, level: float = 0.9, criterion: Criterion | None = None
     ) -> Forecast:
@@ -168,7 +175,7 @@ class ScoredForecaster:
             has no horizons, or a series whose period is not known yet, answers for the next
             measurement.
         level
-            The share of values that the interval is to hold.
+            The share of values that the interval is to hold. There is none before 20 measurements.
         criterion
             The error that the value is to make least; None: the one the forecaster was made for.
 
@@ -205,7 +212,9 @@ class ScoredForecaster:
             rmse=outlook.rmse,
             horizon=outlook.horizon,
             over=period * outlook.horizon if period else None,
-            interval=self._bounded(outlook.interval),
+            interval=(
+                self._bounded(outlook.interval) if self._samples >= FEWEST_FOR_INTERVAL else None
+            ),
         )
 
     def state(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from nws.measurement import SeriesName
+from nws.measurement import SeriesName, bounds_of
 
 FEWEST_SPACINGS = 3
 MOST_SPACINGS = 64
@@ -22,6 +22,11 @@ class SeriesColumn:
     capacity
         How many are kept.
 
+    Attributes
+    ----------
+    bounds
+        The least and the greatest value that such a series can have.
+
     Examples
     --------
     >>> column = SeriesColumn(SeriesName("availableCpu", "ada"), capacity=2)
@@ -31,12 +36,14 @@ class SeriesColumn:
     [(20.0, 0.5), (30.0, 0.5)]
     """
 
-    __slots__ = ("_times", "_values", "capacity", "series", "text")
+    __slots__ = ("_latest_arrival", "_times", "_values", "bounds", "capacity", "series", "text")
 
     def __init__(self, series: SeriesName, capacity: int) -> None:
         self.series = series
         self.text = str(series)
         self.capacity = capacity
+        self.bounds = bounds_of(series.resource)
+        self._latest_arrival = float("-inf")
         self._times = array("d")
         self._values = array("d")
 
@@ -53,6 +60,11 @@ class SeriesColumn:
         """The earliest time that is kept; infinity without any."""
         return self._times[self._first] if self._times else float("inf")
 
+    def seen(self, now: float) -> float:
+        """Return when the series was last measured: a stamp after `now` is believed of the last arrival alone."""
+        newest = self.newest
+        return newest if newest <= now else self._latest_arrival
+
     @property
     def latest(self) -> float | None:
         """The value at `newest`."""
@@ -66,6 +78,7 @@ class SeriesColumn:
         """Put a measurement where its time belongs; False if that is taken or too long ago."""
         times = self._times
         if not times or time > times[-1]:
+            self._latest_arrival = time
             times.append(time)
             self._values.append(value)
             if len(times) > self.capacity + self.capacity // 4 + 16:
@@ -73,6 +86,7 @@ class SeriesColumn:
             return True
         if self.holds(time) or (len(self) == self.capacity and time < self.oldest):
             return False
+        self._latest_arrival = time
         place = bisect_left(times, time)
         times.insert(place, time)
         self._values.insert(place, value)
@@ -86,6 +100,7 @@ class SeriesColumn:
         """Insert many doubles that are known to be in order and later than all here."""
         self._times.frombytes(times)
         self._values.frombytes(values)
+        self._latest_arrival = self.newest
         self._trim(len(self._times) - self.capacity)
 
     def holds(self, time: float) -> bool:

@@ -32,7 +32,8 @@ class Memory(ABC):
         Raises
         ------
         RefusedError
-            The value or the time is NaN, infinite or too large; the time lies further in the
+            The value or the time is NaN, infinite or too large; a series of this kind cannot have
+            the value (`nws.measurement.bounds_of`); the time lies further in the
             future than clocks may differ; or there is no room for so old a measurement or for
             one more series. Nothing was changed.
         """

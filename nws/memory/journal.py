@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from nws.memory.journal_files import Files, write_all
 from nws.memory.journal_format import (
     BLOCK,
+    MEASUREMENT,
     DamagedStretch,
     SegmentHead,
     SegmentScan,
@@ -129,10 +130,13 @@ class JournalShard:
                 self._continue(number, data, found)
             yield number, found
 
-    def append(self, rows: Sequence[Row], names: Mapping[int, str]) -> int:
+    def append(
+        self, rows: Sequence[Row], names: Mapping[int, str], kind: int = MEASUREMENT
+    ) -> int:
         """Write rows of (key, time, value) and return the position of the first, once synced.
 
-        The others follow every 32; a position grows with every record ever appended.
+        The others follow every 32; a position grows with every record ever appended. What a
+        compaction writes again is of kind `nws.memory.journal_format.KEPT`.
 
         Raises
         ------
@@ -147,7 +151,7 @@ class JournalShard:
             # be read by itself, and one bad byte in a name orphans no series.
             fresh = {row[0] for row in rows} - self._named
             naming = b"".join(2 * encode_name(names[key]) for key in sorted(fresh))
-            data = naming + encode_measurements(rows)
+            data = naming + encode_measurements(rows, kind)
             write_all(self._files, self._opened, data)
             self._files.datasync(self._opened)
         except OSError as error:

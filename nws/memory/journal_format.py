@@ -1,6 +1,7 @@
 """The bytes of the log: records of 32 bytes, each with its own checksum.
 
     marker 2 | kind 1 | blocks 1 | key 8 | time 8 | value 8 | crc32 4        a measurement
+    the same of another kind: a measurement that a compaction wrote again
     marker 2 | kind 1 | blocks 1 | key 8 | length 2 | name, padded | crc32 4 the name behind a key
     marker 2 | kind 1 | blocks 1 | shard 4 | segment 4 | created 8 | 0 | crc32 4     a head
 
@@ -27,10 +28,12 @@ MARKER: Final = b"\xa7W"
 MEASUREMENT: Final = 1
 NAME: Final = 2
 HEAD: Final = 3
+KEPT: Final = 4
+"""A measurement again, out of a segment that was removed: whoever follows the log has seen it."""
 LONGEST_NAME: Final = 1024
 """Bytes of a series' name that fit into a name record with room to spare."""
 
-MOST_BLOCKS: Final = {MEASUREMENT: 1, NAME: 33, HEAD: 1}
+MOST_BLOCKS: Final = {MEASUREMENT: 1, NAME: 33, HEAD: 1, KEPT: 1}
 
 _MEASUREMENT = struct.Struct("<2sBBQdd")
 _NAME = struct.Struct("<2sBBQH")
@@ -59,12 +62,14 @@ def key_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def encode_measurements(rows: Iterable[tuple[int, float, float]]) -> bytes:
-    """Return the records of (key, time, value) rows."""
+def encode_measurements(
+    rows: Iterable[tuple[int, float, float]], kind: int = MEASUREMENT
+) -> bytes:
+    """Return the records of (key, time, value) rows; of kind `KEPT` where they are written again."""
     pack, crc, seal = _MEASUREMENT.pack, zlib.crc32, _CRC.pack
     pieces = []
     for key, time, value in rows:
-        body = pack(MARKER, MEASUREMENT, 1, key, time, value)
+        body = pack(MARKER, kind, 1, key, time, value)
         pieces.append(body)
         pieces.append(seal(crc(body)))
     return b"".join(pieces)
@@ -259,9 +264,8 @@ def _rows(data: bytes, phase: int) -> NDArray[np.void]:
 
 def _sound(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return which rows are measurements with the right checksum."""
-    right: NDArray[np.bool_] = (
-        (rows["marker"] == _MARKER) & (rows["kind"] == MEASUREMENT) & (rows["blocks"] == 1)
-    )
+    kinds = (rows["kind"] == MEASUREMENT) | (rows["kind"] == KEPT)
+    right: NDArray[np.bool_] = (rows["marker"] == _MARKER) & kinds & (rows["blocks"] == 1)
     piece = 1 << 16  # stays in the cache
     for begin in range(0, len(rows), piece):
         part = rows[begin : begin + piece]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from nws.measurement import LARGEST, Measurement, SeriesName
+from nws.measurement import LARGEST, Measurement, SeriesName, checked_amount
 from nws.memory.column import SeriesColumn
 from nws.memory.contract import Memory, RefusedError
 from nws.memory.journal import BusyError, JournalShard, LogError
@@ -52,12 +52,18 @@ class Submission:
         (place in the batch, reason) of what will never be stored as it is.
     duplicates
         How many were stored before.
+    late
+        How many of the accepted came after a later one of their series.
+    ahead
+        How many of the accepted are stamped later than our clock.
     futures
         Done when all else is on the disk; one that failed says why (`LogError`).
     """
 
     refused: list[tuple[int, str]] = field(default_factory=list)
     duplicates: int = 0
+    late: int = 0
+    ahead: int = 0
     futures: "list[Future[int]]" = field(default_factory=list)
     accepted: int = 0
     new: list[int] = field(default_factory=list)
@@ -264,8 +270,12 @@ class JournalMemory(Memory):
                 if not (-LARGEST <= value <= LARGEST):
                     raise RefusedError(f"{text}: {value!r} is not a measurement")
                 if column is None:
+                    checked_amount(text, value)
                     column = self._new_column(partition, text)
+                elif not (column.bounds[0] <= value <= column.bounds[1]):
+                    checked_amount(text, value)
                 if at > newest:
+                    submission.ahead += at > now
                     part.append((column, at, value))
                 elif column.holds(at):
                     submission.duplicates += 1
@@ -274,6 +284,7 @@ class JournalMemory(Memory):
                         f"{text} at {at} is older than the {column.capacity} measurements kept"
                     )
                 else:
+                    submission.late += 1
                     part.append((column, at, value))
             except ValueError as error:
                 submission.refused.append((index, str(error)))

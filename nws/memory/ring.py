@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from threading import Lock
 
-from nws.measurement import Measurement, SeriesName, checked_value
+from nws.measurement import Measurement, SeriesName, checked_amount, checked_value
 from nws.memory.contract import Memory, RefusedError
 
 
@@ -96,10 +96,14 @@ class RingMemory(Memory):
 
     def _refuse_nonsense(self, measurement: Measurement) -> None:
         try:
-            checked_value(measurement.value)
             checked_value(measurement.time)
+            checked_value(measurement.value)
         except ValueError as error:
             raise RefusedError(f"{measurement.series}: {error}") from error
+        try:
+            checked_amount(str(measurement.series), measurement.value)
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
         ahead = measurement.time - self._clock()
         if ahead > self._skew:
             raise RefusedError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nws.measurement import SeriesName
 from nws.memory.column import SeriesColumn
 from nws.memory.journal import GroupCommitWriter, JournalShard, position_of
-from nws.memory.journal_format import SegmentScan, key_of
+from nws.memory.journal_format import KEPT, SegmentScan, key_of
 
 Arrival = tuple[SeriesColumn, float, float]
 
@@ -35,7 +35,10 @@ class StorageListener(ABC):
         times: NDArray[np.float64],
         values: NDArray[np.float64],
     ) -> None:
-        """Take in what the log held of one series when it was opened."""
+        """Take in what the log held of one series when it was opened, in its order.
+
+        What a compaction wrote again is not among it: it came long before.
+        """
 
 
 class SeriesShard:
@@ -107,7 +110,7 @@ class SeriesShard:
         """Write what is still kept of the oldest segment again, and remove that segment.
 
         Not before the saved states of all its series have taken it in (``covered(series)`` is the
-        position up to which they have), for what is written again counts as late. To be called
+        position up to which they have), for no listener hears of what is written again. To be called
         in the shard's thread. Return whether a segment was removed.
 
         Raises
@@ -134,7 +137,7 @@ class SeriesShard:
                     if column.value_at(at) == value:
                         kept.append((key, at, value))
         if kept:
-            self.shard.append(kept, {key: self._keys[key].text for key, _, _ in kept})
+            self.shard.append(kept, {key: self._keys[key].text for key, _, _ in kept}, KEPT)
         self.shard.drop(oldest)
         return True
 
@@ -178,12 +181,13 @@ class SeriesShard:
         times = np.ascontiguousarray(found.rows["time"][places])
         values = np.ascontiguousarray(found.rows["value"][places])
         positions = found.offsets[places] + position_of(segment, 0)
+        new = found.rows["kind"][places] != KEPT
         later = len(times) == 1 or bool(np.all(np.diff(times) > 0))
         if later and times[0] > column.newest:
             column.extend_with_later(times.tobytes(), values.tobytes())
         else:
-            new = np.array(column.extend(times.tolist(), values.tolist()))
-            positions, times, values = positions[new], times[new], values[new]
+            new &= np.array(column.extend(times.tolist(), values.tolist()))
+        positions, times, values = positions[new], times[new], values[new]
         if self._listener is not None and len(times):
             self._listener.replayed(column, positions, times, values)
 

@@ -59,17 +59,23 @@ class DeliveryQueue:
     def deliver(self) -> None:
         """Send what waits; ServiceError if the service does not take it, and it goes on waiting.
 
-        What the service will never take as it is (a refusal that is not transient) is dropped.
+        What the service will never take as it is (a refusal that is not transient) is dropped: of
+        a message with something of the kind the rest is sent again, in halves.
         """
+        most = AT_ONCE
         while self._waiting:
-            piece = [self._waiting[place] for place in range(min(AT_ONCE, len(self._waiting)))]
+            piece = [self._waiting[place] for place in range(min(most, len(self._waiting)))]
             try:
                 receipt = self._store.store(piece)
             except ServiceError as error:
                 if error.transient or error.status in {401, 403, 421}:
                     raise
+                if len(piece) > 1:
+                    most = len(piece) // 2
+                    continue
                 self.refused = str(error)
             else:
+                most = min(2 * most, AT_ONCE)
                 if receipt["refused"]:
                     self.refused = receipt["refused"][0]["reason"]
             for _ in piece:

@@ -178,7 +178,8 @@ class ForecastDatabase:
         column = self.memory.column(text)
         if column is None:
             return freshness(None, None, self._clock())
-        return freshness(column.newest, column.spacing(), self._clock())
+        now = self._clock()
+        return freshness(column.seen(now), column.spacing(), now)
 
     def columns(self) -> list[SeriesColumn]:
         """Return all series that hold something, in the order of their text."""

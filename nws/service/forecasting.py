@@ -2,7 +2,7 @@
 
 Their states are saved in one file, each line with its own checksum:
 
-    crc32 position series state
+    crc32 position series {"order": .., "forecaster": ..}
 
 The position says how much of the log the state has taken in, so each line is right by itself and
 the lines may be of different moments. A bad line costs its series the state, which then begins
@@ -10,6 +10,7 @@ with what the log still holds, and `SnapshotFile.problems` names it.
 """
 
 import inspect
+import json
 import time
 import zlib
 from array import array
@@ -27,9 +28,10 @@ from nws.measurement import Measurement, SeriesName
 from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import Files, replace_file
 from nws.memory.series_shard import StorageListener
-from nws.service.state_json import StateError, deserialise, serialise
+from nws.service.arrival_order import ArrivalOrder
+from nws.service.state_json import StateError, deserialise, parsed, refill, serialise
 
-SCHEMA: Final = b"nws.snapshot/1"
+SCHEMA: Final = b"nws.snapshot/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,9 @@ class SeriesForecaster(Protocol):
     def update(self, measurement: Measurement) -> None:
         """Take in a later measurement."""
 
+    def set_back(self, time: float) -> None:
+        """Let the next measurement be any that is later than `time`."""
+
     def forecast(self) -> Forecast:
         """Return what to expect."""
 
@@ -137,6 +142,8 @@ class _SeriesProgress:
     position: int = -1
     saved: Saved | None = None
     forecaster: SeriesForecaster | None = None
+    order: ArrivalOrder = field(default_factory=ArrivalOrder)
+    looking_ahead: SeriesForecaster | None = None
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
@@ -147,16 +154,18 @@ class _SeriesProgress:
         return len(self.times) - self.done
 
     def advance(self, forecaster: SeriesForecaster, count: int) -> int:
-        """Take in at most `count` of what waits; late ones are passed over. Return how many."""
+        """Take in at most `count` of what waits, each in its turn. Return how many."""
         stop = min(len(self.times), self.done + count)
         series = self.column.series
         for place in range(self.done, stop):
-            at = self.times[place]
-            if at > forecaster.time:
-                forecaster.update(Measurement(series, at, self.values[place]))
+            for turn in self.order.arrive(self.times[place], self.values[place]):
+                if turn.after is not None:
+                    forecaster.set_back(turn.after)
+                forecaster.update(Measurement(series, turn.time, turn.value))
         taken = stop - self.done
         if taken:
             self.position = self.positions[stop - 1]
+            self.looking_ahead = None
         self.done = stop
         if self.done == len(self.times) or self.done > 4096:
             for waiting in (self.positions, self.times, self.values):
@@ -168,16 +177,18 @@ class _SeriesProgress:
         """Return the state of the forecaster; an untouched one as it was saved."""
         if self.forecaster is not None:
             self.saved = None
-            return Saved(self.position, serialise(self.forecaster).encode())
+            order = json.dumps(self.order.state(), separators=(",", ":"))
+            text = f'{{"order":{order},"forecaster":{serialise(self.forecaster)}}}'
+            return Saved(self.position, text.encode())
         return self.saved or Saved(-1, b"")
 
 
 class Forecasting(StorageListener):
     """Follows every series of a `nws.memory.JournalMemory`.
 
-    A forecaster takes in the measurements of its series in the order of the log, passing over
-    those that are not later than its last. So its state depends on nothing but the log: not on
-    when it was asked, and not on restarts.
+    A forecaster takes in the measurements of its series in the order that `ArrivalOrder` makes of
+    the log's. So its state depends on nothing but the log: not on when it was asked, and not on
+    restarts.
 
     Parameters
     ----------
@@ -246,8 +257,13 @@ class Forecasting(StorageListener):
             if progress is None:
                 raise LookupError(f"nothing was measured of {text} yet")
             self._advance(progress, progress.backlog)
-            ask = self._forecaster_of(progress).forecast
+            ask = self._looking_ahead(progress).forecast
             return ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
+
+    def order(self, text: str) -> ArrivalOrder | None:
+        """Return what was made of the order in which the measurements of a series came."""
+        progress = self._progress.get(text)
+        return None if progress is None else progress.order
 
     def catch_up(self, seconds: float, timer: Callable[[], float] = time.perf_counter) -> bool:
         """Take in what waits, for about `seconds`; return whether more waits."""
@@ -285,6 +301,18 @@ class Forecasting(StorageListener):
         self._progress[column.text] = progress
         return progress
 
+    def _looking_ahead(self, progress: _SeriesProgress) -> SeriesForecaster:
+        """Return what forecasts the series, all that waits for its turn taken in by a copy."""
+        forecaster = self._forecaster_of(progress)
+        if not progress.order.held:
+            return forecaster
+        if progress.looking_ahead is None:
+            progress.looking_ahead = self._make(progress.column.series)
+            deserialise(progress.looking_ahead, serialise(forecaster))
+            for at, value in progress.order.held:
+                progress.looking_ahead.update(Measurement(progress.column.series, at, value))
+        return progress.looking_ahead
+
     def _forecaster_of(self, progress: _SeriesProgress) -> SeriesForecaster:
         """Return what follows the series, read from its saved state if it was not yet wanted."""
         if progress.forecaster is None:
@@ -292,21 +320,32 @@ class Forecasting(StorageListener):
             progress.forecaster = self._make(series)
             if progress.saved is not None:
                 try:
-                    deserialise(progress.forecaster, progress.saved.state)
+                    _read_state(progress, progress.forecaster, progress.saved.state)
                 except StateError as error:
                     self.problems.append(f"the state of {series} is of no use: {error}")
-                    progress.forecaster = self._begun_again(progress)
+                    self._begin_again(progress)
                 progress.saved = None
         return progress.forecaster
 
-    def _begun_again(self, progress: _SeriesProgress) -> SeriesForecaster:
-        """Return what follows the series from what is kept of it in memory."""
-        forecaster = self._make(progress.column.series)
+    def _begin_again(self, progress: _SeriesProgress) -> None:
+        """Follow the series from what is kept of it in memory."""
+        progress.forecaster = self._make(progress.column.series)
+        progress.order = ArrivalOrder()
         first = progress.times[progress.done] if progress.backlog else float("inf")
         for at, value in progress.column.slice():
             if at < first:
-                forecaster.update(Measurement(progress.column.series, at, value))
-        return forecaster
+                progress.order.arrive(at, value)
+                progress.forecaster.update(Measurement(progress.column.series, at, value))
+
+
+def _read_state(progress: _SeriesProgress, forecaster: SeriesForecaster, text: bytes) -> None:
+    """Put a saved state into a series and its fresh forecaster; StateError if it is none."""
+    plain = parsed(text)
+    if not (isinstance(plain, dict) and plain.keys() == {"order", "forecaster"}):
+        raise StateError("a state has an order and a forecaster")
+    progress.order = ArrivalOrder()
+    refill(progress.order, {"state": plain["order"]})
+    refill(forecaster, plain["forecaster"])
 
 
 def _answerable(ask: Callable[..., Forecast]) -> set[str]:

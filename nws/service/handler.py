@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from nws.clique.sites import cliques_of
 from nws.forecast import Forecast, Interval
+from nws.forecasters.scored import FEWEST_FOR_INTERVAL
 from nws.memory.journal import LogError
+from nws.service.arrival_order import ArrivalOrder
 from nws.service.database import Arrivals, ForecastDatabase
 from nws.service.events import EventBroker
 from nws.service.messages import (
@@ -87,6 +89,8 @@ class RequestHandler:
             duplicates=known,
             refused=[{"index": i, "reason": why[:300]} for i, why in refused[:MOST_REASONS]],
             refused_total=len(refused),
+            late=submission.late,
+            ahead=submission.ahead,
         )
 
     def forecasts(self, names: Iterable[str], **question: Any) -> list[NetworkForecast]:
@@ -157,7 +161,12 @@ class RequestHandler:
             age=fresh.age,
             period=fresh.period,
         )
-        return answer if forecast is None else answer.model_copy(update=forecast_fields(forecast))
+        if forecast is None:
+            return answer
+        order = self.database.forecasting.order(name)
+        told = {} if order is None else order_fields(order)
+        remarks = told.get("remarks", []) + no_interval(forecast)
+        return answer.model_copy(update={**forecast_fields(forecast), **told, "remarks": remarks})
 
 
 FORECAST_FIELDS: Final = {
@@ -165,6 +174,23 @@ FORECAST_FIELDS: Final = {
     for kind in (Forecast, Interval)
 }
 """The fields of a forecast, and of its interval, that an answer has."""
+
+
+def order_fields(order: ArrivalOrder) -> dict[str, Any]:
+    """Return what an answer tells of the order in which measurements came."""
+    return {
+        "held": len(order.held),
+        "late": order.late,
+        "ahead": order.ahead,
+        "remarks": [order.remark] if order.remark else [],
+    }
+
+
+def no_interval(forecast: Forecast) -> list[str]:
+    """Return why a forecast has no interval yet, if that is why it has none."""
+    if forecast.interval is not None or forecast.samples >= FEWEST_FOR_INTERVAL:
+        return []
+    return [f"no interval before {FEWEST_FOR_INTERVAL} measurements; there are {forecast.samples}"]
 
 
 def forecast_fields(forecast: Forecast) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class Receipt(BaseModel):
     duplicates: int
     refused: list[RefusedSample]
     refused_total: int
+    late: int = Field(0, description="Stored, but after a later one of their series.")
+    ahead: int = Field(0, description="Stored, but stamped later than our clock.")
 
 
 class ForecastRequest(BaseModel):
@@ -94,6 +96,10 @@ class NetworkForecast(BaseModel):
     coverage: float | None = Field(None, description="The interval's, as it really was.")
     horizon: int | None = Field(None, description="The mean of so many samples to come.")
     over: float | None = Field(None, description="The same in seconds.")
+    held: int = Field(0, description="Measurements that wait for earlier ones; forecast from.")
+    late: int = Field(0, description="Measurements that came too late to be forecast from.")
+    ahead: int = Field(0, description="Stamps that lay ahead of what came after them.")
+    remarks: list[str] = Field([], description="What was left out of this answer, and why.")
 
 
 class Forecasts(BaseModel):

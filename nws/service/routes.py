@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
-from nws.measurement import SeriesName
+from nws.measurement import SeriesName, checked_amount
 from nws.memory.column import SeriesColumn
 from nws.service.database import CURRENT
 from nws.service.events import Subscriber
@@ -150,6 +150,11 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     async def store(request: Request) -> Receipt:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())
+        for place, sample in enumerate(batch.measurements):
+            try:
+                checked_amount(sample["series"], sample["value"])
+            except ValueError as error:
+                raise HTTPException(422, f"measurements.{place}.value: {error}") from None
         return await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )

@@ -45,8 +45,20 @@ def deserialise(thing: Any, text: str | bytes) -> None:
     StateError
         It is not a state of such a thing; `thing` may be half changed: throw it away.
     """
+    refill(thing, parsed(text))
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return the plain values in a text; StateError if it is not JSON."""
     try:
-        plain = json.loads(text)
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"no state is in this text: {error}") from error
+
+
+def refill(thing: Any, plain: Any) -> None:
+    """Put the plain values of a state into a fresh `thing`; StateError as `deserialise`."""
+    try:
         if isinstance(plain, Mapping) and "state" in plain:
             thing.restore(plain["state"])
         else:

@@ -64,6 +64,22 @@ def test_the_level_that_was_asked_for_is_named():
     assert scored.forecast(level=0.99).interval.level == 0.95
 
 
+def test_there_is_no_interval_before_20_measurements():
+    scored = fed(ScoredForecaster(default()), [0.1, 0.5] * 9 + [0.3])
+    assert scored.forecast().interval is None
+    assert scored.forecast(over=300.0).interval is None
+    scored.update(Measurement(ADA, 1000.0, 0.4))
+    assert scored.forecast().interval is not None
+
+
+def test_a_clock_that_is_set_back_lets_earlier_measurements_in():
+    scored = fed(ScoredForecaster(LastValue()), [0.5] * 10)
+    scored.update(Measurement(ADA, 500.0, 0.9))
+    scored.set_back(90.0)
+    scored.update(Measurement(ADA, 100.0, 0.4))
+    assert (scored.time, scored.forecast().value, scored.period) == (100.0, 0.4, 10.0)
+
+
 @pytest.mark.parametrize("over", [0.0, -1.0, math.nan, math.inf])
 def test_a_frame_of_no_seconds_is_refused(over):
     with pytest.raises(ValueError, match="frame"):

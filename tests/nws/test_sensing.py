@@ -68,6 +68,22 @@ def test_what_will_never_be_taken_does_not_block_the_rest():
     assert len(queue) == 0
 
 
+def test_one_that_will_never_be_taken_costs_none_of_its_message():
+    class Strict(MoodyStore):
+        def store(self, measurements):
+            if any(m.value > 1 for m in measurements):
+                raise ServiceError("a share of 7", transient=False, status=422)
+            return super().store(measurements)
+
+    store = Strict()
+    queue = DeliveryQueue(store)
+    wrong = Measurement(ADA, 500.0, 7.0)
+    queue.take([*some(40), wrong, *some(80)[40:]])
+    queue.deliver()
+    assert store.taken == some(80)
+    assert (queue.refused, len(queue)) == ("a share of 7", 0)
+
+
 def test_a_wrong_token_loses_nothing():
     store = MoodyStore()
     queue = DeliveryQueue(store)

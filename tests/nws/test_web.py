@@ -76,6 +76,37 @@ def test_refused_measurements_are_told_one_by_one_and_the_others_stored(client):
     assert "in the future" in receipt["refused"][0]["reason"]
 
 
+def test_a_share_of_7_is_refused_with_its_place_and_nothing_of_its_message_is_stored(client):
+    name, now = SeriesName("availableCpu", "seven"), time.time()
+    rows = [Measurement(name, now - 10, 0.5), Measurement(name, now, 7.0)]
+    with pytest.raises(ServiceError, match=r"measurements\.1\.value: .*lies in 0\.\.1") as caught:
+        client.store(rows)
+    assert (caught.value.status, caught.value.transient) == (422, False)
+    assert client.forecasts([str(name)])[0]["state"] == "unknown"
+
+
+def test_the_answers_say_what_came_late_or_ahead_and_what_was_made_of_it(client):
+    name, now = SeriesName("availableCpu", "clocks"), time.time() - 500
+    regular = samples(name, 30)
+    receipt = client.store(regular[:25])
+    assert (receipt["late"], receipt["ahead"]) == (0, 0)
+    assert client.store([Measurement(name, time.time() + 50, 0.5)])["ahead"] == 1
+    assert client.store(regular[25:])["late"] == 5
+    assert client.store([Measurement(name, now - 300, 0.5)])["late"] == 1
+    (answer,) = client.forecasts([str(name)])
+    assert (answer["late"], answer["ahead"], answer["samples"]) == (1, 1, 31)
+    assert answer["time"] == regular[-1].time
+    assert "too late to be forecast from" in answer["remarks"][0]
+
+
+def test_an_answer_without_an_interval_says_why(client):
+    name = SeriesName("availableCpu", "young")
+    client.store(samples(name, 5))
+    (answer,) = client.forecasts([str(name)])
+    assert (answer["lower"], answer["upper"]) == (None, None)
+    assert answer["remarks"] == ["no interval before 20 measurements; there are 5"]
+
+
 def test_what_is_stored_is_pushed_to_who_listens(client, serving):
     heard, ready = [], threading.Event()
 
