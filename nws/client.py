@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import requests
+from urllib3.exceptions import ProtocolError
 
 from nws.measurement import Measurement, batch
 from nws.weather import Weather
@@ -188,8 +189,8 @@ class Client:
         *,
         stream: bool = False,
     ) -> requests.Response:
-        try:
-            answer = self._session.request(
+        def once() -> requests.Response:
+            return self._session.request(
                 method,
                 self.url + path,
                 params=query,
@@ -198,16 +199,46 @@ class Client:
                 allow_redirects=False,
                 stream=stream,
             )
+
+        try:
+            try:
+                answer = once()
+            except requests.ConnectionError as error:
+                # A connection that was kept open may have been closed meanwhile. All that is asked
+                # may be asked again, so it is, on a new one; what never answered is not.
+                if not (error.args and isinstance(error.args[0], ProtocolError)):
+                    raise
+                answer = once()
         except requests.Timeout as error:
             reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
             raise ServiceError(reason, transient=True) from error
+        except requests.exceptions.SSLError as error:
+            reason = f"{self.url}: TLS: {tls_reason(error)}"
+            raise ServiceError(reason, transient=False) from error
         except requests.ConnectionError as error:
             raise ServiceError(f"{self.url} does not answer", transient=True) from error
-        except (requests.RequestException, ValueError) as error:
+        except (requests.RequestException, OSError, ValueError) as error:
             raise ServiceError(f"{self.url}: {error}", transient=False) from error
         if answer.status_code != 200:
             raise _refusal(answer, f"{self.url}{path}")
         return answer
+
+
+def tls_reason(error: BaseException) -> str:
+    """Return why a TLS connection failed, and what would mend it."""
+    told, seen = error, set()
+    while id(told) not in seen:  # requests wraps urllib3's error, which wraps the one of ssl
+        seen.add(id(told))
+        deeper = getattr(told, "reason", None)
+        told = next((e for e in (deeper, *told.args) if isinstance(e, BaseException)), told)
+    reason = getattr(told, "verify_message", "") or getattr(told, "reason", "") or str(told)
+    hints = {
+        "self-signed": "; trust it by --certificate FILE or NWS_CERTIFICATE",
+        "self signed": "; trust it by --certificate FILE or NWS_CERTIFICATE",
+        "unable to get local issuer": "; give its authority by --certificate FILE or NWS_CERTIFICATE",
+        "WRONG_VERSION_NUMBER": "; the service speaks no TLS there: http:// ?",
+    }
+    return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
 
 
 def _refusal(answer: requests.Response, where: str) -> ServiceError:

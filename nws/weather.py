@@ -11,7 +11,7 @@ known. Of a forecast only the value is needed, so that weather can be written by
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self
@@ -37,6 +37,7 @@ MOST: Final = {"cpu": 1.0, "current_cpu": 1.0}
 """The largest value of a table, where there is one."""
 
 Table = Mapping[str, Forecast]
+FORECAST_NAMES: Final = tuple(each.name for each in fields(Forecast))
 
 
 def write(time: float, tables: Mapping[str, Table]) -> str:
@@ -45,6 +46,36 @@ def write(time: float, tables: Mapping[str, Table]) -> str:
     for name, table in tables.items():
         document[name] = {key: _plain(forecast) for key, forecast in table.items()}
     return json.dumps(document, allow_nan=False, indent=1)
+
+
+def entry(series: SeriesName, forecast: Forecast) -> tuple[str, str] | None:
+    """Return the table that a forecast belongs to and its line there; None: to none."""
+    if series.peer is None:
+        table, key = HOST_FIELDS.get(series.resource), series.host
+    else:
+        table, key = PAIR_FIELDS.get(series.resource), f"{series.host}/{series.peer}"
+    if table is None:
+        return None
+    return table, f'"{key}":{json.dumps(_plain(forecast), allow_nan=False)}'
+
+
+def assembled(time: float, entries: Iterable[tuple[str, str]]) -> str:
+    """Return the text of a weather of many entries that were made one by one.
+
+    Examples
+    --------
+    >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
+    >>> text = assembled(100.0, [entry(SeriesName("availableCpu", "ada"), half)])
+    >>> Weather.from_json(text) == Weather(100.0, cpu={"ada": half})
+    True
+    """
+    tables: dict[str, list[str]] = {
+        name: [] for name in (*HOST_FIELDS.values(), *PAIR_FIELDS.values())
+    }
+    for table, line in entries:
+        tables[table].append(line)
+    rows = [f'"{name}":{{{",".join(lines)}}}' for name, lines in tables.items()]
+    return f'{{"schema":"{SCHEMA}","time":{json.dumps(time)},{",".join(rows)}}}'
 
 
 def read(
@@ -75,7 +106,9 @@ def read(
 
 def _plain(forecast: Forecast) -> dict[str, Any]:
     """Return the fields; of those that only some forecasts have, the ones that are set."""
-    fields = asdict(forecast)
+    fields = {name: getattr(forecast, name) for name in FORECAST_NAMES}
+    if forecast.interval is not None:
+        fields["interval"] = asdict(forecast.interval)
     for name in ("rmse", "over", "interval"):
         if fields[name] is None:
             del fields[name]

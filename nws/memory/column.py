@@ -36,7 +36,18 @@ class SeriesColumn:
     [(20.0, 0.5), (30.0, 0.5)]
     """
 
-    __slots__ = ("_latest_arrival", "_times", "_values", "bounds", "capacity", "series", "text")
+    __slots__ = (
+        "_changes",
+        "_latest_arrival",
+        "_spacing",
+        "_spacing_of",
+        "_times",
+        "_values",
+        "bounds",
+        "capacity",
+        "series",
+        "text",
+    )
 
     def __init__(self, series: SeriesName, capacity: int) -> None:
         self.series = series
@@ -44,6 +55,9 @@ class SeriesColumn:
         self.capacity = capacity
         self.bounds = bounds_of(series.resource)
         self._latest_arrival = float("-inf")
+        self._spacing: float | None = None
+        self._spacing_of = 0
+        self._changes = 0
         self._times = array("d")
         self._values = array("d")
 
@@ -79,6 +93,7 @@ class SeriesColumn:
         times = self._times
         if not times or time > times[-1]:
             self._latest_arrival = time
+            self._changes += 1
             times.append(time)
             self._values.append(value)
             if len(times) > self.capacity + self.capacity // 4 + 16:
@@ -87,6 +102,7 @@ class SeriesColumn:
         if self.holds(time) or (len(self) == self.capacity and time < self.oldest):
             return False
         self._latest_arrival = time
+        self._changes += 1
         place = bisect_left(times, time)
         times.insert(place, time)
         self._values.insert(place, value)
@@ -101,6 +117,7 @@ class SeriesColumn:
         self._times.frombytes(times)
         self._values.frombytes(values)
         self._latest_arrival = self.newest
+        self._changes += 1
         self._trim(len(self._times) - self.capacity)
 
     def holds(self, time: float) -> bool:
@@ -133,12 +150,15 @@ class SeriesColumn:
 
     def spacing(self) -> float | None:
         """Return the usual seconds from one measurement to the next; None until that is known."""
-        times = self._times[-MOST_SPACINGS - 1 :]
-        if len(times) <= FEWEST_SPACINGS:
-            return None
-        return median(after - before for before, after in pairwise(times))
+        if self._spacing_of != self._changes:
+            times = self._times[-MOST_SPACINGS - 1 :]
+            known = len(times) > FEWEST_SPACINGS
+            self._spacing = median(b - a for a, b in pairwise(times)) if known else None
+            self._spacing_of = self._changes
+        return self._spacing
 
     def _trim(self, count: int) -> None:
         if count > 0:
+            self._changes += 1
             del self._times[:count]
             del self._values[:count]

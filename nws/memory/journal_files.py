@@ -6,7 +6,7 @@ operation, once or from then on, with an error, a short write, or as if the powe
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -82,8 +82,11 @@ def write_all(files: Files, descriptor: int, data: bytes) -> None:
         rest = rest[written:]
 
 
-def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Write a whole file so that after any crash there is the old one or the new one.
+PIECE: Final = 1 << 22
+
+
+def replace_file(files: Files, path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a whole file, 4 MiB at a time, so that after any crash there is the old one or the new one.
 
     What could not be written takes no room: an OSError leaves the old file alone there.
     """
@@ -92,12 +95,18 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
     try:
         descriptor = files.open_append(fresh)
         try:
-            write_all(files, descriptor, data)
+            waiting = bytearray()
+            for piece in pieces:
+                waiting += piece
+                if len(waiting) >= PIECE:
+                    write_all(files, descriptor, bytes(waiting))
+                    waiting.clear()
+            write_all(files, descriptor, bytes(waiting))
             files.datasync(descriptor)
         finally:
             files.close(descriptor)
         files.replace(fresh, path)
-    except OSError:
+    except Exception:
         files.remove(fresh)
         raise
     files.sync_directory(path.parent)

@@ -27,14 +27,15 @@ from nws.service.database import OverloadError
 from nws.service.events import TooManyError
 from nws.service.handler import RequestHandler
 from nws.service.messages import Batch, ErrorAnswer, Sample
+from nws.service.metrics import SLICE_SECONDS
 from nws.service.registry import LeaseError
 from nws.service.routes import add_naming_routes, add_routes
 from nws.service.tokens import TokenFile
 
-SLICE_SECONDS: Final = 0.002
 PAUSE_SECONDS: Final = 0.002
 BUSY_PAUSE_SECONDS: Final = 0.01
 IDLE_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.25
 SAVE_SECONDS: Final = 300.0
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     """Return what is to run as long as the service does."""
-    return [_catch_up(handler), _save_and_tidy(handler)]
+    return [_catch_up(handler), _save_and_tidy(handler), _keep_pages(handler)]
 
 
 async def _catch_up(handler: RequestHandler) -> None:
@@ -69,16 +70,27 @@ async def _save_and_tidy(handler: RequestHandler) -> None:
 
 
 async def save(handler: RequestHandler) -> None:
-    """Save the states of all forecasters, a few at a time, so that requests go on."""
-    states = []
-    stop = time.perf_counter() + SLICE_SECONDS
-    for entry in handler.database.forecasting.states():
-        states.append(entry)
+    """Save the states of all forecasters in a thread that lets requests go on."""
+    stop = time.perf_counter()
+
+    def pause() -> None:
+        nonlocal stop
         if time.perf_counter() > stop:
-            await asyncio.sleep(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)  # without it the thread keeps the interpreter for 5 ms
             stop = time.perf_counter() + SLICE_SECONDS
+
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.to_thread(handler.database.write_states, states)
+        await asyncio.to_thread(handler.database.save, pause)
+
+
+async def _keep_pages(handler: RequestHandler) -> None:
+    """Make the forecasts of pages that are scraped anew before the next scrape, a tenth of the time."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        for page in [page for page in handler.pages.values() if page.wanted]:
+            columns = iter(handler.database.columns())
+            while not page.refresh(SLICE_SECONDS, columns):
+                await asyncio.sleep(9 * SLICE_SECONDS)
 
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")

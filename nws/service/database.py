@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -189,16 +189,21 @@ class ForecastDatabase:
         """Return the names of all series."""
         return self.memory.series()
 
-    def save(self) -> int:
-        """Write the states of all forecasters; return how many. OSError leaves the old ones."""
-        states = list(self.forecasting.states())
-        self.write_states(states)
-        return len(states)
+    def save(self, pause: Callable[[], object] | None = None) -> int:
+        """Write the states of all forecasters; return how many. OSError leaves the old ones.
 
-    def write_states(self, states: Sequence[tuple[str, Saved]]) -> None:
-        """Write states that were taken one by one; each is right by itself."""
-        self._snapshots.write(states)
-        self._covered = {text: saved.position for text, saved in states}
+        `pause` is called after each, by whoever lets others go on meanwhile.
+        """
+
+        def states() -> Iterator[tuple[str, Saved]]:
+            for state in self.forecasting.states():
+                yield state
+                if pause is not None:
+                    pause()
+
+        self._covered = self._snapshots.write(states())
+        self.forecasting.problems.clear()  # of what was begun again there is a state now
+        return len(self._covered)
 
     def tidy(self) -> int:
         """Let go of what is too old and compact what is too long; return the segments removed."""

@@ -59,6 +59,7 @@ class SnapshotFile:
     >>> import tempfile
     >>> file = SnapshotFile(Path(tempfile.mkdtemp(), "states"), "classic")
     >>> file.write([("availableCpu/ada", Saved(64, b"{}"))])
+    {'availableCpu/ada': 64}
     >>> file.read()
     {'availableCpu/ada': Saved(position=64, state=b'{}')}
     """
@@ -66,17 +67,27 @@ class SnapshotFile:
     def __init__(self, path: Path, profile: str, files: Files | None = None) -> None:
         self.path = path
         self.problems: list[str] = []
+        self._writing = Lock()
         self._profile = profile.encode()
         self._files = files or Files()
 
-    def write(self, entries: Iterable[tuple[str, Saved]]) -> None:
-        """Put a new file in the place of the old; OSError leaves the old one."""
-        lines = [_line(SCHEMA + b" " + self._profile)]
-        lines += [
-            _line(b"%d %s %s" % (saved.position, text.encode(), saved.state))
-            for text, saved in entries
-        ]
-        replace_file(self._files, self.path, b"".join(lines))
+    def write(self, entries: Iterable[tuple[str, Saved]]) -> dict[str, int]:
+        """Put a new file in the place of the old, and return the position of each series in it.
+
+        What is written is at no time in memory as a whole. OSError leaves the old file.
+        """
+        positions: dict[str, int] = {}
+
+        def lines() -> Iterator[bytes]:
+            yield _line(SCHEMA + b" " + self._profile)
+            for text, saved in entries:
+                yield _line(b"%d %s %s" % (saved.position, text.encode(), saved.state))
+                positions[text] = saved.position
+
+        with self._writing:
+            replace_file(self._files, self.path, lines())
+            self.problems.clear()  # what was bad is gone
+        return positions
 
     def read(self) -> dict[str, Saved]:
         """Return what can be read; never fails."""
@@ -110,6 +121,8 @@ def _sound(line: bytes) -> bytes | None:
     return content if line[:9] == b"%08x " % zlib.crc32(content) else None
 
 
+MOST_ANSWERS: Final = 4
+"""Answers to different questions that are kept of a series until its next measurement."""
 SLICE = 4
 """Measurements taken in before the time is looked at again."""
 
@@ -144,6 +157,7 @@ class _SeriesProgress:
     forecaster: SeriesForecaster | None = None
     order: ArrivalOrder = field(default_factory=ArrivalOrder)
     looking_ahead: SeriesForecaster | None = None
+    answers: dict[tuple[Any, ...], Forecast] = field(default_factory=dict)
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
@@ -166,6 +180,7 @@ class _SeriesProgress:
         if taken:
             self.position = self.positions[stop - 1]
             self.looking_ahead = None
+            self.answers.clear()
         self.done = stop
         if self.done == len(self.times) or self.done > 4096:
             for waiting in (self.positions, self.times, self.values):
@@ -257,8 +272,14 @@ class Forecasting(StorageListener):
             if progress is None:
                 raise LookupError(f"nothing was measured of {text} yet")
             self._advance(progress, progress.backlog)
-            ask = self._looking_ahead(progress).forecast
-            return ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
+            asked = tuple(sorted(question.items()))
+            answer = progress.answers.get(asked)
+            if answer is None:
+                ask = self._looking_ahead(progress).forecast
+                answer = ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
+                if len(progress.answers) < MOST_ANSWERS:
+                    progress.answers[asked] = answer
+            return answer
 
     def order(self, text: str) -> ArrivalOrder | None:
         """Return what was made of the order in which the measurements of a series came."""
@@ -283,6 +304,13 @@ class Forecasting(StorageListener):
                 state = self._progress[text].state()
             if state.position >= 0:
                 yield text, state
+
+    def latest(self, text: str) -> int:
+        """Return the position of the last measurement of a series, taken in or not."""
+        progress = self._progress.get(text)
+        if progress is None:
+            return -1
+        return progress.positions[-1] if progress.backlog else progress.position
 
     def position(self, text: str) -> int:
         """Return how much of the log the forecaster of a series has taken in."""

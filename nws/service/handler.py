@@ -1,6 +1,7 @@
 """The request handler: what all routes share, and the answers made of it."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -10,9 +11,10 @@ from typing import Any, Final
 from nws.clique.sites import cliques_of
 from nws.forecast import Forecast, Interval
 from nws.forecasters.scored import FEWEST_FOR_INTERVAL
+from nws.memory.column import SeriesColumn
 from nws.memory.journal import LogError
 from nws.service.arrival_order import ArrivalOrder
-from nws.service.database import Arrivals, ForecastDatabase
+from nws.service.database import CURRENT, Arrivals, ForecastDatabase
 from nws.service.events import EventBroker
 from nws.service.messages import (
     MOST_REASONS,
@@ -22,13 +24,17 @@ from nws.service.messages import (
     Receipt,
     ServiceStatus,
 )
+from nws.service.metrics import MetricsPage, in_slices
 from nws.service.registry import Lease, LeaseRegistry
+from nws.weather import assembled, entry
 
 CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
 DISK_SECONDS: Final = 20.0
 """How long a batch waits for the disk before its sender is told to send it again."""
 MOST_PROBLEMS: Final = 50
+MOST_PAGES: Final = 4
+"""Questions for which a page of metrics is kept from scrape to scrape."""
 
 
 @dataclass
@@ -59,6 +65,7 @@ class RequestHandler:
     refused_total: int = 0
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop | None = None
+    pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
 
     def on_stored(self, arrivals: Arrivals) -> None:
         """Push what was stored to those who listen; called in the threads of the log."""
@@ -93,10 +100,38 @@ class RequestHandler:
             ahead=submission.ahead,
         )
 
-    def forecasts(self, names: Iterable[str], **question: Any) -> list[NetworkForecast]:
-        """Return the forecasts of series, known or not, all at this instant."""
+    async def forecasts(self, names: Iterable[str], **question: Any) -> bytes:
+        """Return the forecasts of series, known or not, as JSON; others are served meanwhile."""
         asked = {key: value for key, value in question.items() if value is not None}
-        return [self._forecast(name, asked) for name in names]
+        asof = self.clock()
+        found = await in_slices(names, lambda name: json.dumps(self._forecast(name, asked)))
+        return f'{{"asof":{asof!r},"forecasts":[{",".join(found)}]}}'.encode()
+
+    async def weather(self, **question: Any) -> bytes:
+        """Return the weather of what is current as ``nws.weather/1``: what is stale is not known."""
+        asked = {key: value for key, value in question.items() if value is not None}
+
+        def told(column: SeriesColumn) -> tuple[str, str] | None:
+            forecast, fresh = self.database.forecast(column.text, **asked)
+            if forecast is None or fresh.state != CURRENT or forecast.value < 0:
+                return None
+            return entry(column.series, forecast)
+
+        now = self.clock()
+        found = await in_slices(self.database.columns(), told)
+        return assembled(now, [each for each in found if each is not None]).encode()
+
+    async def metrics(self, over: float | None, level: float | None) -> bytes:
+        """Return the page for a Prometheus server."""
+        page = self.pages.pop((over, level), None)
+        if page is None:
+            question = {"over": over, "level": level}
+            asked = {key: value for key, value in question.items() if value is not None}
+            page = MetricsPage(self.database, asked, self.clock)
+        self.pages[over, level] = page  # the latest one asked for is the last one to be forgotten
+        while len(self.pages) > MOST_PAGES:
+            del self.pages[next(iter(self.pages))]
+        return await page.text(self.status)
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
         """Return the answer that describes a registration."""
@@ -153,22 +188,29 @@ class RequestHandler:
             problems_total=len(problems),
         )
 
-    def _forecast(self, name: str, question: dict[str, Any]) -> NetworkForecast:
+    def _forecast(self, name: str, question: dict[str, Any]) -> dict[str, Any]:
+        """Return a `NetworkForecast` as a document."""
         forecast, fresh = self.database.forecast(name, **question)
-        answer = NetworkForecast(
-            series=name,
-            state=fresh.state,
-            age=fresh.age,
-            period=fresh.period,
-        )
+        answer = {
+            **NOTHING_KNOWN,
+            "series": name,
+            "state": fresh.state,
+            "age": fresh.age,
+            "period": fresh.period,
+        }
         if forecast is None:
             return answer
+        answer |= forecast_fields(forecast)
         order = self.database.forecasting.order(name)
-        told = {} if order is None else order_fields(order)
-        remarks = told.get("remarks", []) + no_interval(forecast)
-        return answer.model_copy(update={**forecast_fields(forecast), **told, "remarks": remarks})
+        if order is not None:
+            answer |= order_fields(order)
+        answer["remarks"] = [*answer["remarks"], *no_interval(forecast)]
+        return answer
 
 
+NOTHING_KNOWN: Final = NetworkForecast(
+    series="", state="unknown", age=None, period=None
+).model_dump()
 FORECAST_FIELDS: Final = {
     kind: tuple(each.name for each in fields(kind) if each.name in NetworkForecast.model_fields)
     for kind in (Forecast, Interval)

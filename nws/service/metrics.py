@@ -1,45 +1,180 @@
-"""The page that a Prometheus server scrapes: values, forecasts, errors, ages, own health."""
+"""The page that a Prometheus server scrapes: values, forecasts, errors, ages, own health.
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+A page of 12,000 series has 100,000 lines and its forecasts take a second to make. So what a series
+shows is kept from scrape to scrape and made anew only after a measurement, in slices between which
+all other requests are served.
+"""
 
-from nws.service.database import CURRENT
-from nws.service.messages import NetworkForecast, ServiceStatus
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from nws.memory.column import SeriesColumn
+from nws.service.database import CURRENT, ForecastDatabase, freshness
+from nws.service.messages import ServiceStatus
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
-HELP: Final = {
-    "nws_forecast": "Forecast of the next value, in the unit of the resource.",
+SLICE_SECONDS: Final = 0.002
+"""How long answers are made before others get a turn."""
+REFRESH_SECONDS: Final = 0.05
+"""How long a scrape makes forecasts anew; what is left is shown as it was, a few seconds ago."""
+WANTED_SECONDS: Final = 300.0
+"""So long after a scrape its forecasts are kept up to date for the next one."""
+
+OF_SERIES: Final = {
+    "nws_value": "The last measurement, in the unit of the resource.",
+    "nws_forecast": "Forecast of the next value, or of the mean over the frame, in the unit of the resource.",
     "nws_forecast_error": "Mean absolute error of such forecasts so far.",
+    "nws_forecast_lower": "Lower end of the interval of the forecast.",
+    "nws_forecast_upper": "Upper end of the interval of the forecast.",
+    "nws_forecast_frame_seconds": "Seconds to come whose mean is forecast.",
     "nws_age_seconds": "Seconds since the last measurement.",
     "nws_current": "1 if the series is current, 0 if it is stale.",
 }
+OF_SERVICE: Final = {
+    "nws_up": "1 if nothing is wrong with the service.",
+    "nws_series": "Series that are kept.",
+    "nws_measurements": "Measurements that are kept.",
+    "nws_stored_total": "Measurements stored since the start.",
+    "nws_refused_total": "Measurements refused since the start.",
+    "nws_backlog": "Measurements that wait to be forecast from.",
+    "nws_subscribers": "Readers of the stream of events.",
+    "nws_uptime_seconds": "Seconds since the start.",
+    "nws_problems": "Things that are wrong, see nws status.",
+    "nws_forecasts_behind": "Series whose forecast on this page is older than their last measurement.",
+}
+
+Made = TypeVar("Made")
+Item = TypeVar("Item")
 
 
-def exposition(forecasts: Iterable[NetworkForecast], status: ServiceStatus) -> str:
-    """Return the page. A stale series has an age but no forecast: it is not to look alive."""
-    rows: dict[str, list[str]] = {name: [] for name in HELP}
-    for forecast in forecasts:
-        labels = _labels(forecast.series)
-        current = forecast.state == CURRENT
-        if current and forecast.value is not None:
-            rows["nws_forecast"].append(f"{labels} {forecast.value!r}")
-        if current and forecast.error is not None:
-            rows["nws_forecast_error"].append(f"{labels} {forecast.error!r}")
-        if forecast.age is not None:
-            rows["nws_age_seconds"].append(f"{labels} {forecast.age!r}")
-            rows["nws_current"].append(f"{labels} {int(current)}")
-    lines = []
-    for name, entries in rows.items():
-        lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{entry}" for entry in entries]
-    for name, value in _health(status).items():
-        kind = "counter" if name.endswith("_total") else "gauge"
-        lines += [f"# TYPE {name} {kind}", f"{name} {value!r}"]
-    return "\n".join(lines) + "\n"
+async def in_slices(
+    items: Iterable[Item],
+    make: Callable[[Item], Made],
+    timer: Callable[[], float] = time.perf_counter,
+) -> list[Made]:
+    """Return what is made of each item, others served in between."""
+    made, stop = [], timer() + SLICE_SECONDS
+    for item in items:
+        made.append(make(item))
+        if timer() > stop:
+            await asyncio.sleep(0)
+            stop = timer() + SLICE_SECONDS
+    return made
 
 
-def _health(status: ServiceStatus) -> Mapping[str, float]:
-    return {
+@dataclass(slots=True)
+class _Shown:
+    """What a series shows of the forecast after the record at `position`."""
+
+    position: int
+    labels: str
+    lines: tuple[tuple[str, str], ...]
+
+
+class MetricsPage:
+    """The page for one question, kept from scrape to scrape.
+
+    Parameters
+    ----------
+    database
+        Whose series.
+    question
+        What the forecasts are for, such as ``over=300.0``.
+    clock, timer
+        Seconds since the epoch; seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        database: ForecastDatabase,
+        question: Mapping[str, Any],
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._database = database
+        self._question = dict(question)
+        self._clock = clock
+        self._timer = timer
+        self._shown: dict[str, _Shown] = {}
+        self._asked = float("-inf")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it was asked for lately."""
+        return self._timer() - self._asked < WANTED_SECONDS
+
+    async def text(self, status: Callable[[], ServiceStatus]) -> bytes:
+        """Return the page. A stale series has an age but no forecast: it is not to look alive."""
+        self._asked = self._timer()
+        until, behind, now = self._asked + REFRESH_SECONDS, 0, self._clock()
+        rows: dict[str, list[str]] = {name: [] for name in OF_SERIES}
+
+        def show(column: SeriesColumn) -> None:
+            nonlocal behind
+            shown = self._shown.get(column.text)
+            if shown is None or (self._is_behind(column, shown) and self._timer() < until):
+                shown = self._show(column)
+            else:
+                behind += self._is_behind(column, shown)
+            fresh = freshness(column.seen(now), column.spacing(), now)
+            labels = shown.labels
+            if fresh.state == CURRENT:
+                rows["nws_value"].append(f"nws_value{labels} {column.latest!r}\n")
+                for name, line in shown.lines:
+                    rows[name].append(line)
+            rows["nws_age_seconds"].append(f"nws_age_seconds{labels} {fresh.age!r}\n")
+            rows["nws_current"].append(f"nws_current{labels} {int(fresh.state == CURRENT)}\n")
+
+        await in_slices(self._database.columns(), show)
+        pieces = []
+        for name, lines in rows.items():
+            pieces.append(f"# HELP {name} {OF_SERIES[name]}\n# TYPE {name} gauge\n".encode())
+            pieces += [text.encode() for text in await in_slices(_thousands(lines), "".join)]
+        pieces.append(_health(status(), behind).encode())
+        return b"".join(pieces)
+
+    def refresh(self, seconds: float, columns: Iterable[SeriesColumn]) -> bool:
+        """Make some of what is behind anew, for about `seconds`; return whether `columns` were all looked at."""
+        stop = self._timer() + seconds
+        for column in columns:
+            shown = self._shown.get(column.text)
+            if shown is not None and self._is_behind(column, shown):
+                self._show(column)
+            if self._timer() > stop:
+                return False
+        return True
+
+    def _is_behind(self, column: SeriesColumn, shown: _Shown) -> bool:
+        return shown.position != self._database.forecasting.latest(column.text)
+
+    def _show(self, column: SeriesColumn) -> _Shown:
+        known, _ = self._database.forecast(column.text, **self._question)
+        labels, lines = _labels(column.text), []
+        if known is not None:
+            told: dict[str, float | None] = {
+                "nws_forecast": known.value,
+                "nws_forecast_error": known.error,
+                "nws_forecast_lower": known.interval and known.interval.lower,
+                "nws_forecast_upper": known.interval and known.interval.upper,
+                "nws_forecast_frame_seconds": known.over,
+            }
+            for name, value in told.items():
+                if value is not None:
+                    lines.append((name, f"{name}{labels} {value!r}\n"))
+        position = self._database.forecasting.latest(column.text)
+        shown = self._shown[column.text] = _Shown(position, labels, tuple(lines))
+        return shown
+
+
+def _thousands(lines: list[str]) -> list[list[str]]:
+    return [lines[start : start + 1000] for start in range(0, len(lines), 1000)]
+
+
+def _health(status: ServiceStatus, behind: int) -> str:
+    values = {
         "nws_up": int(status.status == "ok"),
         "nws_series": status.series,
         "nws_measurements": status.measurements,
@@ -49,7 +184,14 @@ def _health(status: ServiceStatus) -> Mapping[str, float]:
         "nws_subscribers": status.subscribers,
         "nws_uptime_seconds": status.uptime,
         "nws_problems": status.problems_total,
+        "nws_forecasts_behind": behind,
     }
+    return "".join(
+        f"# HELP {name} {OF_SERVICE[name]}\n"
+        f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}\n"
+        f"{name} {value!r}\n"
+        for name, value in values.items()
+    )
 
 
 def _labels(series: str) -> str:

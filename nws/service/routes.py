@@ -10,9 +10,8 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
-from nws.measurement import SeriesName, checked_amount
+from nws.measurement import checked_amount
 from nws.memory.column import SeriesColumn
-from nws.service.database import CURRENT
 from nws.service.events import Subscriber
 from nws.service.handler import RequestHandler
 from nws.service.messages import (
@@ -39,10 +38,9 @@ from nws.service.messages import (
     SeriesText,
     ServiceStatus,
 )
-from nws.service.metrics import KIND, exposition
+from nws.service.metrics import KIND, in_slices
 from nws.service.registry import Registration
 from nws.service.tokens import Token
-from nws.weather import Weather
 
 MOST_SLOTS: Final = 100_000
 
@@ -150,50 +148,50 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     async def store(request: Request) -> Receipt:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())
-        for place, sample in enumerate(batch.measurements):
-            try:
-                checked_amount(sample["series"], sample["value"])
-            except ValueError as error:
-                raise HTTPException(422, f"measurements.{place}.value: {error}") from None
+        _check_bounds(batch)
         return await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )
 
-    @router.get("/v1/forecast", tags=["forecasts"])
-    async def forecast(query: Annotated[ForecastQuery, Query()]) -> Forecasts:
+    @router.get("/v1/forecast", response_model=Forecasts, tags=["forecasts"])
+    async def forecast(query: Annotated[ForecastQuery, Query()]) -> Response:
         """Forecast one series."""
-        found = handler.forecasts(
-            [query.series], over=query.over, level=query.level, criterion=query.criterion
+        return _json(
+            await handler.forecasts(
+                [query.series], over=query.over, level=query.level, criterion=query.criterion
+            )
         )
-        return Forecasts(asof=handler.clock(), forecasts=found)
 
-    @router.post("/v1/forecasts", tags=["forecasts"])
-    async def forecasts(question: ForecastRequest) -> Forecasts:
+    @router.post("/v1/forecasts", response_model=Forecasts, tags=["forecasts"])
+    async def forecasts(question: ForecastRequest) -> Response:
         """Forecast many series at one instant, in the order asked."""
-        found = handler.forecasts(
-            question.series,
-            over=question.over,
-            level=question.level,
-            criterion=question.criterion,
+        return _json(
+            await handler.forecasts(
+                question.series,
+                over=question.over,
+                level=question.level,
+                criterion=question.criterion,
+            )
         )
-        return Forecasts(asof=handler.clock(), forecasts=found)
 
     @router.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
     async def weather(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
-        return Response(_weather(handler, query), media_type="application/json")
+        return _json(await handler.weather(**query.model_dump()))
 
     @router.get("/v1/range", tags=["memory"])
     async def samples(query: Annotated[RangeQuery, Query()]) -> SeriesRange:
         """Return measurements of a series, or with ``step`` a regular grid with null for gaps."""
         return _range(handler, query)
 
-    @router.get("/v1/series", tags=["memory"])
-    async def series(query: Annotated[SeriesQuery, Query()]) -> SeriesList:
+    @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
+    async def series(query: Annotated[SeriesQuery, Query()]) -> Response:
         """Search the series and see what is kept of each."""
         found = [c for c in handler.database.columns() if fnmatchcase(c.text, query.match)]
-        entries = [_entry(handler, column) for column in found[: query.limit]]
-        return SeriesList(total=len(found), series=entries)
+        entries = await in_slices(
+            found[: query.limit], lambda column: _entry(handler, column).model_dump_json()
+        )
+        return _json(f'{{"total":{len(found)},"series":[{",".join(entries)}]}}'.encode())
 
     @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
     async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
@@ -207,11 +205,9 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
         return handler.status()
 
     @router.get("/metrics", tags=["service"], response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
+    async def metrics(query: Annotated[WeatherQuery, Query()]) -> PlainTextResponse:
         """Return all current forecasts and our own health for a Prometheus server."""
-        names = [column.text for column in handler.database.columns()]
-        page = exposition(handler.forecasts(names), handler.status())
-        return PlainTextResponse(page, media_type=KIND)
+        return PlainTextResponse(await handler.metrics(query.over, query.level), media_type=KIND)
 
 
 WEATHER: dict[int | str, dict[str, Any]] = {
@@ -223,15 +219,17 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _weather(handler: RequestHandler, query: WeatherQuery) -> str:
-    """Return the weather of what is current: what is stale is not known."""
-    question = query.model_dump(exclude_none=True)
-    found = {}
-    for column in handler.database.columns():
-        forecast, fresh = handler.database.forecast(column.text, **question)
-        if forecast is not None and fresh.state == CURRENT and forecast.value >= 0:
-            found[SeriesName.parse(column.text)] = forecast
-    return Weather.of(found, handler.clock()).to_json()
+def _check_bounds(batch: Batch) -> None:
+    """Refuse a message with a value that a series of its kind cannot have."""
+    for place, sample in enumerate(batch.measurements):
+        try:
+            checked_amount(sample["series"], sample["value"])
+        except ValueError as error:
+            raise HTTPException(422, f"measurements.{place}.value: {error}") from None
+
+
+def _json(document: bytes) -> Response:
+    return Response(document, media_type="application/json")
 
 
 def _range(handler: RequestHandler, query: RangeQuery) -> SeriesRange:

@@ -194,12 +194,12 @@ def test_a_fault_at_every_operation_loses_nothing_acknowledged(
 def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(tmp_path):
     path = tmp_path / "states"
     counting = FaultyFiles(persistent=False)
-    replace_file(counting, path, b"old")
+    replace_file(counting, path, [b"old"])
     assert counting.operations >= 4
     for place in range(1, counting.operations + 1):
-        replace_file(Files(), path, b"old")
+        replace_file(Files(), path, [b"old"])
         with pytest.raises(OSError, match="No space"):
-            replace_file(FaultyFiles(place, errno.ENOSPC, persistent=False), path, b"new" * 99)
+            replace_file(FaultyFiles(place, errno.ENOSPC, persistent=False), path, [b"new"] * 99)
         assert path.read_bytes() in {b"old", b"new" * 99}
         assert [each.name for each in tmp_path.iterdir()] == ["states"]
 

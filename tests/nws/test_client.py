@@ -1,0 +1,133 @@
+"""A client and what may go wrong on the way to its service."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import closing, suppress
+
+import pytest
+
+from nws import Client, ServiceError
+
+ANSWER = b'{"status": "ok"}'
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+
+
+class ScriptedServer:
+    """Serves one connection after the other: of each so many answers, then it closes it."""
+
+    def __init__(self, answers, context=None):
+        self.answers, self.context, self.requests = answers, context, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    @property
+    def port(self):
+        return self.listener.getsockname()[1]
+
+    def run(self):
+        for count in self.answers:
+            with suppress(OSError), closing(self.accepted()) as connection:
+                for _ in range(count):
+                    self.hear(connection)
+                    connection.sendall(RESPONSE)
+                if count:
+                    self.hear(connection)  # and then it is closed without an answer
+
+    def accepted(self):
+        connection, _ = self.listener.accept()
+        if self.context is None:
+            return connection
+        return self.context.wrap_socket(connection, server_side=True)
+
+    def hear(self, connection):
+        data = b""
+        while not data.endswith(b"\r\n\r\n") and (not data or data[:1].isalpha()):
+            piece = connection.recv(1 << 16)
+            if not piece:
+                return
+            data += piece
+        self.requests += 1
+
+    def close(self):
+        self.listener.close()
+
+
+@pytest.fixture
+def scripted():
+    made = []
+
+    def make(*answers, context=None):
+        made.append(ScriptedServer(answers, context))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_costs_one_more_try(scripted):
+    server = scripted(1, 1)
+    with Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client:
+        assert client.status() == {"status": "ok"}
+        assert client.status() == {"status": "ok"}
+    assert server.requests == 3
+
+
+def test_one_that_closes_every_connection_does_not_answer(scripted):
+    server = scripted(1, 0, 0)
+    with Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client:
+        client.status()
+        with pytest.raises(ServiceError, match="does not answer") as caught:
+            client.status()
+    assert caught.value.transient
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """Return the certificate and the key of 127.0.0.1, signed by itself."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        "-subj /CN=weather -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    )
+    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_a_certificate_that_is_not_trusted_is_named_with_what_mends_it(scripted, certified):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certified)
+    server = scripted(0, 1, context=context)
+    url = f"https://127.0.0.1:{server.port}"
+    with (
+        Client(url, "t", deadline=60) as client,
+        pytest.raises(ServiceError, match=r"TLS: self-signed certificate; .*--certificate") as no,
+    ):
+        client.status()
+    assert not no.value.transient
+    with Client(url, "t", certificate=certified[0], deadline=60) as client:
+        assert client.status() == {"status": "ok"}
+
+
+def test_a_service_without_tls_is_told_from_one_that_does_not_answer(scripted):
+    server = scripted(1)
+    with (
+        Client(f"https://127.0.0.1:{server.port}", "t", deadline=60) as client,
+        pytest.raises(ServiceError, match=r"TLS: .*http://"),
+    ):
+        client.status()
+
+
+def test_a_file_of_authorities_that_is_not_there_is_named(tmp_path):
+    with (
+        Client("https://127.0.0.1:9", "t", certificate=tmp_path / "ca.pem") as client,
+        pytest.raises(ServiceError, match=r"ca\.pem") as caught,
+    ):
+        client.status()
+    assert not caught.value.transient
