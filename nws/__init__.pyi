@@ -61,6 +61,8 @@ from nws.memory.contract import RefusedError as RefusedError
 from nws.memory.journalled import JournalMemory as JournalMemory
 from nws.memory.journalled import Retention as Retention
 from nws.memory.ring import RingMemory as RingMemory
+from nws.private import NotPrivateError as NotPrivateError
+from nws.private import check_owned as check_owned
 from nws.sensing.wire import SensorDialogue as SensorDialogue
 from nws.sensing.wire import SensorReply as SensorReply
 from nws.sensor import Sensor as Sensor
@@ -79,6 +81,7 @@ from nws.sensors.links import BandwidthSensor as BandwidthSensor
 from nws.sensors.links import ConnectTimeSensor as ConnectTimeSensor
 from nws.sensors.links import LatencySensor as LatencySensor
 from nws.sensors.prometheus import PrometheusReader as PrometheusReader
+from nws.sensors.prometheus import read_history as read_history
 from nws.sensors.replay import ReplaySensor as ReplaySensor
 from nws.service.database import DirectoryLockedError as DirectoryLockedError
 from nws.service.database import ForecastDatabase as ForecastDatabase

@@ -13,6 +13,7 @@ from nws.weather import Weather
 
 DEADLINE: Final = 10.0
 MOST_AT_ONCE: Final = 5000
+MOST_FORECASTS: Final = 2000
 
 Document = dict[str, Any]
 
@@ -85,11 +86,19 @@ class Client:
         return total
 
     def forecasts(self, series: Sequence[str], **question: Any) -> list[Document]:
-        """Return the forecasts of `series` at one instant; ``over=300.0``, ``level=0.9``, ``criterion=..``."""
+        """Return the forecasts of `series`, 2,000 at one instant; ``over``, ``level``, ``criterion``."""
         asked = {key: value for key, value in question.items() if value is not None}
-        answer = self._ask("POST", "/v1/forecasts", body={"series": list(series), **asked})
-        found: list[Document] = answer["forecasts"]
+        found: list[Document] = []
+        for start in range(0, len(series), MOST_FORECASTS):
+            piece = list(series[start : start + MOST_FORECASTS])
+            found += self._ask("POST", "/v1/forecasts", body={"series": piece, **asked})[
+                "forecasts"
+            ]
         return found
+
+    def time(self) -> float:
+        """Return what the service's clock says."""
+        return float(self._ask("POST", "/v1/forecasts", body={"series": []})["asof"])
 
     def weather(self, over: float | None = None, level: float | None = None) -> Weather:
         """Return all current forecasts as one `nws.weather.Weather`."""

@@ -22,6 +22,9 @@ COMMANDS: Mapping[str, Entry] = {
     "forecast": Entry("apples.cli.nws_ask:forecast", "Forecast series of a service."),
     "query": Entry("apples.cli.nws_ask:query", "Which series a service has."),
     "extract": Entry("apples.cli.nws_ask:extract", "Print the measurements of a series."),
+    "top": Entry("apples.cli.nws_top:top", "Series, forecasts and bands, live."),
+    "import": Entry("apples.cli.nws_import:import_history", "Store the past that Prometheus has."),
+    "doctor": Entry("apples.cli.nws_doctor:doctor", "Is a service fit, and what cures it."),
     "status": Entry("apples.cli.nws_ask:status", "How a service is."),
     "backtest": Entry("apples.cli.nws_backtest:backtest", "League table of predictors."),
 }
@@ -89,7 +92,8 @@ def sense(
         list[str] | None, typer.Option("--window", help="HH:MM-HH:MM for bandwidth probes.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", help="Authorities to trust.")
+        Path | None,
+        typer.Option("--certificate", envvar="NWS_CERTIFICATE", help="Authorities to trust."),
     ] = None,
     prometheus: Annotated[
         str | None, typer.Option("--prometheus", help="URL; its hosts instead of this one.")

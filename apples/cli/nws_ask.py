@@ -25,12 +25,20 @@ TokenPath = Annotated[
     Path | None, typer.Option("--token-file", envvar="NWS_TOKEN_FILE", help="File of the token.")
 ]
 Certificate = Annotated[
-    Path | None, typer.Option("--certificate", help="Authorities to trust besides the system's.")
+    Path | None,
+    typer.Option(
+        "--certificate",
+        envvar="NWS_CERTIFICATE",
+        help="Authorities to trust besides the system's.",
+    ),
 ]
 
 
 def forecast(
-    series: Annotated[list[str], typer.Argument(help="resource/host or resource/host/peer ..")],
+    series: Annotated[
+        list[str],
+        typer.Argument(help="resource/host[/peer] ..; * for anything, ? for one character."),
+    ],
     over: Annotated[
         float | None, typer.Option("--over", min=0.001, help="Mean of the next so many seconds.")
     ] = None,
@@ -47,10 +55,11 @@ def forecast(
 ) -> int:
     """Forecast series of a service.
 
-    Example: nws forecast availableCpu/ada --over 300
+    Example: nws forecast availableCpu/ada 'latencyTcp/*' --over 300
     """
-    with _asking(service, token_file, certificate) as client:
-        found = client.forecasts(series, over=over, level=level, criterion=criterion)
+    with asking(service, token_file, certificate) as client:
+        names = _named(client, series)
+        found = client.forecasts(names, over=over, level=level, criterion=criterion)
     document = {"schema": "nws.forecast/1", "forecasts": found}
     show_answer(document, lambda: forecasts_text(found), json)
     unknown = sum(each["state"] == "unknown" for each in found)
@@ -73,7 +82,7 @@ def query(
 
     Example: nws query 'availableCpu/*'
     """
-    with _asking(service, token_file, certificate) as client:
+    with asking(service, token_file, certificate) as client:
         found = client.series(match, limit)
     document = {"schema": "nws.query/1", **found}
     show_answer(document, lambda: series_text(found["series"]), json)
@@ -99,7 +108,7 @@ def extract(
     Example: nws extract availableCpu/ada --count 500 > ada.csv
     """
     start = None if since is None else datetime.now(UTC).timestamp() - since
-    with _asking(service, token_file, certificate) as client:
+    with asking(service, token_file, certificate) as client:
         found = client.range(series, start=start, count=count, step=step)
     document = {"schema": "nws.extract/1", **found}
     show_answer(document, lambda: measurements_csv(found), json)
@@ -118,7 +127,7 @@ def status(
 
     Example: nws status
     """
-    with _asking(service, token_file, certificate) as client:
+    with asking(service, token_file, certificate) as client:
         found = client.status()
         there = client.sensors()
     document = {"schema": "nws.status/1", **found, "registrations": there}
@@ -126,8 +135,27 @@ def status(
     return 0
 
 
+def _named(client: Client, patterns: list[str]) -> list[str]:
+    """Return the series that were named, and those that match what was named with ``*`` or ``?``."""
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        if set("*?") & set(pattern):
+            found = client.series(pattern, MOST_MATCHED)
+            if not found["total"]:
+                say(f"no series matches {pattern}; see: nws query")
+            elif found["total"] > MOST_MATCHED:
+                say(f"{pattern}: the first {MOST_MATCHED} of {found['total']}")
+            names |= dict.fromkeys(one["series"] for one in found["series"])
+        else:
+            names[pattern] = None
+    return list(names)
+
+
+MOST_MATCHED = 10_000
+
+
 @contextmanager
-def _asking(
+def asking(
     service: str | None, token_file: Path | None, certificate: Path | None
 ) -> Iterator[Client]:
     """Give a client of the service asked for; what it cannot do becomes an error of ours."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+import nws
+from apples.units import amount, digits, duration
 
 SHOWN = 5
 """Predictors of the league table that are shown."""
@@ -20,28 +23,118 @@ def forecasts_text(forecasts: Sequence[Document]) -> str:
 def _forecast(one: Document) -> str:
     if one["value"] is None:
         return f"{one['series']}  unknown"
-    error = "" if one["error"] is None else f" +- {one['error']:.3g}"
+    series = one["series"]
+    error = "" if one["error"] is None else f" +- {quantity(series, one['error'])}"
     interval = ""
     if one["lower"] is not None and one["upper"] is not None:
-        interval = f" [{one['lower']:.6g}, {one['upper']:.6g}]"
+        ends = (quantity(series, one["lower"]), quantity(series, one["upper"]))
+        interval = f" [{ends[0]}, {ends[1]}]"
     return (
-        f"{one['series']}  {one['value']:.6g}{error}{interval}  {one['state']}, "
-        f"{one['age']:.0f} s old; {one['method']} from {one['samples']}{_horizon(one)}"
+        f"{series}  {quantity(series, one['value'])}{error}{interval}  {one['state']}, "
+        f"{duration(one['age'])} old; {one['method']} from {one['samples']}{_horizon(one)}"
         + "".join(f"; {remark}" for remark in one.get("remarks", ()))
     )
+
+
+def quantity(series: str, value: float) -> str:
+    """Return a value of a series in the unit of its resource that suits it.
+
+    Examples
+    --------
+    >>> quantity("freeMemory/ada", 15.9e9), quantity("latencyTcp/ada/bob", 2.1e-4)
+    ('15.9 GB', '210 us')
+    >>> quantity("availableCpu/ada", 0.5), quantity("degrees/ada", 21.25)
+    ('0.500', '21.25')
+    """
+    resource = series.partition("/")[0]
+    if resource in SHARES:
+        return digits(value)
+    return WORDS.get(resource, "{:.6g}".format)(value)
+
+
+def _rate(value: float) -> str:
+    return f"{amount(value)}/s"
+
+
+SHARES = (nws.AVAILABLE_CPU, nws.CURRENT_CPU)
+WORDS: Mapping[str, Callable[[float], str]] = {
+    nws.FREE_MEMORY: amount,
+    nws.FREE_DISK: amount,
+    nws.BANDWIDTH_TCP: _rate,
+    nws.LATENCY_TCP: duration,
+    nws.CONNECT_TIME_TCP: duration,
+    nws.QUOTA_PERIOD: duration,
+}
+"""What a resource is counted in, where that has a unit."""
+
+
+def top_text(found: Document, width: int, blocks: bool) -> str:
+    """Return series, a line each: value, forecast, and the band on a scale that those of a kind share.
+
+    Shares are drawn from 0 to 1, all else from 0 to the largest of its kind that is shown.
+    """
+    rows = found["series"]
+    most: dict[str, float] = {}
+    for one in rows:
+        resource = one["series"].partition("/")[0]
+        told = [one["latest"], *(one[key] for key in ("value", "upper") if one[key] is not None)]
+        most[resource] = max([most.get(resource, 0.0), *told])
+    name = min(40, max([len(one["series"]) for one in rows], default=6))
+    room = max(10, min(40, width - name - 44))
+    shown = f"{len(rows)} of " if len(rows) < found["total"] else ""
+    lines = [
+        f"{shown}{found['total']} series, {_moment(found['time'])}",
+        f"{'series':<{name}} {'now':>10} {'expected':>10}  {'band':<{room}} {'age':>8}",
+    ]
+    for one in rows:
+        resource = one["series"].partition("/")[0]
+        scale = 1.0 if resource in SHARES else most[resource] or 1.0
+        expected = "-" if one["value"] is None else quantity(one["series"], one["value"])
+        age = "-" if one["age"] is None else duration(one["age"])
+        stale = "" if one["state"] == "current" else f"  {one['state']}"
+        lines.append(
+            f"{one['series']:<{name}} {quantity(one['series'], one['latest']):>10} {expected:>10}  "
+            f"{band(one, scale, room, blocks)} {age:>8}{stale}"
+        )
+    return "\n".join(lines)
+
+
+def band(one: Document, scale: float, room: int, blocks: bool) -> str:
+    """Return the interval of a forecast as a band on 0..scale, with the forecast and the last value.
+
+    Examples
+    --------
+    >>> one = {"latest": 0.2, "value": 0.5, "lower": 0.4, "upper": 0.7}
+    >>> band(one, 1.0, 11, blocks=False)
+    '  o ==#== '
+    """
+    within, expected, now = ("\u2592", "\u2588", "\u2502") if blocks else ("=", "#", "o")
+
+    def place(value: float) -> int:
+        return min(room - 1, max(0, int(value / scale * (room - 1))))
+
+    cells = [" "] * room
+    if one["lower"] is not None and one["upper"] is not None:
+        start, stop = place(one["lower"]), place(one["upper"])
+        cells[start : stop + 1] = within * (stop + 1 - start)
+    cells[place(one["latest"])] = now
+    if one["value"] is not None:
+        cells[place(one["value"])] = expected
+    return "".join(cells)
 
 
 def _horizon(one: Document) -> str:
     if (one["horizon"] or 1) == 1:
         return ""
-    seconds = "" if one["over"] is None else f" ({one['over']:.6g} s)"
+    seconds = "" if one["over"] is None else f" ({duration(one['over'])})"
     return f", mean of the next {one['horizon']}{seconds}"
 
 
 def series_text(series: Sequence[Document]) -> str:
     """Return how fresh series are and what is kept of them, a line each."""
     return "\n".join(
-        f"{one['series']}  {one['latest']:.6g}  {one['state']}, {one['age']:.0f} s old; "
+        f"{one['series']}  {quantity(one['series'], one['latest'])}  {one['state']}, "
+        f"{duration(one['age'])} old; "
         f"{one['count']} kept since {_moment(one['oldest'])}"
         for one in series
     )
@@ -69,7 +162,8 @@ def service_text(status: Document, sensors: Sequence[Document]) -> str:
         f"  {one['name']} in {one['site']}, lease for {one['expires_in']:.0f} s" for one in sensors
     ]
     problems = [f"  problem: {problem}" for problem in status["problems"]]
-    return "\n".join([head, *leases, *problems])
+    mended = [f"  mended: {line}" for line in status.get("mended", ())]
+    return "\n".join([head, *leases, *problems, *mended])
 
 
 def backtest_text(report: Document) -> str:

@@ -81,6 +81,8 @@ class JournalShard:
         Why the last append failed; None while all is well.
     damages
         Where segments hold no sound record: (file name, `DamagedStretch`).
+    mended
+        What was wrong and is not any more, one line each.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class JournalShard:
         self.number = number
         self.problem: LogError | None = None
         self.damages: list[tuple[str, DamagedStretch]] = []
+        self.mended: list[str] = []
         self._files = files
         self._clock = clock
         self._timer = timer
@@ -191,9 +194,11 @@ class JournalShard:
         return scan(self._files.read(self.path(segment)))
 
     def drop(self, segment: int) -> None:
-        """Remove a closed segment, and return when that is on the disk."""
+        """Remove a closed segment, and return when that is on the disk; its damage goes with it."""
         if segment >= self._segment:
             raise ValueError(f"segment {segment} is still written to")
+        name = self.path(segment).name
+        self.damages = [damage for damage in self.damages if damage[0] != name]
         self._files.remove(self.path(segment))
         self._files.sync_directory(self.directory)
 
@@ -215,6 +220,7 @@ class JournalShard:
         try:
             if length < len(data):
                 self._files.truncate(self.path(number), length)
+                self._tail_is_gone(number, length, len(data))
             self._descriptor = self._files.open_append(self.path(number))
         except OSError as error:
             self._fail(error)
@@ -222,6 +228,14 @@ class JournalShard:
         self._length = length
         self._named = set(found.names)
         self._new_segment = False
+
+    def _tail_is_gone(self, number: int, start: int, stop: int) -> None:
+        """Take a torn tail that was cut off from what is wrong."""
+        tail = (self.path(number).name, DamagedStretch(start, stop))
+        self.damages = [damage for damage in self.damages if damage != tail]
+        self.mended.append(
+            f"{tail[0]}: the torn tail, bytes {start}-{stop}, is set aside as {tail[0]}.bad-{start}"
+        )
 
     def _set_aside(self, number: int, bad: bytes, offset: int) -> None:
         aside = self.path(number).with_suffix(f"{SUFFIX}.bad-{offset}")

@@ -12,8 +12,9 @@ scraped, stands for the new process), never from idle time: see `nws.sensors.cpu
 
 import json
 import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from nws.measurement import (
     Measurement,
     SeriesName,
     checked_name,
+    read_batch,
 )
 from nws.sensor import SensorError
 from nws.sensors.cpu_share import available_share, current_share
@@ -94,6 +96,7 @@ class PrometheusReader:
         if token is not None:
             self._session.headers["Authorization"] = f"Bearer {token}"
         self._read_until: dict[SeriesName, float] = {}
+        self._instances: set[str] = set()
 
     def read(self, look_back: float = 300.0) -> list[Measurement]:
         """Return the measurements of the last `look_back` seconds that were not returned yet.
@@ -103,16 +106,41 @@ class PrometheusReader:
         SensorError
             Transient: the server does not answer. Permanent: what it says is no answer.
         """
-        hosts: dict[str, _Host] = {}
+        return self._read(self._clock(), look_back)
+
+    def history(
+        self, start: float, stop: float, step: float = LONGEST_LOOK_BACK
+    ) -> Iterator[tuple[float, list[Measurement]]]:
+        """Yield what was measured from `start` to `stop`, at most an hour at a time, with its end.
+
+        Raises
+        ------
+        SensorError
+            As `read`.
+        """
+        at = start
+        while at < stop:
+            at, seconds = min(at + step, stop), min(step, stop - at)
+            yield at, self._read(at, seconds)
+
+    def _read(self, until: float, look_back: float) -> list[Measurement]:
+        found: list[tuple[str, RawSeries]] = []
         seconds = math.ceil(min(look_back, LONGEST_LOOK_BACK))
         for query in (RUNNING, CPUS, MEMORY, DISK):
-            for series in self._ask(f"{query}[{seconds}s]"):
-                host = hosts.setdefault(self._host(series.labels), _Host())
-                _sort_in(host, query, series)
-        found = []
-        for name, host in sorted(hosts.items()):
-            found += self._new(name, host)
-        return found
+            found += [(query, series) for series in self._ask(f"{query}[{seconds}s]", until)]
+        return [m for name, host in self._hosts(found) for m in self._new(name, host)]
+
+    def _hosts(self, found: Sequence[tuple[str, RawSeries]]) -> list[tuple[str, _Host]]:
+        """Return what was measured of each host, by its name.
+
+        Exporters that differ in the port alone are different hosts (containers of one machine):
+        the lowest port has the name, the others the name and their port.
+        """
+        hosts: dict[str, _Host] = {}
+        for query, series in found:
+            _sort_in(hosts.setdefault(series.labels.get("instance", ""), _Host()), query, series)
+        self._instances |= hosts.keys()
+        return [(self._host(instance), host) for instance, host in sorted(hosts.items())]
 
     def _new(self, name: str, host: _Host) -> list[Measurement]:
         """Return a host's measurements, each time of each series once."""
@@ -128,15 +156,20 @@ class PrometheusReader:
                 fresh.append(measurement)
         return fresh
 
-    def _host(self, labels: Mapping[str, str]) -> str:
-        instance = labels.get("instance", "")
-        name = self._names.get(instance) or instance.rpartition(":")[0] or instance
+    def _host(self, instance: str) -> str:
+        address, _, port = instance.rpartition(":")
+        given = self._names.get(instance)
+        if given is None and address:
+            beside = [each for each in self._instances if each.rpartition(":")[0] == address]
+            if instance != min(beside, key=lambda each: (len(each), each)):
+                address = f"{address}-{port}"
+        name = given or address or instance
         safe = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
         return name if _is_name(name) else safe.strip("-") or "unnamed"
 
-    def _ask(self, query: str) -> list[RawSeries]:
+    def _ask(self, query: str, until: float) -> list[RawSeries]:
         where = f"{self.url}/api/v1/query"
-        parameters: dict[str, str | float] = {"query": query, "time": self._clock()}
+        parameters: dict[str, str | float] = {"query": query, "time": until}
         try:
             answer = self._session.get(
                 where,
@@ -182,6 +215,66 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SensorError(f"this is no answer of Prometheus: {error}", transient=False) from error
+
+
+def read_history(lines: Iterable[str]) -> list[Measurement]:
+    """Return the measurements in a file: messages a line, or what ``promtool tsdb dump`` prints.
+
+    Raises
+    ------
+    ValueError
+        Permanent: a line is neither; the message gives its number.
+
+    Examples
+    --------
+    >>> dump = [
+    ...     '{__name__="node_procs_running", instance="a:9100"} 3 10500',
+    ...     '{__name__="node_cpu_seconds_total", cpu="0", instance="a:9100", mode="idle"} 7 10500',
+    ... ]
+    >>> sorted((str(m.series), m.time, m.value) for m in read_history(dump))[:2]
+    [('availableCpu/a', 10.5, 0.3333333333333333), ('competitors/a', 10.5, 2.0)]
+    """
+    found: list[Measurement] = []
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            if text.startswith('{"'):
+                found += read_batch(text)
+            else:
+                _dumped(text, samples)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    if samples:
+        raw = [(query, RawSeries(dict(labels), s)) for (query, labels), s in samples.items()]
+        reader = PrometheusReader("http://nowhere")
+        hosts = reader._hosts(raw)
+        found += [measurement for name, host in hosts for measurement in reader._new(name, host)]
+    return found
+
+
+_DUMPED = re.compile(r"\{(?P<labels>.*)\} (?P<value>\S+) (?P<time>\d+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples]) -> None:
+    """Put a line of ``promtool tsdb dump`` where it belongs, if it is of a host's CPU, memory or disk."""
+    match = _DUMPED.fullmatch(text)
+    if match is None:
+        raise ValueError("neither a message of measurements nor a sample of promtool tsdb dump")
+    labels = dict(_LABEL.findall(match["labels"]))
+    wanted = {
+        "node_procs_running": RUNNING,
+        "node_cpu_seconds_total": CPUS if labels.get("mode") == "idle" else "",
+        "node_memory_MemAvailable_bytes": MEMORY,
+        "node_filesystem_avail_bytes": DISK if labels.get("mountpoint") == "/" else "",
+    }
+    query, value = wanted.get(labels.get("__name__", ""), ""), float(match["value"])
+    if query and math.isfinite(value):
+        key = (query, tuple(sorted(labels.items())))
+        samples.setdefault(key, []).append((int(match["time"]) / 1e3, value))
 
 
 def _sample(pair: Sequence[Any]) -> tuple[float, float]:

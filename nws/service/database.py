@@ -222,6 +222,11 @@ class ForecastDatabase:
         """Return what is wrong, one line each."""
         return [*self.memory.problems(), *self._snapshots.problems, *self.forecasting.problems]
 
+    def mended(self) -> list[str]:
+        """Return what was found wrong and set aside, one line each: nothing of it is wrong any more."""
+        shards = [partition.shard for partition in self.memory.partitions]
+        return [f"{shard.directory.name}: {line}" for shard in shards for line in shard.mended]
+
     def close(self, *, save: bool = True) -> None:
         """Write what waits and the states, and give the directory back."""
         self.memory.close()

@@ -65,6 +65,7 @@ class RequestHandler:
     refused_total: int = 0
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop | None = None
+    mended: list[str] = field(default_factory=list)
     pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
 
     def on_stored(self, arrivals: Arrivals) -> None:
@@ -186,6 +187,7 @@ class RequestHandler:
             },
             problems=problems[:MOST_PROBLEMS],
             problems_total=len(problems),
+            mended=[*self.mended, *self.database.mended()][:MOST_PROBLEMS],
         )
 
     def _forecast(self, name: str, question: dict[str, Any]) -> dict[str, Any]:

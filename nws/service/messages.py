@@ -208,6 +208,7 @@ class ServiceStatus(BaseModel):
     retention: dict[str, float | None]
     problems: list[str]
     problems_total: int
+    mended: list[str] = Field([], description="What was wrong at the start and is so no more.")
 
 
 class ErrorAnswer(BaseModel):

@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import logging
+import re
 import secrets
 import signal
 import ssl
@@ -15,10 +16,12 @@ from typing import Any, Final, Self
 
 import uvicorn
 
+from nws.private import check_directory, read_secret
 from nws.service.app import LOOPBACK, create_app
 from nws.service.authorisation import MOST_HEAD, BodyLimits
 from nws.service.database import Arrivals, ForecastDatabase, warm
 from nws.service.handler import CLIQUE_PERIOD, RequestHandler
+from nws.service.service_manager import ServiceManager
 from nws.service.tokens import SCOPES, TokenFile, write_secret
 
 _log = logging.getLogger(__name__)
@@ -114,6 +117,7 @@ class Serving:
     ) -> None:
         listen = listen or Listen()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_directory(directory)
         self.tokens = TokenFile(directory / "tokens.json")
         self.token = _operator(directory, self.tokens)
         check_exposure(listen, self.tokens)
@@ -124,7 +128,9 @@ class Serving:
         database = database or {}
         warm(**{key: database[key] for key in ("profile", "engine") if key in database})
         self.database = ForecastDatabase(directory, on_stored=on_stored, **database)
-        self.handler = RequestHandler(self.database, _secret(directory), period)
+        mended: list[str] = []
+        self.handler = RequestHandler(self.database, _secret(directory, mended), period)
+        self.handler.mended += mended
         names = (*LOOPBACK, listen.host.lower(), *listen.names)
         app = create_app(self.handler, self.tokens, names, limits)
         self._server = _Server(_config(app, listen))
@@ -190,6 +196,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.changed = threading.Event()
+        self._manager = ServiceManager()
         self.started_well: Callable[[], None] | None = None
         self._silent: dict[int, tuple[object, float]] = {}
 
@@ -210,12 +217,20 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         self.changed.set()
-        if self.started and self.started_well is not None:
-            self.started_well()
+        if self.started:
+            self._manager.ready("answers")
+            if self.started_well is not None:
+                self.started_well()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self._manager.ending()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        self._manager.alive(now)
         if counter % SWEEP_TICKS == 0:
-            self._sweep(time.monotonic())
+            self._sweep(now)
         return await super().on_tick(counter)
 
     def _sweep(self, now: float) -> None:
@@ -272,8 +287,8 @@ def _is_loopback(host: str) -> bool:
 def _operator(directory: Path, tokens: TokenFile) -> str:
     """Return the operator's own token, made at the first start, in a file only the user reads."""
     path = directory / "token"
-    if path.exists():
-        secret = path.read_text().strip()
+    if path.exists() or path.is_symlink():
+        secret = read_secret(path).decode(errors="replace").strip()
         if tokens.find(secret) is not None:
             return secret
     secret = tokens.issue(OPERATOR, SCOPES)
@@ -281,9 +296,21 @@ def _operator(directory: Path, tokens: TokenFile) -> str:
     return secret
 
 
-def _secret(directory: Path) -> str:
-    """Return what the endpoints of probing hosts ask of each other."""
+def _secret(directory: Path, mended: list[str]) -> str:
+    """Return what the endpoints of probing hosts ask of each other; set a damaged file aside, and say so."""
     path = directory / "probing"
-    if not path.exists():
-        write_secret(path, secrets.token_hex(32) + "\n")
-    return path.read_text().strip()
+    if path.exists() or path.is_symlink():
+        found = read_secret(path).strip()
+        if SECRET.fullmatch(found):
+            return found.decode()
+        aside = path.with_name(f"{path.name}.bad-{secrets.token_hex(4)}")
+        path.replace(aside)
+        mended.append(
+            f"{path}: was damaged and is set aside as {aside.name}; sensors that were started before "
+            "cannot probe those started after: start them again"
+        )
+    write_secret(path, secrets.token_hex(32) + "\n")
+    return read_secret(path).decode().strip()
+
+
+SECRET: Final = re.compile(rb"[0-9a-f]{16,256}")

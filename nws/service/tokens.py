@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from nws.private import NotPrivateError, read_secret
+
 READ: Final = "read"
 WRITE: Final = "write"
 PROBE: Final = "probe"
@@ -21,7 +23,7 @@ SCHEMA: Final = "nws.tokens/1"
 
 
 class TokenFileError(Exception):
-    """The file of tokens cannot be trusted: readable by others, or damaged. Permanent."""
+    """The file of tokens cannot be trusted: not ours, readable by others, or damaged. Permanent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class TokenFile:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[Token, ...] = ()
 
     def issue(self, name: str, scopes: Collection[str], seconds: float | None = None) -> str:
@@ -110,17 +112,15 @@ class TokenFile:
         Raises
         ------
         TokenFileError
-            Permanent: others may read or write the file, or it is damaged.
+            Permanent: it is not ours, others may read or write it, or it is damaged.
         """
         try:
             found = self.path.stat()
         except FileNotFoundError:
             self._seen, self._tokens = None, ()
             return ()
-        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+        mark = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         if mark != self._seen:
-            if found.st_mode & 0o077:
-                raise TokenFileError(f"{self.path} can be read by others: chmod 600 it")
             self._tokens, self._seen = _read(self.path), mark
         return self._tokens
 
@@ -154,8 +154,10 @@ def write_secret(path: Path, text: str) -> None:
 
 def _read(path: Path) -> tuple[Token, ...]:
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(read_secret(path))
         entries = document["tokens"] if document["schema"] == SCHEMA else document[SCHEMA]
         return tuple(Token(**{**t, "scopes": tuple(t["scopes"])}) for t in entries)
+    except NotPrivateError as error:
+        raise TokenFileError(str(error)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise TokenFileError(f"{path} is no file of tokens: {error}") from error

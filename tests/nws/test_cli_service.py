@@ -79,6 +79,80 @@ def test_forecast_prints_a_line_and_a_document(running):
     assert document["forecasts"][0]["value"] > 0
 
 
+def test_a_wildcard_forecasts_all_that_match(running):
+    home, _ = running
+    done = nws(home, "forecast", "free*/ada", "availableCpu/ada", "nothing/*")
+    names = [line.split()[0] for line in done.out.splitlines()]
+    assert names == ["freeDisk/ada", "freeMemory/ada", "availableCpu/ada"]
+    assert "no series matches nothing/*" in done.err
+
+
+def test_top_shows_a_line_a_series_with_its_band_and_the_same_numbers_as_json(running):
+    home, _ = running
+    lines = nws(home, "top", "free*", "--once").out.splitlines()
+    document = json.loads(nws(home, "top", "free*", "--json").out)
+    assert document["schema"] == "nws.top/1"
+    assert [one["series"] for one in document["series"]] == ["freeDisk/ada", "freeMemory/ada"]
+    assert len(lines) == 2 + document["total"]
+    assert all(one["latest"] > 0 for one in document["series"])
+    assert re.search(r"freeMemory/ada +[\d.]+ [GM]B +[\d.]+ [GM]B ", lines[-1])
+
+
+def test_doctor_finds_a_service_fit_and_one_that_does_not_answer_unfit(running, tmp_path):
+    home, _ = running
+    done = nws(home, "doctor", "--json")
+    checks = {one["name"]: one for one in json.loads(done.out)["checks"]}
+    assert done.code == 0, done.out
+    assert {"directory", "tokens", "service", "clock", "backlog", "sensors"} <= set(checks)
+    assert checks["clock"]["status"] == "ok"
+    (tmp_path / "t").write_text("nws_x")
+    gone = nws(
+        tmp_path, "doctor", "--service", "http://127.0.0.1:9", "--token-file", str(tmp_path / "t")
+    )
+    assert gone.code == 4
+    assert "does not answer" in gone.out
+
+
+def test_doctor_names_a_directory_that_others_may_write_to(tmp_path):
+    home = tmp_path / "apples" / "nws"
+    home.mkdir(parents=True)
+    home.chmod(0o777)
+    done = nws(tmp_path, "doctor")
+    assert done.code == 4
+    assert "others may write to it (mode 777)" in done.out
+
+
+def test_history_of_a_file_warms_the_forecasts(running, tmp_path):
+    home, _ = running
+    now = int(time.time() * 1000)
+    rows = [
+        f'{{__name__="node_procs_running", instance="old:9100"}} {1 + step % 3} {now - 15000 * (60 - step)}'
+        for step in range(60)
+    ]
+    rows.append(
+        f'{{__name__="node_cpu_seconds_total", cpu="0", instance="old:9100", mode="idle"}} 1 {now}'
+    )
+    rows.append(f'{{__name__="up", instance="old:9100"}} 1 {now}')
+    (tmp_path / "dump").write_text("\n".join(rows) + "\n")
+    done = nws(home, "import", str(tmp_path / "dump"), "--json")
+    document = json.loads(done.out)
+    assert (document["series"], document["stored"], document["refused_total"]) == (3, 180, 0)
+    (found,) = json.loads(nws(home, "forecast", "availableCpu/old", "--json").out)["forecasts"]
+    assert (found["samples"], found["state"]) == (60, "current")
+    assert (
+        json.loads(nws(home, "import", str(tmp_path / "dump"), "--json").out)["duplicates"] == 180
+    )
+
+
+def test_a_file_that_is_no_history_is_refused_with_its_line(running, tmp_path):
+    home, _ = running
+    (tmp_path / "dump").write_text('{__name__="up"} 1 1000\nnonsense\n')
+    done = nws(home, "import", str(tmp_path / "dump"))
+    assert done.code == 2
+    assert "line 2: neither a message of measurements nor" in done.err
+    assert nws(home, "import").code == 2
+
+
 def test_query_status_and_extract_agree(running):
     home, _ = running
     found = json.loads(nws(home, "query", "*/ada", "--json").out)

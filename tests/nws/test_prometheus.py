@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 import requests
 
-from nws import PrometheusReader, SensorError
+from nws import PrometheusReader, SensorError, read_history
 from nws.sensors.prometheus import parse_matrix
 
 
@@ -80,6 +80,45 @@ def test_only_ranges_of_raw_samples_are_asked_for():
         PrometheusReader(server.url).read(look_back=120)
         assert all(query.endswith("[120s]") for query in server.queries)
         assert not any("(" in query for query in server.queries)
+
+
+def test_two_exporters_on_one_address_are_two_hosts():
+    both = ({"instance": "10.0.0.1:9100"}, {"instance": "10.0.0.1:19100"})
+    answers = {
+        "node_procs_running": matrix(*((one, [[10, "4"]]) for one in both)),
+        'node_cpu_seconds_total{mode="idle"}': matrix(
+            *(({**one, "cpu": "0"}, [[10, "1"]]) for one in both)
+        ),
+        "node_memory_MemAvailable_bytes": matrix(
+            (both[0], [[10, "1e9"]]), (both[1], [[10, "2e9"]])
+        ),
+    }
+    with RecordedPrometheus(answers) as server:
+        found = {str(m.series): m.value for m in PrometheusReader(server.url).read()}
+    assert found["freeMemory/10.0.0.1"] == 1e9
+    assert found["freeMemory/10.0.0.1-19100"] == 2e9
+
+
+def test_history_is_asked_for_an_hour_at_a_time():
+    with RecordedPrometheus(ANSWERS) as server:
+        reader = PrometheusReader(server.url)
+        pieces = list(reader.history(0.0, 9000.0))
+        assert [stop for stop, _ in pieces] == [3600.0, 7200.0, 9000.0]
+        assert server.queries[0].endswith("[3600s]")
+        assert server.queries[-1].endswith("[1800s]")
+    assert len(pieces[0][1]) > 0
+    assert pieces[1][1] == []  # the same samples again: each is told once
+
+
+def test_messages_and_dumps_may_stand_in_one_file():
+    lines = [
+        '{"schema": "nws.measurements/1", "measurements": [{"series": "freeDisk/a", "time": 1, "value": 5}]}',
+        "",
+        '{__name__="node_memory_MemAvailable_bytes", instance="b:9100"} 7 2000',
+        '{__name__="node_memory_MemAvailable_bytes", instance="b:9100"} NaN 3000',
+    ]
+    found = [(str(m.series), m.time, m.value) for m in read_history(lines)]
+    assert found == [("freeDisk/a", 1.0, 5.0), ("freeMemory/b", 2.0, 7.0)]
 
 
 def test_each_sample_is_told_once():

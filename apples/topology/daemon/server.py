@@ -372,12 +372,10 @@ class Server:
 
 def check_private(folder: Folder) -> None:
     """Raise UsageError unless a directory is ours and others cannot write to it."""
-    found = os.fstat(folder.descriptor)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise UsageError(
-            f"{folder.name}: has owner {found.st_uid} and mode {found.st_mode & 0o7777:o}; it must be "
-            "ours and not writable by others (chmod go-w)"
-        )
+    try:
+        nws.check_owned(folder.name, os.fstat(folder.descriptor))
+    except nws.NotPrivateError as error:
+        raise UsageError(str(error)) from None
 
 
 def _locked(state: Folder) -> int:

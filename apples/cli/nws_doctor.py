@@ -1,0 +1,170 @@
+"""``nws doctor``: is a weather service fit, and what cures what is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+import nws
+from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
+from apples.cli.options import Json
+from apples.cli.program import show_answer
+from apples.errors import ApplesError
+from apples.launch.remote.fitness import Finding
+from apples.storage import state
+from apples.units import amount, duration
+from apples.views.hosts import checks_document, checks_text
+
+UNFIT = 4
+LITTLE_ROOM = 1 << 30
+NO_ROOM = 100 << 20
+SOON = 14 * 86400.0
+"""Seconds before a certificate or a token ends that are worth a word."""
+NAMED = 5
+"""Series that are named; of the others the number is told."""
+
+
+def doctor(
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Of a service on this machine.")
+    ] = None,
+    service: Service = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
+    """Check a service: its directory, its tokens, whether it answers, and what it says of itself.
+
+    Example: nws doctor
+    """
+    home = directory or state.directory() / "nws"
+    findings = [*_here(home, service, directory), *_there(service, token_file, certificate)]
+    document = {**checks_document(findings), "schema": "nws.doctor/1"}
+    show_answer(document, checks_text(findings), json)
+    return UNFIT if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _here(home: Path, service: str | None, directory: Path | None) -> Iterator[Finding]:
+    """Yield what is to be seen of a service that is kept on this machine."""
+    if service is not None and directory is None:
+        return  # one somewhere else
+    if not home.is_dir():
+        yield Finding("directory", "warn", f"{home} is not there", "nws serve makes it")
+        return
+    try:
+        nws.check_owned(home, home.stat())
+        yield Finding("directory", "ok", f"{home}, ours alone")
+    except nws.NotPrivateError as error:
+        yield Finding("directory", "fail", str(error))
+    free = shutil.disk_usage(home).free
+    status = "fail" if free < NO_ROOM else "warn" if free < LITTLE_ROOM else "ok"
+    yield Finding("room", status, f"{amount(free)} free", "a full disk is answered 507")
+    yield _tokens(home / "tokens.json")
+    fast = importlib.util.find_spec("numba") is not None
+    yield Finding(
+        "engine",
+        "ok" if fast else "warn",
+        "numba" if fast else "numpy: an update takes 0.3 ms in place of 20 us",
+        "pip install 'apples[fast]'",
+    )
+
+
+def _tokens(path: Path) -> Finding:
+    try:
+        tokens = nws.TokenFile(path).tokens()
+    except nws.TokenFileError as error:
+        return Finding("tokens", "fail", str(error))
+    good = [token for token in tokens if not token.revoked]
+    ending = [t.name for t in good if t.expires is not None and t.expires < time.time() + SOON]
+    if ending:
+        told = f"{', '.join(ending[:NAMED])}: expired, or will be within {SOON / 86400:.0f} days"
+        return Finding("tokens", "warn", told, "nws serve --new-token NAME --scope ..")
+    return Finding("tokens", "ok", f"{len(good)} that are good")
+
+
+def _there(
+    service: str | None, token_file: Path | None, certificate: Path | None
+) -> Iterator[Finding]:
+    """Yield what a service answers."""
+    try:
+        with asking(service, token_file, certificate) as client:
+            found = client.status()
+            yield Finding("service", "ok", f"{client.url} answers, version {found['version']}")
+            yield from _tls(client.url, certificate)
+            yield _clock(client)
+            yield from _told(found)
+            yield _sensors(client.sensors())
+            yield from _series(client)
+    except ApplesError as error:
+        yield Finding("service", "fail", str(error), "nws serve, or --service URL")
+
+
+def _tls(url: str, certificate: Path | None) -> Iterator[Finding]:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.hostname is None:
+        return
+    context = ssl.create_default_context(cafile=certificate)
+    with (
+        socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname=parts.hostname) as secured,
+    ):
+        told: Any = secured.getpeercert()
+    left = ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()
+    status = "warn" if left < SOON else "ok"
+    yield Finding("certificate", status, f"ends in {left / 86400:.0f} days", "make another")
+
+
+def _clock(client: nws.Client) -> Finding:
+    before = time.time()
+    theirs = client.time()
+    after = time.time()
+    off = max(before - theirs, theirs - after, 0.0)
+    if off < 1.0:
+        return Finding("clock", "ok", "within a second of the service's")
+    cure = "keep both in step (chrony, ntpd); stamps may be 60 s ahead, no more"
+    return Finding("clock", "warn", f"{duration(off)} off the service's", cure)
+
+
+def _told(found: dict[str, Any]) -> Iterator[Finding]:
+    for problem in found["problems"]:
+        yield Finding("problem", "fail", problem)
+    for mended in found.get("mended", ()):
+        yield Finding("mended", "ok", mended)
+    waiting = found["backlog"]
+    status = "warn" if waiting > 100_000 else "ok"
+    yield Finding("backlog", status, f"{waiting} measurements wait to be forecast from")
+
+
+def _sensors(there: list[dict[str, Any]]) -> Finding:
+    if not there:
+        return Finding("sensors", "warn", "none is registered", "nws sense --service URL")
+    return Finding("sensors", "ok", f"{len(there)} are registered")
+
+
+def _series(client: nws.Client) -> Iterator[Finding]:
+    found = client.series("*", 10_000)
+    stale = [one["series"] for one in found["series"] if one["state"] == "stale"]
+    if stale:
+        cure = "is the sensor of that host still running?"
+        yield Finding("stale", "warn", _some(stale), cure)
+    else:
+        yield Finding("series", "ok", f"{found['total']}, all current")
+    names = [one["series"] for one in found["series"]]
+    odd = [one["series"] for one in client.forecasts(names) if one["late"] or one["ahead"]]
+    if odd:
+        cure = "look at the clock of the sender: nws forecast says what was left out"
+        yield Finding("order", "warn", _some(odd), cure)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

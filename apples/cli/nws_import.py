@@ -1,0 +1,102 @@
+"""``nws import``: the past of hosts that Prometheus watched, so that forecasts begin warm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import nws
+from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
+from apples.cli.options import Json
+from apples.cli.program import say, show_answer
+from apples.errors import LaunchError, UsageError
+
+AT_ONCE = 5000
+
+
+def import_history(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Lines of nws sense --stdout, or of promtool tsdb dump."),
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", help="URL of a server to read from instead.")
+    ] = None,
+    since: Annotated[
+        float, typer.Option("--since", min=1, help="Seconds ago, of a server.")
+    ] = 86400.0,
+    service: Service = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
+    """Store what was measured before the service was there, oldest first.
+
+    A series that is measured already takes nothing that is more than an hour older than its
+    latest: import before its sensor starts.
+
+    Example: nws import --prometheus http://prom:9090 --since 604800
+    """
+    if (file is None) == (prometheus is None):
+        raise UsageError("a FILE, or --prometheus URL: one of the two")
+    try:
+        measurements = _read(file) if file is not None else _ask(str(prometheus), since)
+    except nws.SensorError as error:
+        raise (LaunchError if error.transient else UsageError)(str(error)) from None
+    if not measurements:
+        raise UsageError(f"{file or prometheus}: nothing of a host's CPU, memory or disk is there")
+    document: dict[str, Any] = {"schema": "nws.import/1", "series": 0, "stored": 0}
+    document |= {"duplicates": 0, "refused_total": 0, "reasons": []}
+    with asking(service, token_file, certificate) as client:
+        for piece in _pieces(measurements):
+            receipt = client.store(piece)
+            for key in ("stored", "duplicates", "refused_total"):
+                document[key] += receipt[key]
+            document["reasons"] += [one["reason"] for one in receipt["refused"]][:1]
+    document["series"] = len({str(one.series) for one in measurements})
+    document["reasons"] = document["reasons"][:5]
+    show_answer(document, lambda: _text(document), json)
+    return 0
+
+
+def _read(path: Path) -> list[nws.Measurement]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return sorted(nws.read_history(lines), key=_moment)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _ask(url: str, since: float) -> list[nws.Measurement]:
+    reader = nws.PrometheusReader(url)
+    now = time.time()
+    found = []
+    for stop, measurements in reader.history(now - since, now):
+        found += measurements
+        say(f"{len(found)} measurements up to {time.strftime('%F %T', time.localtime(stop))}")
+    return sorted(found, key=_moment)
+
+
+def _pieces(measurements: Iterable[nws.Measurement]) -> Iterable[list[nws.Measurement]]:
+    rest = iter(measurements)
+    while piece := list(islice(rest, AT_ONCE)):
+        yield piece
+
+
+def _moment(measurement: nws.Measurement) -> float:
+    return measurement.time
+
+
+def _text(document: dict[str, Any]) -> str:
+    line = (
+        f"{document['stored']} measurements of {document['series']} series stored, "
+        f"{document['duplicates']} were there already, {document['refused_total']} refused"
+    )
+    return "\n".join([line, *(f"  {reason}" for reason in document["reasons"])])

@@ -1,0 +1,78 @@
+"""What others may have written is not believed."""
+
+import json
+import os
+
+import pytest
+
+from nws import NotPrivateError, Serving, TokenFile, TokenFileError, check_owned
+from nws.private import check_directory, read_secret
+from nws.service.tokens import digest
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Make this process somebody else than who owns its files."""
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+
+def planted(folder):
+    """Write a file of tokens with one that is good for everything; return that token."""
+    entry = {"name": "eve", "hash": digest("nws_planted"), "scopes": ["read", "write", "probe"]}
+    path = folder / "tokens.json"
+    path.write_text(json.dumps({"schema": "nws.tokens/1", "tokens": [entry]}))
+    path.chmod(0o600)
+    return "nws_planted"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_planted_token_is_not_taken(tmp_path):
+    with pytest.raises(TokenFileError, match="belongs to user"):
+        TokenFile(tmp_path / "tokens.json").find(planted(tmp_path))
+
+
+def test_a_token_in_a_file_of_ours_is_taken(tmp_path):
+    assert TokenFile(tmp_path / "tokens.json").find(planted(tmp_path)).name == "eve"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_file_of_tokens_that_others_can_open_is_refused_as_soon_as_it_is(tmp_path, mode):
+    tokens = TokenFile(tmp_path / "tokens.json")
+    assert tokens.find(planted(tmp_path)) is not None
+    tokens.path.chmod(mode)
+    with pytest.raises(TokenFileError, match=f"mode {mode:o}"):
+        tokens.find("nws_planted")
+
+
+def test_a_link_in_place_of_a_secret_is_refused(tmp_path):
+    (tmp_path / "real").write_text("secret")
+    (tmp_path / "real").chmod(0o600)
+    (tmp_path / "token").symlink_to(tmp_path / "real")
+    with pytest.raises(NotPrivateError, match="is a link"):
+        read_secret(tmp_path / "token")
+
+
+def test_a_pipe_in_place_of_a_secret_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "token", 0o600)
+    with pytest.raises(NotPrivateError, match="no regular file"):
+        read_secret(tmp_path / "token")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_directory_that_others_may_write_to_starts_no_service(tmp_path, mode):
+    tmp_path.chmod(mode)
+    with pytest.raises(NotPrivateError, match="others may write"):
+        Serving(tmp_path)
+    assert not (tmp_path / "tokens.json").exists()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_directory_of_somebody_else_is_refused_with_both_users(tmp_path):
+    with pytest.raises(NotPrivateError, match=rf"user {tmp_path.stat().st_uid}, not to"):
+        check_directory(tmp_path)
+
+
+def test_a_directory_that_others_may_read_holds_nothing_secret(tmp_path):
+    tmp_path.chmod(0o755)
+    check_owned(tmp_path, tmp_path.stat())
