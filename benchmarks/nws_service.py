@@ -5,6 +5,7 @@ Prints the machine's load beside the figures: on a busy machine they are worth l
     python benchmarks/nws_service.py [--records 1000000]
     python benchmarks/nws_service.py --wide 12000     # /metrics and /v1/weather, and who waits for them
     python benchmarks/nws_service.py --clients 100    # each stores 10 series at 1 Hz on a disk
+    python benchmarks/nws_service.py --year 10        # what a year of the archive takes
 """
 
 import argparse
@@ -16,12 +17,15 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from pathlib import Path
 
 import psutil
 import requests
 
 from nws import Client, ForecastDatabase, Measurement, SeriesName, ServiceError
+from nws.memory.archive import Archive
+from nws.memory.column import SeriesColumn
 
 SERIES, ROWS = 500, 5000
 PROGRAM = """
@@ -217,6 +221,31 @@ def clients(server, client, count, seconds):
     print(f"stored {client.status()['stored_total']:,} of {10 * sum(rounds):,}")
 
 
+def year(count):
+    """Archive a year of so many series, measured every minute, and say what it takes and how long to read."""
+    directory = Path(tempfile.mkdtemp(prefix="nws-bench-"))
+    try:
+        archive, day = Archive(directory), 86400.0
+        columns = [SeriesColumn(SeriesName("availableCpu", f"h{n}"), 2000) for n in range(count)]
+        for number in range(366):
+            times = [number * day + 60.0 * step for step in range(1440)]
+            for column in columns:
+                column.extend_with_later(
+                    array("d", times).tobytes(), array("d", [0.5] * 1440).tobytes()
+                )
+            archive.add(columns, (number + 1) * day + 60.0)
+            archive.tidy((number + 1) * day)
+        begun = time.process_time()
+        slots = archive.read("availableCpu/h0", 0.0, 366 * day, 3600.0)
+        spent = time.process_time() - begun
+        print(
+            f"a year of {count} series: {archive.size() / 1e6:.1f} MB, so {archive.size() / count / 1e3:.2f} GB "
+            f"of 1,000; one series by the hour ({len(slots)} slots) read in {spent * 1e3:.0f} ms of CPU"
+        )
+    finally:
+        shutil.rmtree(directory)
+
+
 def all_of_it(server, client, directory, options):
     before = cpu_seconds(server)
     rate = ingest(client, options.records)
@@ -252,7 +281,11 @@ def main():
     parser.add_argument("--wide", type=int, help="so many series instead")
     parser.add_argument("--clients", type=int, help="so many clients instead")
     parser.add_argument("--disk", type=Path, help="where to keep it all")
+    parser.add_argument("--year", type=int, help="a year of so many series in the archive instead")
     options = parser.parse_args()
+    if options.year:
+        year(options.year)
+        return
     directory = Path(tempfile.mkdtemp(prefix="nws-bench-", dir=options.disk))
     server, client = served(directory, options.port)
     try:

@@ -98,6 +98,9 @@ def extract(
     step: Annotated[
         float | None, typer.Option("--step", min=0.001, help="A regular grid; gaps are empty.")
     ] = None,
+    band: Annotated[
+        bool, typer.Option("--band", help="With --step: two columns more, low and high.")
+    ] = False,
     service: Service = None,
     token_file: TokenPath = None,
     certificate: Certificate = None,
@@ -105,13 +108,18 @@ def extract(
 ) -> int:
     """Print the measurements of a series as CSV, fit for ``nws backtest``.
 
-    Example: nws extract availableCpu/ada --count 500 > ada.csv
+    With --since and --step as far back as anything is kept: means of five minutes for 60 days, of
+    an hour for 400.
+
+    Example: nws extract availableCpu/ada --since 31536000 --step 3600 > ada.csv
     """
+    if band and step is None:
+        raise UsageError("--band needs --step: a measurement has no low and high")
     start = None if since is None else datetime.now(UTC).timestamp() - since
     with asking(service, token_file, certificate) as client:
         found = client.range(series, start=start, count=count, step=step)
     document = {"schema": "nws.extract/1", **found}
-    show_answer(document, lambda: measurements_csv(found), json)
+    show_answer(document, lambda: measurements_csv(found, band), json)
     if not json and not found["times"]:
         say(f"nothing is kept of {series}; see: nws query")
     return 0

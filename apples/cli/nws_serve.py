@@ -29,6 +29,9 @@ def serve(
     age: Annotated[
         float | None, typer.Option("--age", min=1, help="Seconds; older ones are let go.")
     ] = None,
+    size: Annotated[
+        float, typer.Option("--size", min=1e6, help="Bytes of means of 5 minutes and an hour.")
+    ] = 2e9,
     period: Annotated[
         float, typer.Option("--period", min=1, help="Of the cliques, in seconds.")
     ] = 120.0,
@@ -72,7 +75,9 @@ def serve(
             home,
             nws.Listen(*_address(listen), certificate, key, tuple(name or ())),
             {
-                "retention": Retention(capacity=keep, age=float("inf") if age is None else age),
+                "retention": Retention(
+                    capacity=keep, age=float("inf") if age is None else age, size=size
+                ),
                 "profile": profile,
                 "engine": engine,
             },

@@ -144,12 +144,14 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def measurements_csv(found: Document) -> str:
-    """Return measurements as CSV, every figure in full."""
-    lines = ["timestamp,value"]
-    for time, value in zip(found["times"], found["values"], strict=True):
-        lines.append(f"{time!r},{'' if value is None else repr(value)}")
-    return "\n".join(lines)
+def measurements_csv(found: Document, band: bool = False) -> str:
+    """Return measurements as CSV, every figure in full; of a grid also what was least and greatest."""
+    columns = [found["times"], found["values"]]
+    if band and found.get("lows") is not None:
+        columns += [found["lows"], found["highs"]]
+    rows = zip(*columns, strict=True)
+    lines = [",".join("" if value is None else repr(value) for value in row) for row in rows]
+    return "\n".join(["timestamp,value,low,high" if band else "timestamp,value", *lines])
 
 
 def service_text(status: Document, sensors: Sequence[Document]) -> str:

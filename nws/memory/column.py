@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nws.measurement import SeriesName, bounds_of
 
 FEWEST_SPACINGS = 3
@@ -147,6 +150,15 @@ class SeriesColumn:
         if count is not None:
             start = max(start, stop - count)
         return list(zip(self._times[start:stop], self._values[start:stop], strict=True))
+
+    def arrays(self, since: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return copies of the times from `since` on, and of their values; from any thread."""
+        while True:
+            before = self._changes
+            start = max(self._first, bisect_left(self._times, since))
+            times, values = np.array(self._times[start:]), np.array(self._values[start:])
+            if self._changes == before and len(times) == len(values):
+                return times, values  # nothing was inserted in between
 
     def spacing(self) -> float | None:
         """Return the usual seconds from one measurement to the next; None until that is known."""

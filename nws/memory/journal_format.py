@@ -269,13 +269,14 @@ def _sound(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     piece = 1 << 16  # stays in the cache
     for begin in range(0, len(rows), piece):
         part = rows[begin : begin + piece]
-        right[begin : begin + piece] &= _checksums(part) == part["crc"]
+        right[begin : begin + piece] &= checksums(part) == part["crc"]
     return right
 
 
-def _checksums(rows: NDArray[np.void]) -> NDArray[np.uint32]:
-    """Return the CRC-32 (that of zlib) of the first 28 bytes of each row."""
-    columns = rows.view(np.uint8).reshape(len(rows), BLOCK)[:, : BLOCK - 4].T.copy()
+def checksums(rows: NDArray[np.void]) -> NDArray[np.uint32]:
+    """Return the CRC-32 (that of zlib) of all but the last four bytes of each row."""
+    width = rows.dtype.itemsize
+    columns = rows.view(np.uint8).reshape(len(rows), width)[:, : width - 4].T.copy()
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in columns:
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> np.uint32(8))

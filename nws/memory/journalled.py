@@ -33,6 +33,8 @@ class Retention:
         Seconds by which a measurement may come after a later one of its series.
     skew
         Seconds by which a sender's clock may be ahead of ours.
+    size
+        Bytes of what is kept downsampled (`nws.memory.archive`); the oldest goes when there are more.
     """
 
     capacity: int = 2000
@@ -40,6 +42,7 @@ class Retention:
     most_series: int = 100_000
     window: float = 3600.0
     skew: float = 60.0
+    size: float = 2e9
 
 
 @dataclass(slots=True)

@@ -37,13 +37,14 @@ BUSY_PAUSE_SECONDS: Final = 0.01
 IDLE_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.25
 SAVE_SECONDS: Final = 300.0
+ROLL_UP_SECONDS: Final = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     """Return what is to run as long as the service does."""
-    return [_catch_up(handler), _save_and_tidy(handler), _keep_pages(handler)]
+    return [_catch_up(handler), _save_and_tidy(handler), _roll_up(handler), _keep_pages(handler)]
 
 
 async def _catch_up(handler: RequestHandler) -> None:
@@ -69,18 +70,37 @@ async def _save_and_tidy(handler: RequestHandler) -> None:
             _log.warning("states are not saved: %s", error)
 
 
-async def save(handler: RequestHandler) -> None:
-    """Save the states of all forecasters in a thread that lets requests go on."""
-    stop = time.perf_counter()
+def unhurried(
+    work: float, rest: float, timer: Callable[[], float] = time.perf_counter
+) -> Callable[[], None]:
+    """Return what a thread calls now and then so that after `work` seconds it rests, and others go on."""
+    stop = timer() + work
 
     def pause() -> None:
         nonlocal stop
-        if time.perf_counter() > stop:
-            time.sleep(PAUSE_SECONDS)  # without it the thread keeps the interpreter for 5 ms
-            stop = time.perf_counter() + SLICE_SECONDS
+        if timer() > stop:
+            time.sleep(rest)
+            stop = timer() + work
 
+    return pause
+
+
+async def save(handler: RequestHandler) -> None:
+    """Save the states of all forecasters in a thread that lets requests go on."""
+    pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)  # else it keeps the interpreter for 5 ms
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.to_thread(handler.database.save, pause)
+
+
+async def _roll_up(handler: RequestHandler) -> None:
+    """Archive what is over, in a thread that lets requests go on."""
+    while True:
+        await asyncio.sleep(ROLL_UP_SECONDS)
+        try:
+            pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)
+            await asyncio.to_thread(handler.database.roll_up, pause)
+        except OSError as error:
+            _log.warning("nothing is archived: %s", error)
 
 
 async def _keep_pages(handler: RequestHandler) -> None:

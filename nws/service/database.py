@@ -16,6 +16,7 @@ from nws.forecast import Forecast
 from nws.forecasters.profiles import PROFILES, default
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
+from nws.memory.archive import Archive, Slot
 from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import Files
 from nws.memory.journalled import JournalMemory, Retention, Row, Submission
@@ -136,6 +137,8 @@ class ForecastDatabase:
         files.make_directory(directory)
         self._lock = _locked(directory / "lock")
         self._snapshots = SnapshotFile(directory / "states", profile, files)
+        size = (retention or Retention()).size
+        self.archive = Archive(directory / "archive", size=size, files=files)
         saved = self._snapshots.read()
         self._covered = {text: state.position for text, state in saved.items()}
         self.forecasting = Forecasting(make or makes(profile, engine), saved)
@@ -173,6 +176,20 @@ class ForecastDatabase:
         except LookupError:
             return None, fresh
 
+    def slots(self, text: str, start: float, stop: float, step: float) -> list[Slot]:
+        """Return what is known of a series from `start` to `stop` for a grid of `step` seconds.
+
+        Measurements as long as they are kept one by one, each a slot of its own, and slots of the
+        archive before.
+        """
+        samples = self.memory.samples(text, np.nextafter(start, -np.inf), stop)
+        first = samples[0][0] if samples else stop
+        older = self.archive.read(text, start, first, step) if first > start else []
+        return [
+            *(slot for slot in older if slot.start + slot.step <= first),
+            *(Slot(at, 0.0, 1, value, value, value) for at, value in samples),
+        ]
+
     def freshness(self, text: str) -> Freshness:
         """Return how fresh what is known of a series is."""
         column = self.memory.column(text)
@@ -205,10 +222,14 @@ class ForecastDatabase:
         self.forecasting.problems.clear()  # of what was begun again there is a state now
         return len(self._covered)
 
+    def roll_up(self, pause: Callable[[], object] | None = None) -> int:
+        """Archive the slots that are over; return how many. OSError: tried again the next time."""
+        return self.archive.add(self.memory.columns(), self._clock(), pause)
+
     def tidy(self) -> int:
-        """Let go of what is too old and compact what is too long; return the segments removed."""
+        """Let go of what is too old and compact what is too long; return the files removed."""
         self.memory.forget_old()
-        removed = 0
+        removed = self.archive.tidy(self._clock())
         for partition in self.memory.partitions:
             live = sum(len(column) for column in partition.columns.values()) * RECORD
             while _bytes(partition.shard.directory) > 2 * live + LOG_SLACK:

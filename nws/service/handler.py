@@ -187,6 +187,7 @@ class RequestHandler:
             },
             problems=problems[:MOST_PROBLEMS],
             problems_total=len(problems),
+            archived_bytes=self.database.archive.size(),
             mended=[*self.mended, *self.database.mended()][:MOST_PROBLEMS],
         )
 

@@ -110,13 +110,21 @@ class Forecasts(BaseModel):
 
 
 class SeriesRange(BaseModel):
-    """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps."""
+    """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps.
+
+    On a grid ``values`` are means, and ``lows`` and ``highs`` what was least and greatest.
+    """
 
     series: str
     state: State
     age: float | None
     times: list[float]
     values: list[float | None]
+    lows: list[float | None] | None = None
+    highs: list[float | None] | None = None
+    resolution: float | None = Field(
+        None, description="Seconds of the longest slot that this is made of; 0: measurements."
+    )
 
 
 class SeriesEntry(BaseModel):
@@ -208,6 +216,7 @@ class ServiceStatus(BaseModel):
     retention: dict[str, float | None]
     problems: list[str]
     problems_total: int
+    archived_bytes: int = Field(0, description="Of means, lows and highs of slots.")
     mended: list[str] = Field([], description="What was wrong at the start and is so no more.")
 
 

@@ -1,5 +1,6 @@
 """The HTTP routes: measurements and forecasts; the name service with its leases and cliques."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
 from nws.measurement import checked_amount
+from nws.memory.archive import Slot
 from nws.memory.column import SeriesColumn
 from nws.service.events import Subscriber
 from nws.service.handler import RequestHandler
@@ -50,7 +52,7 @@ def on_grid(
 ) -> list[tuple[float, float | None]]:
     """Return a value, or None for a gap, at `start`, `start` + `step`, .. up to `stop`.
 
-    A slot takes the mean of the measurements that are nearer to it than to any other; no value
+    A place takes the mean of the measurements that are nearer to it than to any other; no value
     is ever carried over a gap.
 
     Parameters
@@ -70,21 +72,48 @@ def on_grid(
     >>> on_grid([(0.0, 1.0), (10.4, 2.0), (30.0, 4.0)], step=10.0, start=0.0, stop=30.0)
     [(0.0, 1.0), (10.0, 2.0), (20.0, None), (30.0, 4.0)]
     """
+    slots = [Slot(time, 0.0, 1, value, value, value) for time, value in samples]
+    return [(time, mean) for time, mean, _, _ in bands_on_grid(slots, step, start, stop)]
+
+
+Band = tuple[float, float | None, float | None, float | None]
+
+
+def bands_on_grid(slots: Sequence[Slot], step: float, start: float, stop: float) -> list[Band]:
+    """Return time, mean, low and high, or None for a gap, at `start`, `start` + `step`, .. up to `stop`.
+
+    Raises
+    ------
+    ValueError
+        As `on_grid`.
+
+    Examples
+    --------
+    >>> slots = [Slot(0.0, 10.0, 4, 0.5, 0.1, 0.9), Slot(7.0, 0.0, 1, 1.0, 1.0, 1.0)]
+    >>> bands_on_grid(slots, 10.0, 0.0, 20.0)
+    [(0.0, 0.5, 0.1, 0.9), (10.0, 1.0, 1.0, 1.0), (20.0, None, None, None)]
+    """
     if not (step > 0 and math.isfinite(step) and math.isfinite(stop - start)):
         raise ValueError(f"a grid from {start} to {stop} by {step}")
-    slots = math.floor((stop - start) / step) + 1 if stop >= start else 0
-    if slots > MOST_SLOTS:
-        raise ValueError(f"a grid of {slots} slots is more than {MOST_SLOTS}")
-    found: dict[int, list[float]] = {}
-    for time, value in samples:
-        slot = round((time - start) / step)
-        if 0 <= slot < slots:
-            found.setdefault(slot, []).append(value)
-    return [(start + slot * step, _mean(found.get(slot))) for slot in range(slots)]
+    count = math.floor((stop - start) / step) + 1 if stop >= start else 0
+    if count > MOST_SLOTS:
+        raise ValueError(f"a grid of {count} slots is more than {MOST_SLOTS}")
+    found: dict[int, list[Slot]] = {}
+    for slot in slots:
+        # Half to the earlier: what a slot of this very step holds stays in one place.
+        place = math.ceil((slot.start + slot.step / 2 - start) / step - 0.5)
+        if 0 <= place < count:
+            found.setdefault(place, []).append(slot)
+    return [(start + place * step, *_band(found.get(place))) for place in range(count)]
 
 
-def _mean(values: list[float] | None) -> float | None:
-    return math.fsum(value / len(values) for value in values) if values else None
+def _band(slots: list[Slot] | None) -> tuple[float | None, float | None, float | None]:
+    if not slots:
+        return None, None, None
+    total = sum(slot.count for slot in slots)
+    mean = math.fsum(slot.mean * (slot.count / total) for slot in slots)
+    low, high = min(slot.low for slot in slots), max(slot.high for slot in slots)
+    return min(max(mean, low), high), low, high
 
 
 Match = Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9._/*?-]*$")]
@@ -179,10 +208,15 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
         """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
         return _json(await handler.weather(**query.model_dump()))
 
-    @router.get("/v1/range", tags=["memory"])
-    async def samples(query: Annotated[RangeQuery, Query()]) -> SeriesRange:
-        """Return measurements of a series, or with ``step`` a regular grid with null for gaps."""
-        return _range(handler, query)
+    @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
+    async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
+        """Return measurements of a series, or with ``step`` a regular grid with null for gaps.
+
+        With ``start`` and ``step`` the grid goes back as far as anything is kept: means, lows and
+        highs of five minutes, and of an hour, where there are no single measurements any more.
+        """
+        found = await asyncio.to_thread(lambda: _range(handler, query).model_dump_json())
+        return _json(found.encode())
 
     @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
     async def series(query: Annotated[SeriesQuery, Query()]) -> Response:
@@ -233,20 +267,33 @@ def _json(document: bytes) -> Response:
 
 
 def _range(handler: RequestHandler, query: RangeQuery) -> SeriesRange:
+    """Return the measurements that a query means; on a grid from a start on, those archived too."""
+    database = handler.database
     start = float("-inf") if query.start is None else query.start
     stop = float("inf") if query.stop is None else query.stop
-    samples = handler.database.memory.samples(query.series, start, stop, query.count)
-    grid: list[tuple[float, float | None]] = list(samples)
-    if query.step is not None and samples:
-        grid = on_grid(samples, query.step, samples[0][0], samples[-1][0])
-    fresh = handler.database.freshness(query.series)
-    return SeriesRange(
-        series=query.series,
-        state=fresh.state,
-        age=fresh.age,
-        times=[time for time, _ in grid],
-        values=[value for _, value in grid],
+    fresh = database.freshness(query.series)
+    answer = SeriesRange(
+        series=query.series, state=fresh.state, age=fresh.age, times=[], values=[]
     )
+    if query.step is None or query.start is None:
+        samples = database.memory.samples(query.series, start, stop, query.count)
+        slots = [Slot(at, 0.0, 1, value, value, value) for at, value in samples]
+    else:
+        stop = min(stop, handler.clock() + database.memory.retention.skew)
+        slots = database.slots(query.series, start, stop, query.step)
+    if query.step is None:
+        answer.times, answer.values = [s.start for s in slots], [s.mean for s in slots]
+    elif slots:
+        first, last = slots[0].start, slots[-1].start + slots[-1].step
+        try:
+            bands = bands_on_grid(slots, query.step, first, last)
+        except ValueError as error:
+            raise HTTPException(422, f"step: {error}") from None
+        answer.times = [band[0] for band in bands]
+        answer.values = [band[1] for band in bands]
+        answer.lows, answer.highs = [band[2] for band in bands], [band[3] for band in bands]
+        answer.resolution = max(slot.step for slot in slots)
+    return answer
 
 
 def _entry(handler: RequestHandler, column: SeriesColumn) -> SeriesEntry:

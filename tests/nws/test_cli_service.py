@@ -168,6 +168,20 @@ def test_query_status_and_extract_agree(running):
     assert "freeMemory/ada" in nws(home, "query").out
 
 
+def test_extract_on_a_grid_has_low_and_high_where_asked(running):
+    home, _ = running
+    asked = ("extract", "freeMemory/ada", "--since", "3600", "--step", "60")
+    plain, banded = (
+        nws(home, *asked).out.splitlines(),
+        nws(home, *asked, "--band").out.splitlines(),
+    )
+    assert plain[0] == "timestamp,value"
+    assert banded[0] == "timestamp,value,low,high"
+    value, low, high = map(float, banded[1].split(",")[1:])
+    assert low <= value <= high
+    assert nws(home, "extract", "freeMemory/ada", "--band").code == 2
+
+
 def test_a_second_service_on_the_same_directory_is_refused(running):
     done = nws(running[0], "serve", "--listen", "127.0.0.1:0")
     assert done.code == 4

@@ -61,6 +61,21 @@ def test_a_range_can_be_had_on_a_grid_with_gaps(client):
     assert client.range(str(name), count=1)["values"] == [40.0]
 
 
+def test_a_grid_from_a_start_on_tells_mean_low_and_high(client, serving):
+    name, start = SeriesName("freeMemory", "banded"), time.time() // 300 * 300 - 3000
+    client.store([Measurement(name, start + 30.0 * step, float(step)) for step in range(90)])
+    serving.database.roll_up()
+    found = client.range(str(name), start=start, step=300.0)
+    assert found["resolution"] == 0.0  # all is still kept one by one
+    assert len(found["times"]) == len(found["values"]) == len(found["lows"]) == len(found["highs"])
+    for low, value, high in zip(found["lows"], found["values"], found["highs"], strict=True):
+        assert low <= value <= high
+    assert serving.database.archive.size() > 0
+    with pytest.raises(ServiceError, match="more than 100000") as caught:
+        client.range(str(name), start=start, step=0.001)
+    assert caught.value.status == 422
+
+
 def test_series_are_found_by_pattern_with_what_is_kept(client):
     client.store(samples(SeriesName("latencyTcp", "ada", "bob"), 3))
     found = client.series("latencyTcp/*")

@@ -1,0 +1,367 @@
+"""What is left of measurements that are too old to be kept one by one: means, lows and highs of slots.
+
+    archive/300/19723.rows      slots of five minutes, a file a day
+    archive/3600/657.rows       slots of an hour, a file thirty days
+
+A file is a sequence of records of 44 bytes, each with its own checksum; the last of a series and slot
+counts. So a year of 1,000 series takes 1.2 GB, whatever the rate at which they were measured.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nws.memory.column import SeriesColumn
+from nws.memory.journal_files import Files, write_all
+from nws.memory.journal_format import checksums, key_of
+
+DAY: Final = 86400.0
+SUFFIX: Final = ".rows"
+LAG: Final = 60.0
+"""Seconds after the end of a slot in which its last measurements may still come."""
+ROW: Final = np.dtype(
+    [
+        ("key", "<u8"),
+        ("slot", "<u4"),
+        ("count", "<u4"),
+        ("mean", "<f8"),
+        ("low", "<f8"),
+        ("high", "<f8"),
+        ("crc", "<u4"),
+    ]
+)
+Rows = NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A resolution, and for how long it is kept.
+
+    Attributes
+    ----------
+    step
+        Seconds of a slot.
+    age
+        Seconds after which a file of slots is let go.
+    file
+        Seconds that a file covers.
+    """
+
+    step: float
+    age: float
+    file: float
+
+
+TIERS: Final = (Tier(300.0, 60 * DAY, DAY), Tier(3600.0, 400 * DAY, 30 * DAY))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What was measured in `step` seconds from `start` on: `count` values, their mean, low and high."""
+
+    start: float
+    step: float
+    count: int
+    mean: float
+    low: float
+    high: float
+
+
+class Archive:
+    """Slots of all series, the finest from the measurements, each coarser from the one before.
+
+    One thread at a time adds; any may read.
+
+    Parameters
+    ----------
+    directory
+        Where the files are; made if it is not there.
+    tiers
+        The resolutions, ascending; each step a multiple of the one before.
+    size
+        Bytes of all files; the oldest goes when there are more.
+    files
+        What reads and writes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from nws.measurement import SeriesName
+    >>> ada = SeriesColumn(SeriesName("availableCpu", "ada"), 100)
+    >>> _ = ada.extend([60.0 * step for step in range(20)], [0.25, 0.75] * 10)
+    >>> archive = Archive(Path(tempfile.mkdtemp(), "archive"))
+    >>> archive.add([ada], now=1000.0)
+    3
+    >>> [(slot.start, slot.count, slot.mean) for slot in archive.read("availableCpu/ada", 0, 600)]
+    [(0.0, 5, 0.45), (300.0, 5, 0.55)]
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        tiers: Sequence[Tier] = TIERS,
+        size: float = math.inf,
+        files: Files | None = None,
+    ) -> None:
+        self.directory = directory
+        self.tiers = tuple(tiers)
+        self._size = size
+        self._files = files or Files()
+        self._adding = Lock()
+        for tier in self.tiers:
+            self._files.make_directory(self._folder(tier))
+        self._done: dict[int, int] = {}
+        self._floor = -1
+        self._pending: list[dict[int, set[int]]] = [{} for _ in self.tiers]
+        self._recover()
+
+    def add(
+        self,
+        columns: Iterable[SeriesColumn],
+        now: float,
+        pause: Callable[[], object] | None = None,
+    ) -> int:
+        """Archive the slots of series that are over by `now`; return how many of the finest.
+
+        Raises
+        ------
+        OSError
+            Transient: nothing of it counts, and it is tried again the next time.
+        """
+        finest = self.tiers[0]
+        over = math.floor((now - LAG) / finest.step)
+        with self._adding:
+            found: list[tuple[Any, ...]] = []
+            done: dict[int, int] = {}
+            for column in columns:
+                key = key_of(column.text)
+                first = self._done.get(key, self._floor) + 1
+                if column.newest < first * finest.step:
+                    continue
+                times, values = column.arrays(first * finest.step)
+                slots = np.floor(times / finest.step).astype(np.int64)
+                rows = _summed(key, slots, np.ones(len(slots)), values, values, values)
+                rows = [row for row in rows if first <= row[1] < over]
+                if rows:
+                    done[key] = rows[-1][1]
+                    found += rows
+                if pause is not None:
+                    pause()
+            self._append(0, found)
+            self._done |= done
+            for place in range(1, len(self.tiers)):
+                self._coarser(place, now)
+        return len(found)
+
+    def read(
+        self, series: str, start: float, stop: float, step: float | None = None
+    ) -> list[Slot]:
+        """Return the slots of a series that begin in `start` to `stop`, oldest first.
+
+        Of the resolution that is nearest below `step`, and coarser where that is no longer kept;
+        two resolutions never cover the same seconds.
+        """
+        key = np.uint64(key_of(series))
+        wanted = max(
+            (p for p, tier in enumerate(self.tiers) if step is not None and tier.step <= step),
+            default=0,
+        )
+        found: list[Slot] = []
+        for place in range(wanted, len(self.tiers)):  # what is finer covers the latest
+            slots = self._slots(place, key, start, stop)
+            found = slots + found
+            if slots:
+                whole = self.tiers[place + 1].step if place + 1 < len(self.tiers) else 0.0
+                stop = math.floor(slots[0].start / whole) * whole if whole else start
+        return found
+
+    def tidy(self, now: float) -> int:
+        """Remove the files that are too old, and the oldest of what is too much; return how many."""
+        removed = 0
+        kept: list[tuple[float, int, Path]] = []
+        for tier in self.tiers:
+            for path in self._paths(tier):
+                end = (_number(path) + 1) * tier.file
+                if end < now - tier.age:
+                    self._files.remove(path)
+                    removed += 1
+                else:
+                    kept.append((end, path.stat().st_size, path))
+        kept.sort(key=lambda each: each[0])
+        total = sum(size for _, size, _ in kept)
+        for _, size, path in kept[:-1]:
+            if total <= self._size:
+                break
+            self._files.remove(path)
+            total -= size
+            removed += 1
+        return removed
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(path.stat().st_size for tier in self.tiers for path in self._paths(tier))
+
+    def _recover(self) -> None:
+        """See what is archived already: of the finest, from the last two files."""
+        latest = self._paths(self.tiers[0])[-2:]
+        for path in latest:
+            rows = _sound(self._rows(path))
+            for key, slot in zip(rows["key"].tolist(), rows["slot"].tolist(), strict=True):
+                self._done[key] = max(self._done.get(key, -1), slot)
+        if latest:
+            tier = self.tiers[0]
+            self._floor = math.floor(_number(latest[0]) * tier.file / tier.step) - 1
+        for place in range(1, len(self.tiers)):
+            self._look_for_pending(place)
+
+    def _look_for_pending(self, place: int) -> None:
+        """Find the slots that were over, or begun, when the last process ended."""
+        finer, tier = self.tiers[place - 1], self.tiers[place]
+        paths = self._paths(tier)[-1:]
+        known = max(
+            (int(rows["slot"].max()) for p in paths if len(rows := self._rows(p))), default=-1
+        )
+        for path in self._paths(finer):
+            if (_number(path) + 1) * finer.file > (known + 1) * tier.step:
+                rows = _sound(self._rows(path))
+                self._note(place, (tuple(row)[:2] for row in rows[["key", "slot"]]), known)
+
+    def _note(self, place: int, rows: Iterable[tuple[int, int]], known: int = -1) -> None:
+        ratio = round(self.tiers[place].step / self.tiers[place - 1].step)
+        pending = self._pending[place]
+        for key, slot in rows:
+            if int(slot) // ratio > known:
+                pending.setdefault(int(slot) // ratio, set()).add(int(key))
+
+    def _coarser(self, place: int, now: float) -> None:
+        """Make the slots of a tier that are over out of those of the tier before."""
+        finer, tier = self.tiers[place - 1], self.tiers[place]
+        over = math.floor((now - LAG - finer.step) / tier.step)
+        ratio = round(tier.step / finer.step)
+        for slot in sorted(each for each in self._pending[place] if each < over):
+            keys = np.fromiter(self._pending[place][slot], np.uint64)
+            rows = self._between(finer, slot * ratio, (slot + 1) * ratio)
+            rows = _sound(rows[np.isin(rows["key"], keys)])
+            found: list[tuple[Any, ...]] = []
+            for key in np.unique(rows["key"]):
+                part = _latest(rows[rows["key"] == key])
+                found += _summed(
+                    int(key),
+                    np.full(len(part), slot),
+                    part["count"].astype(float),
+                    part["mean"],
+                    part["low"],
+                    part["high"],
+                )
+            self._append(place, found)
+            del self._pending[place][slot]
+
+    def _append(self, place: int, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write rows to the files of their slots, and return when they are on the disk."""
+        tier = self.tiers[place]
+        by_file: dict[int, list[tuple[Any, ...]]] = {}
+        for row in rows:
+            by_file.setdefault(math.floor(row[1] * tier.step / tier.file), []).append(row)
+        for number, part in sorted(by_file.items()):
+            packed = np.array([(*row, 0) for row in part], ROW)
+            packed["crc"] = checksums(packed)
+            path = self._folder(tier) / f"{number}{SUFFIX}"
+            fresh = not path.exists()
+            if not fresh and path.stat().st_size % ROW.itemsize:  # a record was cut off
+                self._files.truncate(path, path.stat().st_size // ROW.itemsize * ROW.itemsize)
+            descriptor = self._files.open_append(path)
+            try:
+                write_all(self._files, descriptor, packed.tobytes())
+                self._files.datasync(descriptor)
+            finally:
+                self._files.close(descriptor)
+            if fresh:
+                self._files.sync_directory(path.parent)
+        if place + 1 < len(self.tiers):
+            self._note(place + 1, ((row[0], row[1]) for row in rows))
+
+    def _slots(self, place: int, key: np.uint64, start: float, stop: float) -> list[Slot]:
+        tier = self.tiers[place]
+        first, last = math.ceil(start / tier.step), math.ceil(stop / tier.step)
+        rows = self._between(tier, first, last)
+        rows = _latest(_sound(rows[rows["key"] == key]))
+        return [
+            Slot(
+                int(r["slot"]) * tier.step,
+                tier.step,
+                int(r["count"]),
+                *(float(r[n]) for n in ENDS),
+            )
+            for r in rows
+        ]
+
+    def _between(self, tier: Tier, first: int, last: int) -> Rows:
+        """Return the rows of slots `first` to `last`, that one not."""
+        found = [np.empty(0, ROW)]
+        for path in self._paths(tier):
+            begin = _number(path) * tier.file / tier.step
+            if begin < last and begin + tier.file / tier.step > first:
+                rows = self._rows(path)
+                found.append(rows[(rows["slot"] >= max(0, first)) & (rows["slot"] < last)])
+        return np.concatenate(found)
+
+    def _rows(self, path: Path) -> Rows:
+        with contextlib.suppress(OSError):  # let go meanwhile
+            data = self._files.read(path)
+            return np.frombuffer(data, ROW, len(data) // ROW.itemsize)
+        return np.empty(0, ROW)
+
+    def _paths(self, tier: Tier) -> list[Path]:
+        paths = [p for p in self._folder(tier).glob(f"*{SUFFIX}") if p.stem.isdigit()]
+        return sorted(paths, key=_number)
+
+    def _folder(self, tier: Tier) -> Path:
+        return self.directory / f"{tier.step:.0f}"
+
+
+ENDS: Final = ("mean", "low", "high")
+
+
+def _number(path: Path) -> int:
+    return int(path.stem)
+
+
+def _sound(rows: Rows) -> Rows:
+    """Return the rows whose checksum is right."""
+    return rows[checksums(rows) == rows["crc"]]
+
+
+def _latest(rows: Rows) -> Rows:
+    """Return one row a slot, the last that was written, in the order of the slots."""
+    if not len(rows):
+        return rows
+    _, first = np.unique(rows["slot"][::-1], return_index=True)
+    return rows[len(rows) - 1 - first]
+
+
+def _summed(
+    key: int,
+    slots: NDArray[np.int64],
+    counts: NDArray[np.float64],
+    means: NDArray[np.float64],
+    lows: NDArray[np.float64],
+    highs: NDArray[np.float64],
+) -> list[tuple[Any, ...]]:
+    """Return a row (key, slot, count, mean, low, high) for each slot; `slots` ascend."""
+    if not len(slots):
+        return []
+    different, first = np.unique(slots, return_index=True)
+    totals = np.add.reduceat(counts, first)
+    parts = counts / np.repeat(totals, np.diff([*first, len(slots)]))
+    mean = np.add.reduceat(means * parts, first)
+    low, high = np.minimum.reduceat(lows, first), np.maximum.reduceat(highs, first)
+    mean = np.minimum(np.maximum(mean, low), high)
+    columns = (different, totals.astype(np.int64), mean, low, high)
+    return [(key, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
