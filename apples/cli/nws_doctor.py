@@ -8,8 +8,9 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -66,13 +67,15 @@ def _here(home: Path, service: str | None, directory: Path | None) -> Iterator[F
     except nws.NotPrivateError as error:
         yield Finding("directory", "fail", str(error))
     free = shutil.disk_usage(home).free
-    status = "fail" if free < NO_ROOM else "warn" if free < LITTLE_ROOM else "ok"
-    yield Finding("room", status, f"{amount(free)} free", "a full disk is answered 507")
+    room = Finding("room", "ok", f"{amount(free)} free", "a full disk is answered 507")
+    if free < LITTLE_ROOM:
+        room = replace(room, status="fail" if free < NO_ROOM else "warn")
+    yield room
     yield _tokens(home / "tokens.json")
     fast = importlib.util.find_spec("numba") is not None
     yield Finding(
         "engine",
-        "ok" if fast else "warn",
+        _unless(not fast),
         "numba" if fast else "numpy: an update takes 0.3 ms in place of 20 us",
         "pip install 'apples[fast]'",
     )
@@ -119,8 +122,9 @@ def _tls(url: str, certificate: Path | None) -> Iterator[Finding]:
     ):
         told: Any = secured.getpeercert()
     left = ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()
-    status = "warn" if left < SOON else "ok"
-    yield Finding("certificate", status, f"ends in {left / 86400:.0f} days", "make another")
+    yield Finding(
+        "certificate", _unless(left < SOON), f"ends in {left / 86400:.0f} days", "make another"
+    )
 
 
 def _clock(client: nws.Client) -> Finding:
@@ -140,8 +144,9 @@ def _told(found: dict[str, Any]) -> Iterator[Finding]:
     for mended in found.get("mended", ()):
         yield Finding("mended", "ok", mended)
     waiting = found["backlog"]
-    status = "warn" if waiting > 100_000 else "ok"
-    yield Finding("backlog", status, f"{waiting} measurements wait to be forecast from")
+    yield Finding(
+        "backlog", _unless(waiting > 100_000), f"{waiting} measurements wait to be forecast from"
+    )
 
 
 def _sensors(there: list[dict[str, Any]]) -> Finding:
@@ -163,6 +168,10 @@ def _series(client: nws.Client) -> Iterator[Finding]:
     if odd:
         cure = "look at the clock of the sender: nws forecast says what was left out"
         yield Finding("order", "warn", _some(odd), cure)
+
+
+def _unless(wrong: bool) -> Literal["ok", "warn"]:
+    return "warn" if wrong else "ok"
 
 
 def _some(names: list[str]) -> str:

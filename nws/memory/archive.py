@@ -335,7 +335,8 @@ def _number(path: Path) -> int:
 
 def _sound(rows: Rows) -> Rows:
     """Return the rows whose checksum is right."""
-    return rows[checksums(rows) == rows["crc"]]
+    sound: Rows = rows[checksums(rows) == rows["crc"]]
+    return sound
 
 
 def _latest(rows: Rows) -> Rows:

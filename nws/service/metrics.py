@@ -154,11 +154,12 @@ class MetricsPage:
         known, _ = self._database.forecast(column.text, **self._question)
         labels, lines = _labels(column.text), []
         if known is not None:
+            interval = known.interval
             told: dict[str, float | None] = {
                 "nws_forecast": known.value,
                 "nws_forecast_error": known.error,
-                "nws_forecast_lower": known.interval and known.interval.lower,
-                "nws_forecast_upper": known.interval and known.interval.upper,
+                "nws_forecast_lower": None if interval is None else interval.lower,
+                "nws_forecast_upper": None if interval is None else interval.upper,
                 "nws_forecast_frame_seconds": known.over,
             }
             for name, value in told.items():
