@@ -48,7 +48,12 @@ from nws.measurement import CROWDING as CROWDING
 from nws.measurement import CURRENT_CPU as CURRENT_CPU
 from nws.measurement import FREE_DISK as FREE_DISK
 from nws.measurement import FREE_MEMORY as FREE_MEMORY
+from nws.measurement import JITTER_TCP as JITTER_TCP
+from nws.measurement import JITTER_UDP as JITTER_UDP
 from nws.measurement import LATENCY_TCP as LATENCY_TCP
+from nws.measurement import LATENCY_UDP as LATENCY_UDP
+from nws.measurement import LOSS_TCP as LOSS_TCP
+from nws.measurement import LOSS_UDP as LOSS_UDP
 from nws.measurement import QUOTA_PERIOD as QUOTA_PERIOD
 from nws.measurement import SPARE_CPUS as SPARE_CPUS
 from nws.measurement import Measurement as Measurement
@@ -80,6 +85,7 @@ from nws.sensors.link_protocol import Endpoint as Endpoint
 from nws.sensors.links import BandwidthSensor as BandwidthSensor
 from nws.sensors.links import ConnectTimeSensor as ConnectTimeSensor
 from nws.sensors.links import LatencySensor as LatencySensor
+from nws.sensors.links import UdpSensor as UdpSensor
 from nws.sensors.prometheus import PrometheusReader as PrometheusReader
 from nws.sensors.prometheus import read_history as read_history
 from nws.sensors.replay import ReplaySensor as ReplaySensor

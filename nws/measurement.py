@@ -38,8 +38,18 @@ CONNECT_TIME_TCP: Final = "connectTimeTcp"
 """Seconds that a TCP connection takes to be established."""
 BANDWIDTH_TCP: Final = "bandwidthTcp"
 """Bytes per second of a long transfer."""
+JITTER_TCP: Final = "jitterTcp"
+"""Seconds by which the one-way time of a small message differs from that of the next, in the mean."""
+LOSS_TCP: Final = "lossTcp"
+"""Share, 0..1, of the segments of a long transfer that were sent again."""
+LATENCY_UDP: Final = "latencyUdp"
+"""Seconds that a datagram takes one way: half of the least round trip."""
+JITTER_UDP: Final = "jitterUdp"
+"""As ``jitterTcp``, of datagrams."""
+LOSS_UDP: Final = "lossUdp"
+"""Share, 0..1, of datagrams that did not come back."""
 
-SHARES: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU})
+SHARES: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU, LOSS_TCP, LOSS_UDP})
 AMOUNTS: Final = frozenset(
     {
         COMPETITORS,
@@ -52,6 +62,9 @@ AMOUNTS: Final = frozenset(
         LATENCY_TCP,
         CONNECT_TIME_TCP,
         BANDWIDTH_TCP,
+        JITTER_TCP,
+        LATENCY_UDP,
+        JITTER_UDP,
     }
 )
 

@@ -38,6 +38,7 @@ FORWARDED = (
     "listen",
     "cpu_share",
     "bytes_per_day",
+    "link_share",
     "certificate",
     "prometheus",
 )
@@ -88,6 +89,12 @@ def sense(
     bytes_per_day: Annotated[
         float | None, typer.Option("--bytes-per-day", help="For bandwidth probes.")
     ] = None,
+    link_share: Annotated[
+        float | None, typer.Option("--link-share", help="Of a link's time; .01.")
+    ] = None,
+    udp: Annotated[
+        bool, typer.Option("--udp", help="Losses and latency of datagrams too.")
+    ] = False,
     window: Annotated[
         list[str] | None, typer.Option("--window", help="HH:MM-HH:MM for bandwidth probes.")
     ] = None,
@@ -124,6 +131,8 @@ def sense(
     for name, value in given.items():
         if value is not None:
             arguments += [f"--{name.replace('_', '-')}", str(value)]
+    if udp:
+        arguments.append("--udp")
     for each in window or ():
         arguments += ["--window", each]
     if rounds is not None:

@@ -56,12 +56,15 @@ def _rate(value: float) -> str:
     return f"{amount(value)}/s"
 
 
-SHARES = (nws.AVAILABLE_CPU, nws.CURRENT_CPU)
+SHARES = (nws.AVAILABLE_CPU, nws.CURRENT_CPU, nws.LOSS_TCP, nws.LOSS_UDP)
 WORDS: Mapping[str, Callable[[float], str]] = {
     nws.FREE_MEMORY: amount,
     nws.FREE_DISK: amount,
     nws.BANDWIDTH_TCP: _rate,
     nws.LATENCY_TCP: duration,
+    nws.LATENCY_UDP: duration,
+    nws.JITTER_TCP: duration,
+    nws.JITTER_UDP: duration,
     nws.CONNECT_TIME_TCP: duration,
     nws.QUOTA_PERIOD: duration,
 }

@@ -1,4 +1,4 @@
-"""The budget of probes: a share of a CPU, bytes a day, and the hours in which they may run."""
+"""The budget of probes: a share of a CPU and of a link, bytes a day, and the hours in which they may run."""
 
 import re
 from collections.abc import Sequence
@@ -55,12 +55,17 @@ class Budget:
         What bandwidth probes may send.
     windows
         When bandwidth probes may be made; none: always.
+    link_share
+        Share of a link's time that bandwidth probes may keep it busy.
 
     Examples
     --------
-    >>> budget = Budget(cpu_share=0.005, bytes_per_day=1e9)
+    >>> budget = Budget(cpu_share=0.005, bytes_per_day=1e9, link_share=0.01)
     >>> budget.may_send(now=0.0)
     True
+    >>> budget.busy("bob", 2.0, now=0.0)  # it may be probed again when that was 1 % of the time
+    >>> [budget.may_use("bob", now) for now in (199.0, 201.0)], budget.may_use("cyd", 0.0)
+    ([False, True], True)
     >>> budget.sent(5e9, now=0.0)
     >>> budget.may_send(now=86400.0), budget.may_send(now=5 * 86400.0)
     (False, True)
@@ -71,9 +76,14 @@ class Budget:
         cpu_share: float = 0.005,
         bytes_per_day: float = 4e9,
         windows: Sequence[DailyWindow] = (),
+        link_share: float = 0.01,
     ) -> None:
         if not (0 <= cpu_share <= 1 and bytes_per_day >= 0):
             raise ValueError(f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day")
+        if not 0 < link_share <= 1:
+            raise ValueError(f"a share of {link_share} of a link's time: more than 0, at most 1")
+        self._link_share = link_share
+        self._due: dict[str, float] = {}
         self._spinning = _Bucket(cpu_share, cpu_share * 3600)
         self._sending = _Bucket(bytes_per_day / DAY, bytes_per_day)
         self._windows = tuple(windows)
@@ -85,6 +95,14 @@ class Budget:
     def may_send(self, now: float) -> bool:
         """Return whether bandwidth may be probed now, as far as bytes go."""
         return self._sending.level(now) > 0
+
+    def may_use(self, peer: str, now: float) -> bool:
+        """Return whether the link to a peer may be kept busy now."""
+        return now >= self._due.get(peer, now)
+
+    def busy(self, peer: str, seconds: float, now: float) -> None:
+        """Take in that a probe, begun at `now`, has kept the link to a peer busy for so long."""
+        self._due[peer] = now + seconds / self._link_share
 
     def is_time(self, when: float) -> bool:
         """Return whether `when` (seconds since the epoch) is in a window, by local time."""

@@ -12,7 +12,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from nws.measurement import Measurement
 from nws.sensing.budget import Budget
 from nws.sensor import SensorError
 from nws.sensors.link_protocol import TELL, probing
-from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
+from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor, UdpSensor
 
 CONFIRMED_FOR: Final = 60.0
 """Seconds that a list holds without the service saying so again."""
@@ -74,6 +74,8 @@ class MembershipView:
 
 
 SEND_SECONDS: Final = 2.0
+SHORTEST_PROBE: Final = 0.1
+"""Seconds that must be left of a turn for another probe."""
 MOST_WAITING: Final = 1000
 
 
@@ -95,6 +97,8 @@ class CliqueRuntime:
         Called, from any thread, with what is to be done in the main one.
     take
         Where measurements go; called in the main thread.
+    udp
+        Whether losses, latency and jitter of datagrams are measured too.
     """
 
     def __init__(
@@ -107,6 +111,8 @@ class CliqueRuntime:
         inbox: Callable[[Callable[[], object]], object],
         take: Callable[[list[Measurement]], object],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        udp: bool = False,
     ) -> None:
         self.clique = clique
         self.name = name
@@ -117,6 +123,7 @@ class CliqueRuntime:
         self._inbox = inbox
         self._take = take
         self._clock = clock
+        self._udp = udp
         self._member: CliqueMember | None = None
         self._members_used: tuple[MemberAddress, ...] | None = None
         self._outbox: queue.Queue[SendMessage | None] = queue.Queue(MOST_WAITING)
@@ -199,31 +206,38 @@ class CliqueRuntime:
         self._inbox(done)
 
     def _measure(self, peer: str, address: tuple[str, int], until: float) -> list[Measurement]:
+        """Measure the link to a peer, the cheap first, as long as there is time."""
+        here, secret = self.name, self._secret
+        kinds: list[Callable[[float], Iterable[Measurement]]] = [
+            lambda left: ConnectTimeSensor(here, peer, address, deadline=left).measure(),
+            lambda left: LatencySensor(here, peer, address, secret, deadline=left).measure(),
+        ]
+        if self._udp:
+            kinds.append(
+                lambda left: UdpSensor(here, peer, address, secret, deadline=left).measure()
+            )
+        kinds.append(lambda left: self._bandwidth(peer, address, left))
         found: list[Measurement] = []
-        for kind in (ConnectTimeSensor, LatencySensor, BandwidthSensor):
-            now = self._clock()
-            left = until - now
-            if left < 0.1 or (kind is BandwidthSensor and not self._may_send(now)):
+        for measure in kinds:
+            left = until - self._clock()
+            if left < SHORTEST_PROBE:
                 break
             with contextlib.suppress(SensorError):
-                if kind is ConnectTimeSensor:
-                    sensor = ConnectTimeSensor(self.name, peer, address, deadline=left)
-                    found += sensor.measure()
-                elif kind is LatencySensor:
-                    link = LatencySensor(self.name, peer, address, self._secret, deadline=left)
-                    found += link.measure()
-                else:
-                    found += self._bandwidth(peer, address, left, now)
+                found += measure(left)
         return found
 
-    def _may_send(self, now: float) -> bool:
-        return self._budget.may_send(now) and self._budget.is_time(time.time())
-
     def _bandwidth(
-        self, peer: str, address: tuple[str, int], left: float, now: float
+        self, peer: str, address: tuple[str, int], left: float
     ) -> tuple[Measurement, ...]:
+        """Measure the bandwidth if the budget has room for it."""
+        now, budget = self._clock(), self._budget
+        if not (
+            budget.may_send(now) and budget.may_use(peer, now) and budget.is_time(time.time())
+        ):
+            return ()
         wide = BandwidthSensor(self.name, peer, address, self._secret, deadline=left)
         try:
             return wide.measure()
         finally:
-            self._budget.sent(wide.sent, now)
+            budget.sent(wide.sent, now)
+            budget.busy(peer, wide.seconds, now)

@@ -42,6 +42,8 @@ class SensorOptions:
     listen: tuple[str, int] | None
     cpu_share: float
     bytes_per_day: float
+    link_share: float
+    udp: bool
     windows: tuple[DailyWindow, ...]
     rounds: int
     prometheus: str | None
@@ -65,6 +67,8 @@ def parse(arguments: Sequence[str]) -> SensorOptions:
     add("--listen", type=_address, help="HOST:PORT for the probes of others; none: not probed")
     add("--cpu-share", type=float, default=0.005, help="CPU seconds a second for probes")
     add("--bytes-per-day", type=float, default=4e9, help="bytes a day for bandwidth probes")
+    add("--link-share", type=float, default=0.01, help="of a link's time, for bandwidth probes")
+    add("--udp", action="store_true", help="measure losses and latency of datagrams too")
     add("--window", type=_window, action="append", default=[], help="HH:MM-HH:MM, may be repeated")
     add("--rounds", type=int, default=0, help="stop after so many rounds; 0: never")
     add("--prometheus", help="read the hosts that this server watches instead of measuring")
@@ -167,7 +171,9 @@ class SensorProcess:
         self._options = options
         self._client = client if isinstance(client, Client) else None
         self._clock = clock
-        self._budget = Budget(options.cpu_share, options.bytes_per_day, options.windows)
+        self._budget = Budget(
+            options.cpu_share, options.bytes_per_day, options.windows, options.link_share
+        )
         self._sensors = [] if options.prometheus else self._own_sensors()
         self._reader = PrometheusReader(options.prometheus) if options.prometheus else None
         self._inbox: queue.Queue[Callable[[], object]] = queue.Queue(1000)
@@ -297,6 +303,7 @@ class SensorProcess:
                 self._budget,
                 self._inbox.put,
                 self._took,
+                udp=self._options.udp,
             )
         self._runtimes[name].confirm(members, self._clock())
 

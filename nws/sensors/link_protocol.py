@@ -19,6 +19,7 @@ import hmac
 import secrets
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,6 +92,13 @@ class DeadlineConnection:
                 raise ConnectionError("the other side has closed the connection")
             count -= received
 
+    def sent_again(self) -> float:
+        """Return which share of the segments that were sent so far was sent again (`tells_losses`)."""
+        told = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        again = int.from_bytes(told[TOTAL_RETRANS : TOTAL_RETRANS + 4], sys.byteorder)
+        sent = int.from_bytes(told[SEGS_OUT : SEGS_OUT + 4], sys.byteorder)
+        return min(1.0, again / sent) if sent else 0.0
+
     def _ready(self) -> socket.socket:
         """Return the socket, set to wait no longer than what is left of the time."""
         left = self._deadline - self._clock()
@@ -98,6 +106,17 @@ class DeadlineConnection:
             raise TimeoutError("the time for this connection is up")
         self._connection.settimeout(left)
         return self._connection
+
+
+TCP_INFO_BYTES: Final = 144
+TOTAL_RETRANS: Final = 100
+SEGS_OUT: Final = 136
+"""Where the kernel's struct tcp_info has its counters (linux/tcp.h; since Linux 4.2)."""
+
+
+def tells_losses() -> bool:
+    """Return whether the kernel tells how many segments it sent again."""
+    return sys.platform == "linux" and hasattr(socket, "TCP_INFO")
 
 
 def _some(data: bytes) -> bytes:
@@ -110,6 +129,8 @@ PROTOCOL: Final = "nws.endpoint/1"
 ECHO: Final = "echo"
 SINK: Final = "sink"
 TELL: Final = "tell"
+DATAGRAM: Final = "datagram"
+VERBS: Final = frozenset({ECHO, SINK, TELL, DATAGRAM})
 
 
 class GreetingAnswer(Enum):
@@ -144,13 +165,13 @@ class ProberSession:
         Raises
         ------
         UnauthenticatedError
-            It does not know the secret, or asks for something else than echo, sink or tell.
+            It does not know the secret, or asks for something that is none of `VERBS`.
         """
         ours = secrets.token_hex(16)
         self._channel.send(f"{PROTOCOL} {ours}\n".encode())
         words = self._channel.receive_line().split(" ")
         proof, theirs, verb = words if len(words) == 3 else ("", "", "")
-        if verb not in {ECHO, SINK, TELL} or not _same(
+        if verb not in VERBS or not _same(
             proof, prove(self._secret, "prober", verb, (ours, theirs))
         ):
             self._channel.send(f"{GreetingAnswer.NO.value}\n".encode())
@@ -202,6 +223,11 @@ MESSAGE: Final = 4
 LENGTH: Final = 8
 """Bytes of a number on the wire, most significant first."""
 LONGEST_MESSAGE: Final = 1 << 16
+MARK: Final = 16
+"""Bytes by which the datagrams of one prober are known: random, and told over TCP."""
+DATAGRAM_BYTES: Final = 64
+MOST_DATAGRAMS: Final = 1000
+"""Datagrams that one connection may have sent back."""
 SHORTEST_SECRET: Final = 16
 GREETING_SECONDS: Final = 5.0
 """Seconds that a connection may last before it has authenticated."""
@@ -214,6 +240,9 @@ class Endpoint:
     * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
     * tell: a length of 8 bytes, at most 65536, and a message for `on_message`; then the length comes
       back. Without `on_message` the endpoint forgets it.
+    * datagram: a port of 8 bytes and a mark of 16 go to the prober. Datagrams of at most 64 bytes that
+      come to that port from the prober's address, and begin with the mark, are sent back as they are,
+      a thousand at most, until the prober closes its connection.
 
     Only one sink is served at a time, for two would measure each other; a second is told so. A
     connection beyond `most_connections` is closed unheard.
@@ -333,6 +362,9 @@ class Endpoint:
         elif verb == ECHO:
             session.admit()
             self._echo(channel)
+        elif verb == DATAGRAM:
+            session.admit()
+            self._datagrams(connection, channel)
         elif self._sinking.acquire(blocking=False):
             try:
                 session.admit()
@@ -345,6 +377,33 @@ class Endpoint:
     def _echo(self, channel: DeadlineConnection) -> None:
         for _ in range(self._most_bytes // MESSAGE):
             channel.send(channel.receive(MESSAGE))
+
+    def _datagrams(self, connection: socket.socket, channel: DeadlineConnection) -> None:
+        """Send back what the prober sends, until it closes the connection or has had enough."""
+        prober, mark = connection.getpeername()[0], secrets.token_bytes(MARK)
+        deadline = time.monotonic() + self._seconds
+        with (
+            socket.socket(connection.family, socket.SOCK_DGRAM) as echo,
+            selectors.DefaultSelector() as selector,
+        ):
+            echo.bind((connection.getsockname()[0], 0))
+            echo.setblocking(False)
+            selector.register(echo, selectors.EVENT_READ)
+            selector.register(connection, selectors.EVENT_READ)
+            channel.send(echo.getsockname()[1].to_bytes(LENGTH) + mark)
+            left = MOST_DATAGRAMS
+            while left and (wait := deadline - time.monotonic()) > 0:
+                ready = [key.fileobj for key, _ in selector.select(wait)]
+                if connection in ready:
+                    return  # it says nothing more: it has gone
+                with contextlib.suppress(OSError):
+                    data, sender = echo.recvfrom(DATAGRAM_BYTES)
+                    if sender[0] == prober and data[:MARK] == mark:
+                        left -= 1
+                        self._send_back(echo, data, sender)
+
+    def _send_back(self, echo: socket.socket, data: bytes, sender: tuple[str, int]) -> None:
+        echo.sendto(data, sender)
 
     def _receive_message(self, channel: DeadlineConnection) -> None:
         length = int.from_bytes(channel.receive(LENGTH))

@@ -1,14 +1,39 @@
-"""What a link does: time to connect, one-way latency, and the rate of a long transfer."""
+"""What a link does: time to connect, latency and its jitter, the rate of a long transfer, losses."""
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
-from nws.measurement import BANDWIDTH_TCP, CONNECT_TIME_TCP, LATENCY_TCP, Measurement, SeriesName
+from nws.measurement import (
+    BANDWIDTH_TCP,
+    CONNECT_TIME_TCP,
+    JITTER_TCP,
+    JITTER_UDP,
+    LATENCY_TCP,
+    LATENCY_UDP,
+    LOSS_TCP,
+    LOSS_UDP,
+    Measurement,
+    SeriesName,
+)
 from nws.sensor import Sensor, SensorError
-from nws.sensors.link_protocol import ECHO, LENGTH, MESSAGE, SINK, DeadlineConnection, probing
+from nws.sensors.link_protocol import (
+    DATAGRAM,
+    DATAGRAM_BYTES,
+    ECHO,
+    LENGTH,
+    MARK,
+    MESSAGE,
+    MOST_DATAGRAMS,
+    SINK,
+    DeadlineConnection,
+    probing,
+    tells_losses,
+)
 
 
 class ConnectTimeSensor(Sensor):
@@ -69,10 +94,12 @@ class ConnectTimeSensor(Sensor):
 
 
 class LatencySensor(Sensor):
-    """Measures ``latencyTcp`` from `host` to `peer` in seconds: half of the least round trip.
+    """Measures ``latencyTcp`` and ``jitterTcp`` from `host` to `peer` in seconds.
 
-    The least of several, since all that can disturb a round trip makes it longer. Half, since
-    without synchronised clocks the two ways cannot be told apart. (NWS 2.x reports the whole
+    Latency is half of the least round trip, jitter half of the mean difference of a round trip and
+    the next (RFC 3550, section 6.4.1, not smoothed). The least of several, since all that can
+    disturb a round trip makes it longer. Half, since without synchronised clocks the two ways
+    cannot be told apart. (NWS 2.x reports the whole
     round trip of one message, in milliseconds.)
 
     Parameters
@@ -105,7 +132,7 @@ class LatencySensor(Sensor):
     ) -> None:
         if messages < 1:
             raise ValueError(f"{messages} messages measure nothing")
-        self._series = SeriesName(LATENCY_TCP, host, peer)
+        self._series = SeriesName(LATENCY_TCP, host, peer), SeriesName(JITTER_TCP, host, peer)
         self._address = address
         self._secret = secret
         self._messages = messages
@@ -115,20 +142,129 @@ class LatencySensor(Sensor):
 
     @property
     def series(self) -> tuple[SeriesName, ...]:
-        """``latencyTcp`` of the ordered pair."""
-        return (self._series,)
+        """``latencyTcp`` and ``jitterTcp`` of the ordered pair."""
+        return self._series
 
     def measure(self) -> tuple[Measurement, ...]:
         """Connect, send small messages to and fro, take half of the shortest."""
         with probing(self._address, self._secret, ECHO, self._deadline) as channel:
-            least = min(self._round_trip(channel) for _ in range(self._messages))
-        return (Measurement(self._series, self._clock(), least / 2),)
+            trips = [self._round_trip(channel) for _ in range(self._messages)]
+        figures, now = (min(trips) / 2, jitter(trips)), self._clock()
+        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
 
     def _round_trip(self, channel: DeadlineConnection) -> float:
         start = self._timer()
         channel.send(bytes(MESSAGE))
         channel.receive(MESSAGE)
         return self._timer() - start
+
+
+def jitter(round_trips: Sequence[float]) -> float:
+    """Return half of the mean difference of a round trip and the next; 0 of a single one.
+
+    Examples
+    --------
+    >>> jitter([0.010, 0.014, 0.012])
+    0.0015
+    """
+    differences = [abs(after - before) for before, after in pairwise(round_trips)]
+    return sum(differences) / (2 * len(differences)) if differences else 0.0
+
+
+DATAGRAMS: Final = 50
+SPACING: Final = 0.01
+LAST_WAIT: Final = 0.5
+"""Seconds in which the last datagrams may still come back."""
+
+
+class UdpSensor(Sensor):
+    """Measures ``latencyUdp``, ``jitterUdp`` and ``lossUdp`` from `host` to `peer`.
+
+    Datagrams of 64 bytes leave at an even pace and are sent back by the peer's endpoint, which was
+    asked over TCP first: it answers nobody else. What does not come back was lost on either way.
+
+    Parameters
+    ----------
+    host, peer, address, secret, deadline, clock, timer
+        As of `LatencySensor`.
+    datagrams, spacing
+        How many, at least 2, and the seconds between them.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        peer: str,
+        address: tuple[str, int],
+        secret: str,
+        *,
+        datagrams: int = DATAGRAMS,
+        spacing: float = SPACING,
+        deadline: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if not 2 <= datagrams <= MOST_DATAGRAMS:
+            raise ValueError(f"{datagrams} datagrams: 2 to {MOST_DATAGRAMS} are sent")
+        kinds = (LATENCY_UDP, JITTER_UDP, LOSS_UDP)
+        self._series = tuple(SeriesName(kind, host, peer) for kind in kinds)
+        self._address = address
+        self._secret = secret
+        self._datagrams = datagrams
+        self._spacing = spacing
+        self._deadline = deadline
+        self._clock = clock
+        self._timer = timer
+
+    @property
+    def series(self) -> tuple[SeriesName, ...]:
+        """``latencyUdp``, ``jitterUdp`` and ``lossUdp`` of the ordered pair."""
+        return self._series
+
+    def measure(self) -> tuple[Measurement, ...]:
+        """Send datagrams and see which come back.
+
+        Raises
+        ------
+        SensorError
+            Transient: the endpoint does not answer, or none came back: a firewall may let no
+            datagram through, which says nothing of losses.
+        """
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        with (
+            probing(self._address, self._secret, DATAGRAM, self._deadline) as channel,
+            socket.socket(family, socket.SOCK_DGRAM) as out,
+        ):
+            out.connect((self._address[0], int.from_bytes(channel.receive(LENGTH))))
+            trips = self._exchange(out, channel.receive(MARK))
+        if not trips:
+            place = f"{self._address[0]}:{self._address[1]}"
+            raise SensorError(f"no datagram came back from {place}: blocked?", transient=True)
+        lost = 1 - len(trips) / self._datagrams
+        figures, now = (min(trips) / 2, jitter(trips), lost), self._clock()
+        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
+
+    def _exchange(self, out: socket.socket, mark: bytes) -> list[float]:
+        """Return the round trips of the datagrams that came back, in the order they were sent."""
+        sent: list[float] = []
+        trips: dict[int, float] = {}
+        start = self._timer()
+        end = start + self._spacing * (self._datagrams - 1) + LAST_WAIT
+        while len(trips) < self._datagrams and (now := self._timer()) < end:
+            due = start + self._spacing * len(sent)
+            if len(sent) < self._datagrams and now >= due:
+                number = len(sent).to_bytes(LENGTH)
+                sent.append(self._timer())
+                with contextlib.suppress(OSError):  # the last one met nobody: it is lost
+                    out.send((mark + number).ljust(DATAGRAM_BYTES, b"\0"))
+                continue
+            out.settimeout(max(1e-4, (due if len(sent) < self._datagrams else end) - now))
+            with contextlib.suppress(OSError):
+                data = out.recv(DATAGRAM_BYTES)
+                place = int.from_bytes(data[MARK : MARK + LENGTH])
+                if data[:MARK] == mark and place < len(sent):
+                    trips.setdefault(place, self._timer() - sent[place])
+        return [trips[place] for place in sorted(trips)]
 
 
 FIRST_SIZE: Final = 1 << 14
@@ -156,7 +292,7 @@ def bandwidth(size: int, seconds: float, round_trip: float) -> float:
 
 
 class BandwidthSensor(Sensor):
-    """Measures ``bandwidthTcp`` from `host` to `peer` in bytes per second.
+    """Measures ``bandwidthTcp`` from `host` to `peer` in bytes per second, and on Linux ``lossTcp``.
 
     Over one connection, transfers that double in size until one is meaningful (`is_meaningful`)
     or the next would exceed `most_bytes`; then bytes acknowledged over time. (The 64 kB of NWS
@@ -181,6 +317,8 @@ class BandwidthSensor(Sensor):
     ----------
     sent
         Bytes that the last measurement sent, also if it failed.
+    seconds
+        How long it kept the link busy.
     """
 
     def __init__(
@@ -197,7 +335,8 @@ class BandwidthSensor(Sensor):
     ) -> None:
         if most_bytes < FIRST_SIZE:
             raise ValueError(f"a transfer has {FIRST_SIZE} bytes or more, not {most_bytes}")
-        self._series = SeriesName(BANDWIDTH_TCP, host, peer)
+        kinds = (BANDWIDTH_TCP, LOSS_TCP) if tells_losses() else (BANDWIDTH_TCP,)
+        self._series = tuple(SeriesName(kind, host, peer) for kind in kinds)
         self._address = address
         self._secret = secret
         self._most_bytes = most_bytes
@@ -205,16 +344,17 @@ class BandwidthSensor(Sensor):
         self._clock = clock
         self._timer = timer
         self.sent = 0
+        self.seconds = 0.0
         self._piece = memoryview(os.urandom(PIECE))  # a link that compresses gains nothing
 
     @property
     def series(self) -> tuple[SeriesName, ...]:
-        """``bandwidthTcp`` of the ordered pair."""
-        return (self._series,)
+        """``bandwidthTcp`` of the ordered pair, and ``lossTcp`` on Linux."""
+        return self._series
 
     def measure(self) -> tuple[Measurement, ...]:
         """Connect, transfer more and more, judge by the last transfer."""
-        self.sent = 0
+        self.sent, self.seconds = 0, 0.0
         with probing(self._address, self._secret, SINK, self._deadline) as channel:
             round_trip = min(self._transfer(channel, 0) for _ in range(3))
             size = FIRST_SIZE
@@ -222,8 +362,11 @@ class BandwidthSensor(Sensor):
             while not is_meaningful(seconds, round_trip) and self._affordable(2 * size):
                 size *= 2
                 seconds = self._transfer(channel, size)
-        value = bandwidth(size, seconds, round_trip)
-        return (Measurement(self._series, self._clock(), value),)
+            figures = [bandwidth(size, seconds, round_trip)]
+            if len(self._series) > 1:
+                figures.append(channel.sent_again())
+        now = self._clock()
+        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
 
     def _affordable(self, size: int) -> bool:
         return self.sent + size <= self._most_bytes
@@ -237,6 +380,8 @@ class BandwidthSensor(Sensor):
         self.sent += size
         if int.from_bytes(channel.receive(LENGTH)) != size:
             raise SensorError(
-                f"{self._series}: {size} bytes were not acknowledged", transient=True
+                f"{self._series[0]}: {size} bytes were not acknowledged", transient=True
             )
-        return self._timer() - start
+        seconds = self._timer() - start
+        self.seconds += seconds
+        return seconds

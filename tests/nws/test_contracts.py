@@ -1,5 +1,7 @@
 """Every check of `nws.checks` on every implementation there is."""
 
+from functools import partial
+
 import pytest
 
 import nws.forecasters
@@ -15,6 +17,7 @@ from nws import (
     ReplaySensor,
     RingMemory,
     SeriesName,
+    UdpSensor,
     checks,
     classic,
     classic_primaries,
@@ -153,7 +156,9 @@ def test_sensors_of_this_machine_keep_their_contract(make, check):
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
-@pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
+@pytest.mark.parametrize(
+    "kind", [LatencySensor, BandwidthSensor, partial(UdpSensor, datagrams=4, spacing=0.001)]
+)
 def test_sensors_of_a_link_keep_their_contract(kind, check):
     with Endpoint(SECRET) as endpoint:
         check(lambda: kind("ada", "bob", endpoint.address, SECRET))
@@ -167,6 +172,6 @@ def test_the_sensor_of_connections_keeps_its_contract(check):
 
 def test_no_sensor_is_left_out():
     tested = {CpuSensor, FreeMemorySensor, LatencySensor, BandwidthSensor, ReplaySensor}
-    tested |= {FreeDiskSensor, ConnectTimeSensor}
+    tested |= {FreeDiskSensor, ConnectTimeSensor, UdpSensor}
     ours = [getattr(nws, name) for name in nws.__all__ if name.endswith("Sensor")]
     assert tested == {kind for kind in ours if kind is not nws.Sensor}

@@ -5,9 +5,12 @@ from itertools import chain, count
 
 import pytest
 
-from nws import BandwidthSensor, Endpoint, LatencySensor, SensorError
+from nws import BandwidthSensor, Endpoint, LatencySensor, SensorError, UdpSensor
 from nws.sensors.link_protocol import (
+    DATAGRAM,
     ECHO,
+    LENGTH,
+    MARK,
     SINK,
     DeadlineConnection,
     ProberSession,
@@ -15,6 +18,7 @@ from nws.sensors.link_protocol import (
     greet,
     probing,
     prove,
+    tells_losses,
 )
 from nws.sensors.links import bandwidth, is_meaningful
 
@@ -82,9 +86,9 @@ def test_latency_is_half_of_the_least_round_trip(endpoint):
         clock=lambda: 7.0,
         timer=ticks.__next__,
     )
-    (measurement,) = sensor.measure()
-    assert str(measurement.series) == "latencyTcp/ada/bob"
-    assert (measurement.time, measurement.value) == (7.0, 0.125)
+    found = {str(m.series): (m.time, m.value) for m in sensor.measure()}
+    # Round trips of .5, .25 and .75 s.
+    assert found == {"latencyTcp/ada/bob": (7.0, 0.125), "jitterTcp/ada/bob": (7.0, 0.1875)}
 
 
 def ticks(*durations):
@@ -102,9 +106,12 @@ def test_transfers_double_until_one_is_meaningful(endpoint):
     transfers = [0.011, 0.021, 0.041, 0.081]  # 16, 32, 64, 128 KiB
     timer = ticks(*round_trips, *transfers)
     sensor = BandwidthSensor("ada", "bob", endpoint.address, SECRET, timer=timer.__next__)
-    (measurement,) = sensor.measure()
+    measurement, *losses = sensor.measure()
     assert str(measurement.series) == "bandwidthTcp/ada/bob"
     assert measurement.value == pytest.approx(131072 / 0.080)
+    assert [str(loss.series) for loss in losses] == ["lossTcp/ada/bob"] * tells_losses()
+    assert all(0 <= loss.value <= 1 for loss in losses)
+    assert sensor.seconds == pytest.approx(sum(round_trips + transfers))
     assert list(timer) == []
 
 
@@ -115,6 +122,65 @@ def test_a_budget_of_bytes_ends_the_doubling(endpoint):
         "ada", "bob", endpoint.address, SECRET, most_bytes=3 << 14, timer=timer.__next__
     )
     assert sensor.measure()[0].value == pytest.approx((2 << 14) / 0.001)
+
+
+class LossyEndpoint(Endpoint):
+    """Loses every fifth datagram, and sends the others back twice."""
+
+    seen = 0
+
+    def _send_back(self, echo, data, sender):
+        self.seen += 1
+        if self.seen % 5:
+            super()._send_back(echo, data, sender)
+            super()._send_back(echo, data, sender)
+
+
+class SilentEndpoint(Endpoint):
+    """Sends no datagram back, as behind a firewall."""
+
+    def _send_back(self, echo, data, sender):
+        del echo, data, sender
+
+
+@pytest.mark.hardware
+def test_datagrams_that_do_not_come_back_are_losses():
+    with LossyEndpoint(SECRET) as endpoint:
+        sensor = UdpSensor("ada", "bob", endpoint.address, SECRET, datagrams=20, spacing=0.001)
+        found = {m.series.resource: m.value for m in sensor.measure()}
+    assert list(found) == ["latencyUdp", "jitterUdp", "lossUdp"]
+    assert found["lossUdp"] >= 4 / 20  # on a machine that is very busy one may be late as well
+    assert found["latencyUdp"] > 0
+
+
+@pytest.mark.hardware
+def test_no_datagram_at_all_is_no_loss_but_a_failure():
+    with SilentEndpoint(SECRET) as endpoint:
+        sensor = UdpSensor("ada", "bob", endpoint.address, SECRET, datagrams=2, spacing=0.001)
+        with pytest.raises(SensorError, match="no datagram came back") as caught:
+            sensor.measure()
+    assert caught.value.transient
+
+
+@pytest.mark.hardware
+def test_an_endpoint_sends_back_no_datagram_without_its_mark(endpoint):
+    with (
+        probing(endpoint.address, SECRET, DATAGRAM, 60.0) as channel,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out,
+    ):
+        out.connect(("127.0.0.1", int.from_bytes(channel.receive(LENGTH))))
+        mark = channel.receive(MARK)
+        out.send(b"x" * 64)
+        out.send(bytes(MARK) + b"y" * 48)
+        out.send(mark + b"ours")
+        out.settimeout(60.0)
+        assert out.recv(100) == mark + b"ours"
+
+
+@pytest.mark.parametrize("count", [0, 1, 1001])
+def test_datagrams_beyond_what_an_endpoint_sends_back_are_refused(count):
+    with pytest.raises(ValueError, match="datagrams"):
+        UdpSensor("ada", "bob", ("127.0.0.1", 1), SECRET, datagrams=count)
 
 
 @pytest.mark.hardware

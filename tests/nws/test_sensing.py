@@ -84,6 +84,19 @@ def test_one_that_will_never_be_taken_costs_none_of_its_message():
     assert (queue.refused, len(queue)) == ("a share of 7", 0)
 
 
+def test_a_link_is_kept_busy_for_no_more_than_its_share():
+    budget, now, busy = Budget(link_share=0.02), 0.0, 0.0
+    for _ in range(2000):
+        if budget.may_use("bob", now):
+            budget.busy("bob", 0.3, now)
+            busy += 0.3
+        now += 1.7
+    assert busy <= 0.02 * now + 0.3
+    assert busy >= 0.015 * now
+    with pytest.raises(ValueError, match="share of 0"):
+        Budget(link_share=0.0)
+
+
 def test_a_wrong_token_loses_nothing():
     store = MoodyStore()
     queue = DeliveryQueue(store)
@@ -241,11 +254,18 @@ sys.exit(main())
             for host in ("ada", "bob", "cyd"):
                 command = [sys.executable, "-c", code, "--service", serving.url, "--host", host]
                 command += ["--token-file", str(tmp_path / "token"), "--listen", "127.0.0.1:0"]
-                processes.append(subprocess.Popen([*command, "--every", "0.5"]))
+                command += ["--every", "0.5", "--udp"]
+                processes.append(subprocess.Popen(command))
             hosts, deadline = ("ada", "bob", "cyd"), time.monotonic() + 300
             wanted = {
                 f"{resource}/{a}/{b}"
-                for resource in ("latencyTcp", "bandwidthTcp", "connectTimeTcp")
+                for resource in (
+                    "latencyTcp",
+                    "jitterTcp",
+                    "bandwidthTcp",
+                    "connectTimeTcp",
+                    "lossUdp",
+                )
                 for a in hosts
                 for b in hosts
                 if a != b
