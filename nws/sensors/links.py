@@ -173,8 +173,6 @@ def jitter(round_trips: Sequence[float]) -> float:
 
 DATAGRAMS: Final = 50
 SPACING: Final = 0.01
-LAST_WAIT: Final = 0.5
-"""Seconds in which the last datagrams may still come back."""
 
 
 class UdpSensor(Sensor):
@@ -187,8 +185,8 @@ class UdpSensor(Sensor):
     ----------
     host, peer, address, secret, deadline, clock, timer
         As of `LatencySensor`.
-    datagrams, spacing
-        How many, at least 2, and the seconds between them.
+    datagrams, spacing, patience
+        How many, at least 2, the seconds between them, and those in which the last may come back.
     """
 
     def __init__(
@@ -200,6 +198,7 @@ class UdpSensor(Sensor):
         *,
         datagrams: int = DATAGRAMS,
         spacing: float = SPACING,
+        patience: float = 0.5,
         deadline: float = 5.0,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
@@ -212,6 +211,7 @@ class UdpSensor(Sensor):
         self._secret = secret
         self._datagrams = datagrams
         self._spacing = spacing
+        self._patience = patience
         self._deadline = deadline
         self._clock = clock
         self._timer = timer
@@ -240,7 +240,7 @@ class UdpSensor(Sensor):
         if not trips:
             place = f"{self._address[0]}:{self._address[1]}"
             raise SensorError(f"no datagram came back from {place}: blocked?", transient=True)
-        lost = 1 - len(trips) / self._datagrams
+        lost = (self._datagrams - len(trips)) / self._datagrams
         figures, now = (min(trips) / 2, jitter(trips), lost), self._clock()
         return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
 
@@ -249,7 +249,7 @@ class UdpSensor(Sensor):
         sent: list[float] = []
         trips: dict[int, float] = {}
         start = self._timer()
-        end = start + self._spacing * (self._datagrams - 1) + LAST_WAIT
+        end = start + self._spacing * (self._datagrams - 1) + self._patience
         while len(trips) < self._datagrams and (now := self._timer()) < end:
             due = start + self._spacing * len(sent)
             if len(sent) < self._datagrams and now >= due:
