@@ -245,23 +245,26 @@ class Archive:
         finer, tier = self.tiers[place - 1], self.tiers[place]
         over = math.floor((now - LAG - finer.step) / tier.step)
         ratio = round(tier.step / finer.step)
-        for slot in sorted(each for each in self._pending[place] if each < over):
-            keys = np.fromiter(self._pending[place][slot], np.uint64)
-            rows = self._between(finer, slot * ratio, (slot + 1) * ratio)
-            rows = _sound(rows[np.isin(rows["key"], keys)])
-            found: list[tuple[Any, ...]] = []
-            for key in np.unique(rows["key"]):
-                part = _latest(rows[rows["key"] == key])
-                found += _summed(
-                    int(key),
-                    np.full(len(part), slot),
-                    part["count"].astype(float),
-                    part["mean"],
-                    part["low"],
-                    part["high"],
-                )
-            self._append(place, found)
-            del self._pending[place][slot]
+        pending = self._pending[place]
+        slots = sorted(each for each in pending if each < over)
+        if not slots:
+            return
+        rows = _sound(self._between(finer, slots[0] * ratio, (slots[-1] + 1) * ratio))
+        found: list[tuple[Any, ...]] = []
+        for key in sorted(set().union(*(pending[slot] for slot in slots))):
+            part = _latest(rows[rows["key"] == np.uint64(key)])
+            made = _summed(
+                key,
+                part["slot"].astype(np.int64) // ratio,
+                part["count"].astype(float),
+                part["mean"],
+                part["low"],
+                part["high"],
+            )
+            found += [row for row in made if key in pending.get(row[1], ()) and row[1] < over]
+        self._append(place, found)
+        for slot in slots:
+            del pending[slot]
 
     def _append(self, place: int, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write rows to the files of their slots, and return when they are on the disk."""
