@@ -239,7 +239,7 @@ def year(count):
         slots = archive.read("availableCpu/h0", 0.0, 366 * day, 3600.0)
         spent = time.process_time() - begun
         print(
-            f"a year of {count} series: {archive.size() / 1e6:.1f} MB, so {archive.size() / count / 1e3:.2f} GB "
+            f"a year of {count} series: {archive.size() / 1e6:.1f} MB, so {archive.size() / count / 1e6:.2f} GB "
             f"of 1,000; one series by the hour ({len(slots)} slots) read in {spent * 1e3:.0f} ms of CPU"
         )
     finally:
