@@ -109,7 +109,7 @@ def band(one: Document, scale: float, room: int, blocks: bool) -> str:
     --------
     >>> one = {"latest": 0.2, "value": 0.5, "lower": 0.4, "upper": 0.7}
     >>> band(one, 1.0, 11, blocks=False)
-    '  o ==#== '
+    '  o =#==   '
     """
     within, expected, now = ("\u2592", "\u2588", "\u2502") if blocks else ("=", "#", "o")
 

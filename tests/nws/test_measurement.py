@@ -90,9 +90,21 @@ def test_age_counts_from_the_last_measurement():
 MEASUREMENTS = st.lists(
     st.builds(
         Measurement,
-        st.sampled_from([SeriesName("availableCpu", "ada"), SeriesName("latencyTcp", "a", "b")]),
+        st.just(SeriesName("degrees", "ada")),
         st.floats(-1e300, 1e300),
         st.floats(-1e300, 1e300),
+    )
+    | st.builds(
+        Measurement,
+        st.just(SeriesName("availableCpu", "ada")),
+        st.floats(-1e300, 1e300),
+        st.floats(0, 1),
+    )
+    | st.builds(
+        Measurement,
+        st.just(SeriesName("latencyTcp", "a", "b")),
+        st.floats(-1e300, 1e300),
+        st.floats(0, 1e300),
     ),
     max_size=5,
 )
@@ -105,6 +117,12 @@ def test_a_message_is_read_back(measurements):
     assert text.endswith("\n")
     assert text.count("\n") == 1
     assert read_batch(text) == measurements
+
+
+def test_a_value_that_its_kind_cannot_have_is_no_part_of_a_message():
+    text = line([Measurement(SeriesName("availableCpu", "ada"), 1.0, 7.0)])
+    with pytest.raises(ValueError, match=r"measurements\[0\]\.value: availableCpu lies in 0\.\.1"):
+        read_batch(text)
 
 
 GOOD = {"series": "availableCpu/ada", "time": 1.0, "value": 0.5}

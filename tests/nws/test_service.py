@@ -130,7 +130,7 @@ def test_no_two_sensors_ever_measure_at_once():
             if not self.alone.acquire(blocking=False):
                 raise SensorError("another one measures", transient=True)
             try:
-                return tuple(Measurement(self._series, 0.0, sum(range(10_000))) for _ in "x")
+                return tuple(Measurement(self._series, 0.0, 0.0 * sum(range(10_000))) for _ in "x")
             finally:
                 self.alone.release()
 
