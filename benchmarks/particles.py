@@ -1,15 +1,20 @@
 """The particle example against the number of ranks: a sub-linear speed-up, and what the balancers make of it.
 
-    python benchmarks/particles.py [CELLS]
+    python benchmarks/particles.py [computed|static|drift].. [--cells N] [--repeats N]
 
-Each cell's time of a step is measured in one process; a step on n ranks is that of the slowest rank by the cells
+*static*: the program itself on 1, 2 and 4 ranks in turns; medians of the wall time of its steps. *drift*: a drop
+that flies through the box on 4 ranks; refined as it goes, and as it was shared out at the start. *computed*: each
+cell's time of a step is measured in one process; a step on n ranks is that of the slowest rank by the cells
 a strategy gives it, and its mail: a message to each rank with neighbouring cells, of what is near the border.
-With 1 and 2 ranks the program itself is run beside it.
+Exit code 1 where a bar is missed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -24,16 +29,78 @@ from box import Box, Numbers
 from population import first_cell
 from task import Parameters
 
+from apples.launch import hydra
 from apples.malleable import STRATEGIES, Measured, Processor, contiguous
 
 RANKS = (1, 2, 4, 8, 16, 32)
 LATENCY, BANDWIDTH = 50e-6, 1e9
-REPEATS = 7
+SAMPLES = 7
+STEPS = 200
+LEAST_SPEED_UP = {2: 1.7, 4: 2.8}
+LEAST_GAIN = 0.1
+FLIGHT = ("gas_density=0", "drop_radius=0.3", "drop_at=0.3", "drift=20", "steps=400")
+"""A drop that crosses three cells in each direction; in gas it would need shorter steps."""
 
 
-def main() -> None:
+def main() -> int:
+    """Measure what was asked for; return 1 where a bar is missed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--cells", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=5)
+    asked = parser.parse_args()
+    print(f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")
+    good = [PARTS[what](asked.cells, asked.repeats) for what in asked.what]
+    return 0 if all(good) else 1
+
+
+def static(cells: int, repeats: int) -> bool:
+    """Run the program on 1, 2 and 4 ranks in turns; return whether it is as much faster as it should be."""
+    words = [f"cells={cells}", f"steps={STEPS}"]
+    found = in_turns({str(n): (n, words) for n in (1, *LEAST_SPEED_UP)}, repeats)
+    good = True
+    for n, least in LEAST_SPEED_UP.items():
+        speed_up = statistics.median(a / b for a, b in zip(found["1"], found[str(n)], strict=True))
+        good &= shown(f"speed-up on {n} ranks", speed_up, least, "x")
+    print(f"    {1e3 * statistics.median(found['1']) / STEPS:.1f} ms a step on one rank")
+    return good
+
+
+def drift(cells: int, repeats: int) -> bool:
+    """Run a drop that flies, refined and not, in turns; return whether refining pays."""
+    words = [f"cells={cells}", *FLIGHT]
+    fixed = [*words, "balance_every=0"]
+    ways = {"refine": (4, words), "static": (4, fixed), "alone": (1, words)}
+    found = in_turns(ways, repeats)
+    pairs = list(zip(found["refine"], found["static"], strict=True))
+    gain = 1 - statistics.median(refined / still for refined, still in pairs)
+    for way in ("refine", "static"):
+        speed_up = statistics.median(
+            a / b for a, b in zip(found["alone"], found[way], strict=True)
+        )
+        print(f"    {way}: {speed_up:.2f} times as fast on 4 ranks as on one")
+    return shown("refine over static with drift, 4 ranks", 100 * gain, 100 * LEAST_GAIN, "%")
+
+
+def in_turns(ways: dict[str, tuple[int, list[str]]], repeats: int) -> dict[str, list[float]]:
+    """Return for each way (ranks, parameters) the seconds of its steps, one of each after the other."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(repeats):
+        for way, (ranks, words) in ways.items():
+            found[way].append(program(ranks, words))
+    return found
+
+
+def shown(what: str, value: float, least: float, unit: str) -> bool:
+    """Print a figure beside its bar; return whether it is met."""
+    good = value >= least
+    print(f"{'ok   ' if good else 'UNDER'} {what}: {value:.2f} {unit} (at least {least:g})")
+    return good
+
+
+def computed(cells: int, _: int) -> bool:
     """Measure the cells and print the table."""
-    parameters = Parameters(cells=int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    parameters = Parameters(cells=cells)
     box = Box(parameters.cells, parameters.cell_side)
     work, mail = measure(parameters, box)
     print(
@@ -52,19 +119,15 @@ def main() -> None:
             step = now.step(owners) + post(owners, mail)
             line += f" {step * 1e3:11.2f} {sum(work) / step:10.2f}"
         print(line)
-    for ranks in (1, 2):
-        seconds = program(parameters, ranks)
-        print(
-            f"the program itself on {ranks} rank(s): {seconds * 1e3:.2f} ms a step (wall, here and now)"
-        )
+    return True
 
 
 def measure(parameters: Parameters, box: Box) -> tuple[list[float], dict[tuple[int, int], int]]:
     """Return processor seconds of each cell's step, and the bytes each cell sends each neighbour."""
     cells = [first_cell(parameters, box, number) for number in range(box.cells**2)]
-    seconds = np.zeros((REPEATS, len(cells)))
+    seconds = np.zeros((SAMPLES, len(cells)))
     mail: dict[tuple[int, int], int] = {}
-    for repeat in range(REPEATS):
+    for repeat in range(SAMPLES):
         arrived: dict[int, list[Numbers]] = {cell.number: [] for cell in cells}
         for cell in cells:
             begin = time.process_time()
@@ -95,15 +158,25 @@ def post(owners: tuple[int, ...], mail: dict[tuple[int, int], int]) -> float:
     return max(busiest, default=0.0)
 
 
-def program(parameters: Parameters, ranks: int) -> float:
-    """Return seconds a step of the program."""
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    argv = [str(mpiexec), "-n", str(ranks), sys.executable, str(EXAMPLE / "solver.py")]
-    words = [f"cells={parameters.cells}", "steps=60"]
-    done = subprocess.run([*argv, *words], capture_output=True, text=True, check=True, timeout=300)
+def program(ranks: int, words: list[str]) -> float:
+    """Return the seconds of the program's steps."""
+    argv = [
+        hydra.mpiexec(),
+        *hydra.OPTIONS,
+        "-n",
+        str(ranks),
+        sys.executable,
+        str(EXAMPLE / "solver.py"),
+    ]
+    environment = hydra.environment({**hydra.LOOPBACK, **hydra.ONE_THREAD})
+    done = subprocess.run(
+        [*argv, *words], env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
     (result,) = (json.loads(line) for line in done.stdout.splitlines() if '"result"' in line)
-    return float(result["seconds"]) / 60
+    return float(result["seconds"])
 
+
+PARTS = {"computed": computed, "static": static, "drift": drift}
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,13 @@
-"""The steps of molecular dynamics over the cells that are here, and what is measured of them."""
+"""The steps of molecular dynamics over the cells that are here, and what is measured of them.
+
+What other ranks must know is sent as soon as the cells at the border have moved; while it is on its way, the cells
+whose neighbours are all here are computed.
+"""
 
 import hashlib
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,21 +41,49 @@ class Dynamics:
         """Do one step of velocity Verlet; of length 0 it only finds the forces. Collective."""
         if self._version != self.cells.version:
             self._post, self._version = Post(self.cells, self.box), self.cells.version
-        begin, used = time.perf_counter(), time.thread_time()
+        post = self._post
+        with self._counted(computing=True):
+            mail = self._move(post.border, step)
+        with self._counted(computing=False):
+            post.send(mail)
+        with self._counted(computing=True):
+            mail |= self._move(post.inside, step)
+            arrived = post.sorted(mail)
+            self._act(post.inside, arrived, step)
+        with self._counted(computing=False):
+            post.fetch(arrived)
+        with self._counted(computing=True):
+            self._act(post.border, arrived, step)
+
+    def _move(self, numbers: Iterable[int], step: float) -> dict[int, dict[int, Numbers]]:
+        """Let the particles of some cells fly; return what the cells' neighbours must know of them."""
         mail = {}
-        for number, cell in self.cells.items():
-            cell.drift(step, self.box)
-            mail[number] = cell.mail(self.box)
-        sent, waited = time.perf_counter(), time.thread_time()
-        arrived = self._post.deliver(mail)
-        came, idle = time.perf_counter(), time.thread_time() - waited
-        for number, cell in self.cells.items():
+        for number in numbers:
             with self.cells.timed(number):
-                cell.receive(arrived[number], self.box)
-                cell.kick(step)
-        self.clock.compute += time.perf_counter() - begin - (came - sent)
-        self.clock.processor += time.thread_time() - used - idle
-        self.clock.communicate += came - sent
+                self.cells[number].drift(step, self.box)
+                mail[number] = self.cells[number].mail(self.box)
+        return mail
+
+    def _act(
+        self, numbers: Iterable[int], arrived: Mapping[int, Iterable[Numbers]], step: float
+    ) -> None:
+        """Compute the forces in some cells, whose mail is complete."""
+        for number in numbers:
+            with self.cells.timed(number):
+                self.cells[number].receive(arrived[number], self.box)
+                self.cells[number].kick(step)
+
+    @contextmanager
+    def _counted(self, *, computing: bool) -> Iterator[None]:
+        """Count what is done inside as computing, or as communication."""
+        wall, processor = time.perf_counter(), time.thread_time()
+        yield
+        spent = time.perf_counter() - wall
+        if computing:
+            self.clock.compute += spent
+            self.clock.processor += time.thread_time() - processor
+        else:
+            self.clock.communicate += spent
 
     def energy(self) -> tuple[float, float, int]:
         """Return kinetic and potential energy and the number of particles. Collective.

@@ -1,6 +1,6 @@
 """Mail between cells: in memory on one rank, one message a step between two ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from box import Box, Numbers
@@ -14,35 +14,56 @@ WIDTH = 5
 """Numbers of a particle that travel; a parcel's head takes a row of as many."""
 
 
+Mail = Mapping[int, Mapping[int, Numbers]]
+"""Of each cell what it sends to each of its neighbours."""
+
+
 class Post:
-    """The routes of one block table; made again when the table changes."""
+    """The routes of one block table; made again when the table changes.
+
+    Attributes
+    ----------
+    border, inside
+        The cells that are here: those with a neighbour on another rank, and those without.
+    """
 
     def __init__(self, cells: Blocks[Cell], box: Box) -> None:
         self.cells, self.comm = cells, cells.comm
         rank = self.comm.Get_rank()
-        around = {cells.owner(n) for number, _ in cells.items() for n in box.neighbours(number)}
-        self.partners = sorted(around - {rank})
+        around = {
+            number: {cells.owner(n) for n in box.neighbours(number)} - {rank}
+            for number, _ in cells.items()
+        }
+        self.partners = sorted(set().union(*around.values()))
+        self.border = [number for number, ranks in around.items() if ranks]
+        self.inside = [number for number, ranks in around.items() if not ranks]
+        self._requests: Sequence[MPI.Request] = ()
 
-    def deliver(self, mail: Mapping[int, Mapping[int, Numbers]]) -> dict[int, list[Numbers]]:
-        """Return what came for each cell that is here, given what each of them sends. Collective."""
-        arrived: dict[int, list[Numbers]] = {number: [] for number, _ in self.cells.items()}
+    def send(self, mail: Mail) -> None:
+        """Send what the cells of the border send to other ranks; `fetch` comes after it."""
         parcels: dict[int, list[Numbers]] = {partner: [] for partner in self.partners}
         for sent in mail.values():
             for number, rows in sent.items():
-                if number in arrived:
-                    arrived[number].append(rows)
-                else:
+                if number not in self.cells:
                     head = np.zeros((1, WIDTH))
                     head[0, :2] = number, len(rows)
                     parcels[self.cells.owner(number)] += [head, rows]
         letters = {partner: np.concatenate(parts) for partner, parts in parcels.items()}
-        requests = [self.comm.Isend(letter, partner, TAG) for partner, letter in letters.items()]
-        self._open(arrived)
-        wait(lambda: MPI.Request.Testall(requests))
+        self._requests = [
+            self.comm.Isend(letter, partner, TAG) for partner, letter in letters.items()
+        ]
+
+    def sorted(self, mail: Mail) -> dict[int, list[Numbers]]:
+        """Return what comes for each cell that is here from cells that are here too."""
+        arrived: dict[int, list[Numbers]] = {number: [] for number, _ in self.cells.items()}
+        for sent in mail.values():
+            for number, rows in sent.items():
+                if number in arrived:
+                    arrived[number].append(rows)
         return arrived
 
-    def _open(self, arrived: dict[int, list[Numbers]]) -> None:
-        """Take one letter from each partner and hand out what is in it."""
+    def fetch(self, arrived: dict[int, list[Numbers]]) -> None:
+        """Take one letter from each partner and hand out what is in it; what was sent has gone then."""
         missing = list(self.partners)
 
         def look() -> bool:
@@ -57,6 +78,7 @@ class Post:
             return not missing
 
         wait(look)
+        wait(lambda: MPI.Request.Testall(self._requests))
 
     @staticmethod
     def _sort(letter: Numbers, arrived: dict[int, list[Numbers]]) -> None:

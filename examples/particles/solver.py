@@ -76,6 +76,7 @@ def run(task: Task) -> None:
         dynamics.advance(0.0)
         if job.rank == 0:
             emit_ready(job.size)
+        cells.balance()
         reports.first()
     while state.iteration < parameters.steps:
         dynamics.advance(parameters.time_step)

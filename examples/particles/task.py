@@ -35,7 +35,7 @@ class Parameters:
     temperature, seed
         Of the first velocities.
     strategy, balance_every
-        Of the load balancer, and every how many steps it is asked; 0: only when hosts change.
+        Of the load balancer, and every how many steps it is asked; 0: at the start and when hosts change.
     """
 
     cells: int = 8
