@@ -67,7 +67,8 @@ soak: setup
 	$(BIN)/python tests/soak_policies.py --n $$(( 10 * $(N) ))
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/soak_lab.py
 	$(BIN)/python tests/malleable/walk.py $(N)
-	$(BIN)/python tests/malleable/faults/trials.py $(N)
+	$(BIN)/python tests/malleable/faults/trials.py $(N) --least $$(( $(N) / 25 ))
+	$(BIN)/python tests/malleable/faults/loaded.py $(N)
 
 clean:
 	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .coverage .import_linter_cache .hypothesis

@@ -12,8 +12,10 @@ from apples.cli.options import Json
 from apples.cli.program import say, show_answer, show_json
 from apples.errors import UsageError
 from apples.views.job import (
+    estimate_text,
     job_line,
     job_text,
+    planned_text,
     program_text,
     resize_text,
     run_record_text,
@@ -21,6 +23,7 @@ from apples.views.job import (
 )
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
 
 
@@ -48,39 +51,50 @@ def jobs(
 def resize(
     job: JobName,
     hosts: Annotated[str, typer.Option("--hosts", help="a,b[=weight],..")],
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
     """Move a running job to these hosts; a weight multiplies the planned speed of its host.
 
     Example: apples resize 1f2e3d4c --hosts ada,bob=0.5
     """
-    done = service.resize(job, weights_of(hosts))
-    show_answer(done.status.document(), resize_text(done), json)
-    return 0
+    return _move(service.plan_resize(job, weights_of(hosts)), dry_run, json)
 
 
 def migrate(
     job: JobName,
     source: Annotated[str, typer.Option("--from", help="The host to leave.")],
     target: Annotated[str, typer.Option("--to", help="The host to go to.")],
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
     """Move what a running job has on one host to another; the others keep what they have.
 
     Example: apples migrate 1f2e3d4c --from ada --to bob
     """
-    done = service.migrate(job, source, target)
-    show_answer(done.status.document(), resize_text(done), json)
-    return 0
+    return _move(service.plan_migration(job, source, target), dry_run, json)
 
 
-def rebalance(job: JobName, json: Json = False) -> int:
+def rebalance(job: JobName, dry_run: DryRun = False, json: Json = False) -> int:
     """Share a running job's rows out anew among its hosts, by what they were measured to do.
 
     Example: apples rebalance 1f2e3d4c
     """
-    done = service.rebalance(job)
-    show_answer(done.status.document(), resize_text(done), json)
+    return _move(service.plan_resize(job, None), dry_run, json)
+
+
+def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
+    """Say what a move will take, carry it out unless it is a dry run, and show what it took."""
+    estimate = planned.estimate
+    change = {"change": None if estimate is None else estimate.document()}
+    if dry_run:
+        status = service.status(planned.job.id)
+        show_answer(status.document() | change, planned_text(planned), json)
+        return 0
+    if estimate is not None:
+        say(estimate_text(estimate))
+    done = planned.carry_out()
+    show_answer(done.status.document() | change, resize_text(done), json)
     return 0
 
 

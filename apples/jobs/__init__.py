@@ -10,12 +10,14 @@ then `resizing`, `supervisor` (the process that owns one job) and `programs` (jo
     print(jobs.wait(job.id).measured_seconds)
 """
 
-from apples.jobs.records import JobStatus, ResizeResult, RunRecord
+from apples.jobs.records import JobStatus, PlannedMove, ResizeEstimate, ResizeResult, RunRecord
 from apples.jobs.service import (
     cancel,
     list_jobs,
     log,
     migrate,
+    plan_migration,
+    plan_resize,
     rebalance,
     resize,
     run_program,
@@ -28,13 +30,17 @@ from apples.jobs.spec import JobSpec, ProgramSpec
 __all__ = [
     "JobSpec",
     "JobStatus",
+    "PlannedMove",
     "ProgramSpec",
+    "ResizeEstimate",
     "ResizeResult",
     "RunRecord",
     "cancel",
     "list_jobs",
     "log",
     "migrate",
+    "plan_migration",
+    "plan_resize",
     "rebalance",
     "resize",
     "run_program",

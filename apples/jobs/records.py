@@ -11,8 +11,10 @@ from typing import Any
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import store
 from apples.jobs.store import Record
+from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import ControlClient
-from apples.malleable.control.messages import phases_in_order
+from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.messages import outcome_of, phases_in_order
 
 POSITION_SECONDS = 2.0
 """How long a running job may take to say where it is."""
@@ -32,6 +34,9 @@ class JobStatus:
         How many times it was resized.
     last_resize
         Epoch, seconds and seconds by phase of the last resize; None where there was none.
+    last_change
+        What became of the last change that the job began, asked for or not: `answer` (``done``, ``refused`` or
+        ``rolled back``), epoch, reason, and the iteration to which it was rolled back; None where there was none.
     reason, exit_code
         Why it is over, and the exit code of its run; None while it runs.
     rescheduling
@@ -50,6 +55,7 @@ class JobStatus:
     reason: str = ""
     exit_code: int | None = None
     rescheduling: tuple[Mapping[str, Any], ...] | None = ()
+    last_change: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:
@@ -72,6 +78,7 @@ class JobStatus:
             reason=record.get("reason") or "",
             exit_code=record.get("exit_code"),
             rescheduling=None if decisions is None else tuple(decisions),
+            last_change=record.get("last_change"),
         )
 
     def document(self) -> Record:
@@ -90,6 +97,51 @@ class JobStatus:
             "reason": self.reason,
             "exit_code": self.exit_code,
             "redistributions": None if self.rescheduling is None else list(self.rescheduling),
+            "last_change": self.last_change,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeEstimate:
+    """What a resize will take, as it is said before it begins.
+
+    Attributes
+    ----------
+    bytes, rate
+        That go from one host to another, and bytes a second at which they do; 0: the rate is not known.
+    seconds
+        From the command to the end, about, without the wait for the safe point; None where the rate is not known.
+    standstill_seconds
+        Of that, how long the job stands still.
+    limit_seconds
+        How long after the safe point the resize is given up, and the job goes on as it was.
+    rows
+        By host, what it is to have.
+    """
+
+    bytes: int
+    rate: float
+    seconds: float | None
+    standstill_seconds: float | None
+    limit_seconds: float
+    rows: Mapping[str, int]
+
+    @classmethod
+    def of(cls, cost: ChangeCost, start_seconds: float, rows: Mapping[str, int]) -> ResizeEstimate:
+        """Return the estimate of a change with this cost, for which processes take so long to start."""
+        still = cost.standstill_seconds
+        total = None if still is None else start_seconds + still
+        return cls(cost.bytes, cost.rate, total, still, cost.limit, dict(rows))
+
+    def document(self) -> Record:
+        """Return it as ``change`` of an ``apples.job/1``."""
+        return {
+            "bytes": self.bytes,
+            "rate": self.rate or None,
+            "seconds": self.seconds,
+            "standstill_seconds": self.standstill_seconds,
+            "limit_seconds": self.limit_seconds,
+            "rows": dict(self.rows),
         }
 
 
@@ -103,11 +155,48 @@ class ResizeResult:
         Where the job is now.
     seconds, phases
         From the safe point until the job was complete again, and of what that, and the wait before, consist.
+    estimate
+        What it was expected to take, as in `PlannedMove`.
     """
 
     status: JobStatus
     seconds: float
     phases: Mapping[str, float]
+    estimate: ResizeEstimate | None
+
+
+@dataclass(frozen=True)
+class PlannedMove:
+    """A move of a running job that was planned and not yet commanded.
+
+    Attributes
+    ----------
+    position
+        What the job said of itself.
+    rows
+        What each host is to have.
+    estimate
+        What it will take; None for a program that knows nothing of us, whose size nobody knows.
+    """
+
+    job: store.StoredJob
+    talking: ControlClient
+    position: Mapping[str, Any]
+    rows: Mapping[str, int]
+    estimate: ResizeEstimate | None
+
+    def carry_out(self) -> ResizeResult:
+        """Command it; returns when the job is there."""
+        from apples.launch.actuators.malleable import (  # noqa: PLC0415 - a status needs none of it
+            RESIZE_SECONDS,
+            resized,
+        )
+
+        hosts = tuple(HostShare.planned(host, count) for host, count in self.rows.items())
+        epoch = int(self.position["epoch"]) + 1
+        command = ResizeCommand(epoch, hosts, rate=self.estimate.rate if self.estimate else 0.0)
+        done = resized(self.talking.resize(command, RESIZE_SECONDS))
+        return ResizeResult(JobStatus.of(self.job), done.seconds, done.phases, self.estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,5 +294,13 @@ def position_record(position: Any) -> Record:
             "epoch": last["epoch"],
             "seconds": last["seconds"],
             "phases": phases_in_order(last["phases"]),
+        }
+    if latest := position.get("last_change"):
+        outcome = outcome_of({**latest, "id": latest["id"] or "0" * 16})
+        found["last_change"] = {
+            "answer": outcome.answer,
+            "epoch": outcome.epoch,
+            "reason": outcome.detail,
+            "iteration": outcome.iteration if outcome.kind == "rolled_back" else None,
         }
     return found

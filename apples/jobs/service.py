@@ -30,7 +30,7 @@ from apples.errors import (
     UsageError,
 )
 from apples.jobs import store
-from apples.jobs.records import JobStatus, ResizeResult, RunRecord, conversation
+from apples.jobs.records import JobStatus, PlannedMove, ResizeResult, RunRecord, conversation
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.supervision import job_processes
 
@@ -187,9 +187,25 @@ def resize(job: str, weights: Mapping[str, float]) -> ResizeResult:
     UsageError
         An unknown host, a weight that is none, or what the job's limits forbid. Permanent.
     LaunchError
-        It is over, busy, cannot be resized, or tried in vain and goes on as it was.
+        It is over, busy, or cannot be resized; it tried in vain and goes on as it was; or it lost a host meanwhile
+        and was rolled back, and the message says to which iteration.
     """
-    for host, weight in weights.items():
+    return plan_resize(job, weights).carry_out()
+
+
+def migrate(job: str, source: str, target: str) -> ResizeResult:
+    """Move what a running job has on one host to another; the others keep what they have. Raises as `resize`."""
+    return plan_migration(job, source, target).carry_out()
+
+
+def rebalance(job: str) -> ResizeResult:
+    """Balance a running job anew on its hosts, by what they were measured to do. Raises as `resize`."""
+    return plan_resize(job, None).carry_out()
+
+
+def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
+    """Return what `resize` would do, or `rebalance` where there are no weights, with what it would take."""
+    for host, weight in (weights or {}).items():
         if not 0 < weight < math.inf:
             raise UsageError(f"{host}: its weight must be above 0, and is {weight:g}")
     found = _running(job)
@@ -198,20 +214,12 @@ def resize(job: str, weights: Mapping[str, float]) -> ResizeResult:
     return resizing.resize(found, weights)
 
 
-def migrate(job: str, source: str, target: str) -> ResizeResult:
-    """Move what a running job has on one host to another; the others keep what they have. Raises as `resize`."""
+def plan_migration(job: str, source: str, target: str) -> PlannedMove:
+    """Return what `migrate` would do, with what it would take."""
     found = _running(job)
     from apples.jobs import resizing  # noqa: PLC0415 - as above
 
     return resizing.migrate(found, source, target)
-
-
-def rebalance(job: str) -> ResizeResult:
-    """Balance a running job anew on its hosts, by what they were measured to do. Raises as `resize`."""
-    found = _running(job)
-    from apples.jobs import resizing  # noqa: PLC0415 - as above
-
-    return resizing.resize(found, None)
 
 
 def _running(job: str) -> store.StoredJob:

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from apples.storage.naming import naming
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
 IDENTIFIER = re.compile(r"[0-9a-f]{8}")
+RESERVED_BYTES = 1 << 17
+"""Room for the last record and the result of a run: some KB, and some for each of many hosts."""
 LOST = "its supervisor was killed; every process of the job is ended"
 
 Record = dict[str, Any]
@@ -62,6 +64,11 @@ class StoredJob:
         return self.folder / "result.json"
 
     @property
+    def reserve(self) -> Path:
+        """Room on the disk that is kept for the last record and the result."""
+        return self.folder / "reserve"
+
+    @property
     def commits(self) -> Path:
         """Directory of committed states."""
         return self.folder / "commits"
@@ -89,8 +96,24 @@ class StoredJob:
         documents.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
 
     def write_result(self, document: Mapping[str, Any]) -> None:
-        """Keep the document of the run."""
-        documents.replace(self.result, json.dumps(document, indent=1, allow_nan=False))
+        """Keep the document of the run; a full disk has room for it, if for anything (`reserve`)."""
+        text = json.dumps(document, indent=1, allow_nan=False)
+        self._to_the_last(lambda: documents.replace(self.result, text))
+
+    def write_last(self, record: Mapping[str, Any]) -> None:
+        """Replace the record of a job that is over; the room that was kept for it is given back."""
+        self._to_the_last(lambda: self.write(record))
+        self.reserve.unlink(missing_ok=True)
+
+    def _to_the_last(self, write: Callable[[], None]) -> None:
+        """Write; where the disk is full, into the room that was kept for the end."""
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.reserve.unlink(missing_ok=True)
+            write()
 
     # ---------------------------------------------------------------------- supervisor
     @contextmanager
@@ -155,6 +178,8 @@ def create(order: Mapping[str, Any], name: str) -> StoredJob:
         with naming(path / file), os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
     documents.replace(path / "order.json", json.dumps(order, indent=1))
+    with naming(job.reserve):
+        job.reserve.write_bytes(bytes(RESERVED_BYTES))
     job.write(first_record(job.id, name))
     return job
 

@@ -19,7 +19,7 @@ from typing import Any
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
-from apples.errors import ApplesError, ApplicationError
+from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.jobs import programs
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
@@ -49,6 +49,7 @@ class Supervisor:
         self.record = job.record()
         self._told = told
         self._written = self._asked = 0.0
+        self._warned = ""
         self._performance = PerformanceMonitor()
 
     def run(self) -> int:
@@ -62,7 +63,11 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - whatever it is, the record must say so
             problems = getattr(error, "problems", None)
             return self._over("failed", str(error), 2 if problems else 1)
-        self.job.write_result(document)
+        try:
+            self.job.write_result(document)
+        except OSError as error:
+            why = f"the result cannot be kept: {error.filename}: {error.strerror}"
+            return self._over("failed", why, LaunchError.exit_code)
         if document["verified"] is False:
             return self._over("failed", "the result differs from the sequential run's", 6)
         return self._over("finished", "", 0)
@@ -151,12 +156,28 @@ class Supervisor:
             }
 
     def _note(self, **news: Any) -> None:
+        """Keep the record; where the disk does not take it the last one stays, and the job runs on."""
         self.record.update(news)
         self._written = time.monotonic()
-        self.job.write(self.record)
+        try:
+            self.job.write(self.record)
+        except OSError as error:
+            self._warn(f"the job's record is not kept: {error.filename}: {error.strerror}")
+        else:
+            self._warned = ""
+
+    def _warn(self, line: str) -> None:
+        """Say something once, until it is over."""
+        if line != self._warned:
+            self._warned = line
+            to_stderr(f"warning: {line}")
 
     def _over(self, state: str, reason: str, code: int) -> int:
-        self._note(state=state, reason=reason, exit_code=code, ended=time.time())
+        self.record.update(state=state, reason=reason, exit_code=code, ended=time.time())
+        try:
+            self.job.write_last(self.record)
+        except OSError as error:
+            self._warn(f"how the job ended is not kept: {error.filename}: {error.strerror}")
         if reason:
             to_stderr(f"apples: {reason}")
         self._told({"error": reason or state, "code": code} if code else {})

@@ -18,6 +18,7 @@ from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
+from apples.malleable.control.change_cost import Bandwidth
 from apples.malleable.control.job_file import HostSpec
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
@@ -89,13 +90,18 @@ class Execution(ABC):
         del seconds
         raise LaunchError("this run cannot be resized")
 
-    def resize(self, schedule: Schedule, *, ordered: bool = False) -> Resized:
+    def resize(
+        self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
+    ) -> Resized:
         """Move the running job to the hosts and rows of a schedule; returns when it is there.
 
         Parameters
         ----------
         ordered
             Whether the strips must have the schedule's order; else the one that moves the fewest rows.
+        bandwidth
+            Bytes a second from one host to another: the job is given up as unmovable when its data takes much
+            longer. None: nobody knows.
 
         Raises
         ------
@@ -104,7 +110,7 @@ class Execution(ABC):
         LaunchError
             It is busy, cannot be resized, or tried in vain; it goes on as it was.
         """
-        del schedule, ordered
+        del schedule, ordered, bandwidth
         raise LaunchError("this run cannot be resized")
 
     @abstractmethod

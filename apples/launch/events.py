@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
@@ -151,9 +152,23 @@ class Calibration:
     wall_seconds_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
-Event = Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
+@dataclass(frozen=True, slots=True)
+class HostsChanging:
+    """A job manager changes the program's hosts, or has just done so; not the program's own word.
+
+    Attributes
+    ----------
+    ranks
+        How many there are when it is done.
+    """
+
+    ranks: Count
+
+
+Event = HostsChanging | Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
 
 _KINDS: Mapping[str, type[Event]] = {
+    "changing": HostsChanging,
     "ready": Ready,
     "progress": Progress,
     "result": Outcome,
@@ -264,7 +279,8 @@ def unheard(line: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Pass a line of the program's own talk on to standard error."""
-    sys.stderr.write(
-        line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace") + "\n"
-    )
+    """Pass a line of the program's own talk on to standard error; one that a full disk does not take is lost."""
+    text = line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace")
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

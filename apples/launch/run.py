@@ -26,6 +26,7 @@ from apples.launch.events import (
     DoneEvent,
     ErrorEvent,
     Event,
+    HostsChanging,
     Outcome,
     Progress,
     Ready,
@@ -108,7 +109,7 @@ class Run:
             rank_group.host for rank_group in rank_groups for _ in range(rank_group.ranks)
         )
         self._program = short_name(rank_groups[0].program)
-        self._said = LastWords(len(self._hosts))
+        self._said, self._ranks = LastWords(len(self._hosts)), len(self._hosts)
         self._ended_ranks: dict[int, str] = {}
         self._left_ranks: dict[int, float] = {}
         self._named_ranks: set[int] = set()
@@ -210,6 +211,9 @@ class Run:
             self._failure = self._failure or event
             self._shorten_deadline(PATIENCE_SECONDS / 4)
             return None
+        if isinstance(event, HostsChanging):
+            self._ranks = event.ranks if self._managed else self._ranks
+            return None
         return event
 
     @property
@@ -218,8 +222,13 @@ class Run:
         if self._shortened is not None:
             return self._shortened
         if self.ready_after is not None:
-            return min(self._last_line_at + self.silence_seconds, self._left_deadline)
+            return min(self._last_line_at + self._patience, self._left_deadline)
         return self._started + self.startup_seconds
+
+    @property
+    def _patience(self) -> float:
+        """The longest time without a line: more where fewer ranks than at the start share the work."""
+        return self.silence_seconds * max(1.0, len(self._hosts) / max(1, self._ranks))
 
     @property
     def _left_deadline(self) -> float:
@@ -262,7 +271,7 @@ class Run:
         """Refuse an event that is not this run's."""
         if isinstance(event, Ready):
             self._check_ready(event)
-        elif self.ready_after is None and not isinstance(event, ErrorEvent):
+        elif self.ready_after is None and not isinstance(event, ErrorEvent | HostsChanging):
             raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
         if isinstance(event, Progress | Outcome):
             for times in event.hosts:
@@ -337,9 +346,7 @@ class Run:
         if timed_out and self.ready_after is not None:
             left = [self._named(rank) for rank in self._left_ranks]
             who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
-            self._fail(
-                DeadlineError, f"the program was silent for {self.silence_seconds:g} s{who}"
-            )
+            self._fail(DeadlineError, f"the program was silent for {self._patience:g} s{who}")
         if timed_out:
             self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
         if self.ready_after is not None:

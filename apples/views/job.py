@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from apples.jobs import JobStatus, ResizeResult
-from apples.units import duration
+from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
+from apples.units import amount, duration
 from apples.views.run_text import run_text
 
 
@@ -26,6 +26,10 @@ def job_text(job: JobStatus) -> str:
     if last:
         took = f"{duration(last['seconds'])} ({_phases(last['phases'])})"
         lines.append(f"  epoch {job.epoch}: {took}")
+    change = job.last_change
+    if change and change["answer"] != "done":
+        to = f" to iteration {change['iteration']}" if change["iteration"] is not None else ""
+        lines.append(f"  epoch {change['epoch']}: {change['answer']}{to}: {change['reason']}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
     return "\n".join([*lines, f"next: apples {verb}"])
@@ -35,6 +39,33 @@ def submitted_text(job: JobStatus, next_words: str) -> str:
     """Return where a job that was just submitted is."""
     runs = "runs on" if job.state == "running" else "waits for Slurm to give it"
     return f"{job.id} {runs} {', '.join(job.hosts)}\nnext: apples {next_words}"
+
+
+def estimate_text(estimate: ResizeEstimate) -> str:
+    """Return what a resize will take, in one line.
+
+    Examples
+    --------
+    >>> estimate_text(ResizeEstimate(3_200_000_000, 110e6, 31.1, 29.1, 147.3, {"ada": 8000}))
+    'moves 3.20 GB over 110 MB/s: about 31.1 s; the job stands still for 29.1 s; given up after 147 s'
+    >>> estimate_text(ResizeEstimate(64_000, 0.0, None, None, 60.2, {"ada": 8000}))
+    'moves 64.0 kB over links nobody has measured; given up after 60.2 s'
+    """
+    limit = f"given up after {duration(estimate.limit_seconds)}"
+    moves = f"moves {amount(estimate.bytes)}"
+    if estimate.seconds is None or estimate.standstill_seconds is None:
+        return f"{moves} over links nobody has measured; {limit}"
+    over = f" over {amount(estimate.rate)}/s" if estimate.rate else ""
+    still = f"the job stands still for {duration(estimate.standstill_seconds)}"
+    return f"{moves}{over}: about {duration(estimate.seconds)}; {still}; {limit}"
+
+
+def planned_text(planned: PlannedMove) -> str:
+    """Return what a move would do, and what it would take."""
+    there = ", ".join(f"{host} {rows}" for host, rows in planned.rows.items())
+    lines = [f"{planned.job.id} would be on {there}"]
+    lines += [estimate_text(planned.estimate)] if planned.estimate else []
+    return "\n".join([*lines, f"see: apples jobs {planned.job.id}"])
 
 
 def resize_text(done: ResizeResult) -> str:

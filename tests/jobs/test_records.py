@@ -1,13 +1,18 @@
 """What is known of a job from its files alone."""
 
+import errno
+import os
+
 import pytest
 
 from apples.jobs import JobStatus, RunRecord, service, store
 from apples.jobs.records import position_record
+from apples.jobs.supervisor import Supervisor
+from apples.storage import documents
 
 KEYS = [
     "schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize",
-    "name", "iterations", "reason", "exit_code", "redistributions",
+    "name", "iterations", "reason", "exit_code", "redistributions", "last_change",
 ]  # fmt: skip
 
 
@@ -78,3 +83,54 @@ def test_a_position_without_an_iteration_keeps_the_one_that_is_known():
     found = position_record(position)
     assert "iteration" not in found
     assert found["last_resize"] == last
+
+
+class FullDisk:
+    """A disk that takes a file only while there is no reserve in its folder."""
+
+    def __init__(self, job, monkeypatch):
+        self.job, self.write, self.full = job, documents.replace, True
+        monkeypatch.setattr(documents, "replace", self)
+
+    def __call__(self, path, text):
+        if self.full and self.job.reserve.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        self.write(path, text)
+
+
+def test_a_full_disk_is_a_warning_and_the_last_record_stays(job, monkeypatch, capsys):
+    supervisor = Supervisor(job, lambda _: None)
+    supervisor._note(state="running", iteration=1)
+    disk = FullDisk(job, monkeypatch)
+    supervisor._note(iteration=2)
+    supervisor._note(iteration=3)
+    with job.supervising():
+        assert (job.record()["state"], job.record()["iteration"]) == ("running", 1)
+        assert capsys.readouterr().err.splitlines() == [
+            f"warning: the job's record is not kept: {job.folder}/job.json: No space left on device"
+        ]
+        disk.full = False
+        supervisor._note(iteration=4)
+        assert job.record()["iteration"] == 4
+
+
+def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, monkeypatch):
+    supervisor = Supervisor(job, lambda _: None)
+    FullDisk(job, monkeypatch)
+    assert supervisor._over("finished", "", 0) == 0
+    assert JobStatus.of(job).state == "finished"
+    assert not job.reserve.exists()
+
+
+def test_what_became_of_a_change_is_on_record_with_one_of_three_answers():
+    about = {"id": "", "epoch": 3, "reason": "", "seconds": 0.0, "phases": {}}
+    place = {"hosts": ["ada"], "rows": [9], "epoch": 3, "iteration": 7, "last_resize": None}
+    for kind, answer, iteration in (
+        ("done", "done", None),
+        ("failed", "refused", None),
+        ("rolled_back", "rolled back", 5),
+    ):
+        last = {**about, "reply": kind, "detail": "why", "iteration": iteration or 0}
+        found = position_record({**place, "last_change": last})["last_change"]
+        said = {"answer": answer, "epoch": 3, "reason": "why", "iteration": iteration}
+        assert found == said

@@ -42,6 +42,10 @@ def test_progress_is_read_as_it_is_written():
     assert parse(line()) == Progress(1, 2, 0.5, (HostTimes("ada", 1.0, 2.0),))
 
 
+def test_a_job_manager_says_that_hosts_are_changing_and_how_many_ranks_there_will_be():
+    assert parse(b'{"event": "changing", "ranks": 5}') == events.HostsChanging(5)
+
+
 def test_fields_of_a_later_version_are_passed_over():
     assert parse(line(mood="good")) == parse(line())
 

@@ -1,10 +1,12 @@
 """Malleable jobs over ssh, on the hosts of a real lab: moved over its network, gone from hosts they left."""
 
+import contextlib
 import hashlib
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -77,8 +79,32 @@ def hurried(name, tmp_path):
     return json.loads(store.job(name).result.read_text())
 
 
-def sequential():
-    return hashlib.sha256(np.full((60, 4), float(ITERATIONS)).tobytes()).hexdigest()
+def sequential(rows=60):
+    return hashlib.sha256(np.full((rows, 4), float(ITERATIONS)).tobytes()).hexdigest()
+
+
+def received(machine):
+    """Bytes that a host of the lab has received over its link."""
+    words = entering(machine, ["/usr/bin/env", "cat", "/proc/net/dev"])
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    lines = [line.split() for line in said.splitlines()[2:]]
+    return sum(int(words[1]) for words in lines if words[0] != "lo:")
+
+
+@contextlib.contextmanager
+def cut_off(lab, name):
+    """Have no packet of a host reach anybody."""
+
+    def routes(done):
+        for address in (lab.agent, *(one.address for one in lab.machines if one.name != name)):
+            words = ["/usr/bin/env", "ip", "route", done, "blackhole", f"{address}/32"]
+            subprocess.run(entering(lab.machine(name), words), check=True)
+
+    routes("add")
+    try:
+        yield
+    finally:
+        routes("del")
 
 
 def test_a_job_moves_over_the_network_and_leaves_nothing_on_the_hosts_it_left(lab, job, tmp_path):
@@ -119,6 +145,27 @@ def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, j
     finally:
         unhide = ["/usr/bin/env", "umount", str(tmp_path / "state")]
         subprocess.run(entering(lab.machine("far"), unhide), check=True)
+
+
+def test_a_link_that_is_cut_while_data_moves_leaves_the_job_as_it_was(lab, job, tmp_path):
+    rows = 600_000  # a third of it takes three seconds over the link of the site
+    name = job("--set", f"grid={rows}")
+    command("apples", "resize", name, "--hosts", "ada,bob", "--json")
+    far = lab.machine("far")
+    words = [sys.executable, "-m", "apples", "resize", name, "--hosts", "ada,bob,far"]
+    before = received(far)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as growth:
+        until = time.monotonic() + 60
+        while received(far) < before + 2_000_000:
+            assert time.monotonic() < until
+            assert growth.poll() is None
+        with cut_off(lab, "far"):
+            _, said = growth.communicate(timeout=120)
+    assert "refused, the job goes on as it was: far: " in said
+    assert growth.returncode == 4
+    status = command("apples", "jobs", name, "--json").document
+    assert (status["hosts"], status["last_change"]["answer"]) == (["ada", "bob"], "refused")
+    assert hurried(name, tmp_path)["result_sha256"] == sequential(rows)
 
 
 def test_a_host_without_our_apples_is_named_before_the_launch(lab, tmp_path, monkeypatch):

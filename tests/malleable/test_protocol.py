@@ -156,7 +156,7 @@ def test_what_the_job_could_not_do_takes_its_epoch_all_the_same():
 def test_a_job_that_lost_a_host_refuses_what_was_planned_before():
     book = ResizeLedger(LIMITS)
     book.submit(resize_of("bob"))
-    assert book.moved(1).reason == "stale"
+    assert book.rolled_back(1, "ada was lost", 5).reason == "stale"
     assert book.submit(resize_of("cleo", id="f" * 16)).reason == "stale"
 
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apples.malleable.control.change_cost import ChangeCost, moves, rate_of
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import HostSpec, JobFile, loads
 from apples.malleable.control.messages import CommandRequest, request_of
-from apples.malleable.control.strips import strips, strips_moving_fewest_rows
+from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 
 HOSTS = "abcdef"
 ONE = dict.fromkeys(HOSTS, 1)
@@ -37,6 +38,41 @@ def test_planned_rows_are_what_apportioning_them_by_weight_was(rows):
     shares = planned(*rows)
     by_weight = tuple(replace(share, rows=0) for share in shares)
     assert strips(shares, sum(rows), ONE) == strips(by_weight, sum(rows), ONE)
+
+
+@given(
+    st.lists(st.sampled_from(HOSTS), min_size=1, max_size=6, unique=True),
+    st.lists(st.sampled_from(HOSTS), min_size=1, max_size=6, unique=True),
+    st.integers(6, 1000),
+    st.data(),
+)
+def test_what_a_change_moves_is_what_its_transfers_between_hosts_come_to(
+    before, after, rows, data
+):
+    weight = st.floats(0.1, 10.0)
+    old, new = (
+        strips([HostShare(host, data.draw(weight)) for host in names], rows, ONE)
+        for names in (before, after)
+    )
+    between = moves(old, new)
+    assert sum(between.values()) == rows_moved(old, new)
+    # The link of one host is the bottleneck of all that goes over it, and no change is slower than one by one.
+    rate = rate_of(old, new, 8, lambda *_: 100.0)
+    assert rate == 0.0 if not between else 99.9 <= rate <= 100.1 * len(between)
+
+
+@pytest.mark.parametrize(
+    ("data", "limit"),
+    [((3_200_000_000, 110e6), 147.3), ((0, 0.0), 60.0), ((20_000_000, 0.0), 120.0)],
+)
+def test_a_change_is_given_up_after_three_times_what_its_data_takes_and_a_minute(data, limit):
+    assert ChangeCost(*data).limit == pytest.approx(limit, abs=0.1)
+
+
+def test_the_slowest_host_of_a_change_decides_its_rate():
+    old, new = strips(planned(100), 100, ONE), strips(planned(50, 25, 25), 100, ONE)
+    slow = {"b": 10.0, "c": 100.0}
+    assert rate_of(old, new, 1, lambda _, other: slow[other]) == pytest.approx(50 / 2.75)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, 
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized
+from apples.malleable.control.change_cost import Bandwidth
 from apples.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0
@@ -145,9 +146,11 @@ class AdaptiveExecution(Execution):
             raise LaunchError("the job is nowhere just now")
         return dict(zip(at["hosts"], at["rows"], strict=True))
 
-    def resize(self, schedule: Schedule, *, ordered: bool = False) -> Resized:
+    def resize(
+        self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
+    ) -> Resized:
         """Move the application; the window of the measurement begins anew."""
-        resized = self.execution.resize(schedule, ordered=ordered)
+        resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
         self.costs.append(resized.seconds)
         self.performance.hosts_changed()
         return resized

@@ -21,6 +21,7 @@ from apples.launch.remote import ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
+from apples.malleable.control.change_cost import Bandwidth, expected_cost
 from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
@@ -57,18 +58,26 @@ class MalleableExecution(RunExecution):
         self._epoch = int(found["epoch"])
         return found
 
-    def resize(self, schedule: Schedule, *, ordered: bool = False) -> Resized:
+    def resize(
+        self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
+    ) -> Resized:
         """Move the job to the hosts and rows of a schedule; returns when it is there."""
-        epoch = int(self.position()["epoch"])
-        return resized(
-            self.control.resize(resize_command(schedule, epoch + 1, ordered), RESIZE_SECONDS)
-        )
+        command = resize_command(schedule, self.position(), ordered, bandwidth)
+        return resized(self.control.resize(command, RESIZE_SECONDS))
 
 
-def resize_command(schedule: Schedule, epoch: int, ordered: bool = False) -> ResizeCommand:
-    """Return the command that makes a job's map that of a schedule: its rows as they are."""
+def resize_command(
+    schedule: Schedule,
+    position: Mapping[str, Any],
+    ordered: bool = False,
+    bandwidth: Bandwidth | None = None,
+) -> ResizeCommand:
+    """Return the command that takes a job from its position to a schedule: its rows as they are."""
     shares = tuple(HostShare.planned(a.host.name, a.rows) for a in schedule.allocations)
-    return ResizeCommand(epoch, shares, ordered)
+    rate = 0.0
+    if bandwidth is not None:
+        rate = expected_cost(position, shares, bandwidth, ordered=ordered).rate
+    return ResizeCommand(int(position["epoch"]) + 1, shares, ordered, rate)
 
 
 def resized(outcome: CommandOutcome) -> Resized:
@@ -79,13 +88,18 @@ def resized(outcome: CommandOutcome) -> Resized:
     UsageError
         Refused for what the command says: an unknown host, or the limits of the job.
     LaunchError
-        Refused for the moment (busy), or tried in vain; the job goes on as it was.
+        Refused for the moment (busy), or tried in vain: the job goes on as it was. Or a host was lost and the job
+        was rolled back, or it is over.
     """
     if outcome.kind == "nack":
         error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError
         raise error(f"refused: {outcome.detail} ({outcome.reason})")
     if outcome.kind == "failed":
-        raise LaunchError(f"not done, the job goes on as it was: {outcome.detail}")
+        raise LaunchError(f"refused, the job goes on as it was: {outcome.detail}")
+    if outcome.kind == "rolled_back":
+        raise LaunchError(f"rolled back to iteration {outcome.iteration}: {outcome.detail}")
+    if outcome.kind == "ended":
+        raise LaunchError(f"not done: {outcome.detail}")
     return Resized(outcome.epoch, outcome.seconds, outcome.phases)
 
 

@@ -62,11 +62,15 @@ class ResizeCommand:
     ordered
         Whether the order of `hosts` is to be the strips' order; else the order that moves the fewest
         rows is chosen.
+    rate
+        Bytes a second at which its data is expected to move, all links together; 0: the agent does not know.
+        The change is given up when it takes much longer (`apples.malleable.control.change_cost`).
     """
 
     epoch: int
     hosts: tuple[HostShare, ...]
     ordered: bool = False
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,10 @@ class HostRows:
     weight: float = 1.0
 
 
-ChangeOrigin = Literal["start", "live", "moved", "commit"]
+ChangeOrigin = Literal["start", "live", "moved", "saved", "commit"]
 """Where the data of a change is: nowhere yet (``start``), in the old members (``live``), in the commit that a
-restart was made of (``moved``), or in the last commit before hosts were lost (``commit``)."""
+restart was made of (``moved``), in what the members saved when a change was taken back (``saved``), or in the last
+commit before hosts were lost (``commit``)."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class ResizeDone:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRefused:
-    """The command of this epoch was not carried out and nothing changed: the job goes on as it was."""
+    """The command of this epoch was not carried out: the job goes on as it was, and computes nothing again."""
 
     epoch: int
     reason: str
@@ -167,7 +172,7 @@ class ResizeRefused:
 class RolledBack:
     """Hosts were lost; the job goes on elsewhere from its last commit. Unasked for; takes an epoch.
 
-    A command under way is answered by `ResizeRefused` before this is notified.
+    It is the answer to a command that was under way.
     """
 
     epoch: int
@@ -199,7 +204,15 @@ JobNotice = ResizeDone | ResizeRefused | RolledBack | LimitsRequested | JobEnded
 
 @dataclass(frozen=True, slots=True)
 class ManagerStatus:
-    """The job at one moment."""
+    """The job at one moment.
+
+    Attributes
+    ----------
+    row_bytes, block_bytes
+        Bytes of a row of all its arrays, and of all its blocks as they were after the last change.
+    rate
+        Bytes a second of its last change; 0: not known.
+    """
 
     state: StateName
     members: tuple[HostRows, ...] = ()
@@ -210,6 +223,9 @@ class ManagerStatus:
     busy: bool = False
     malleable: bool = True
     warm: tuple[str, ...] = field(default=())
+    row_bytes: int = 0
+    block_bytes: int = 0
+    rate: float = 0.0
 
 
 class CommandSource(ABC):
@@ -236,7 +252,11 @@ class CommandSource(ABC):
 
     @abstractmethod
     def notify(self, notice: JobNotice) -> None:
-        """Take what happened: for each command one `ResizeDone` or `ResizeRefused`, and one `JobEnded` at last."""
+        """Take what happened.
+
+        For each command that is one `ResizeDone`, `ResizeRefused` or `RolledBack`; at last one `JobEnded`, which
+        answers a command that was under way too.
+        """
 
     @abstractmethod
     def deadline(self) -> float | None:

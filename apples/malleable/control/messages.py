@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
-PROTOCOL = 2
-"""Changes with the messages; 1 had other words for request, reply and planned rows."""
+PROTOCOL = 3
+"""Changes with the messages; 2 had no rate in a request, and called a rollback and a job's end ``failed``."""
 HOSTS_LIMIT = 512
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
@@ -31,6 +31,7 @@ RefusalReason = Literal[
     "below_minimum", "over_maximum", "unknown_host", "busy", "stale", "malformed", "withdrawn",
     "ending",
 ]  # fmt: skip
+OutcomeKind = Literal["done", "nack", "failed", "rolled_back", "ended"]
 TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "ending"})
 """The same request may be granted later; for the other reasons it never will."""
 
@@ -58,7 +59,7 @@ class CommandRequest:
         ]
         return {
             "request": "resize", "id": self.id, "epoch": self.command.epoch, "hosts": hosts,
-            "ordered": self.command.ordered,
+            "ordered": self.command.ordered, "rate": self.command.rate,
         }  # fmt: skip
 
 
@@ -69,27 +70,37 @@ class CommandOutcome:
     Attributes
     ----------
     kind
-        ``nack``: never was and never will be carried out. ``done``: was, once. ``failed``: the job tried
-        and is as it was; its epoch has passed all the same.
+        ``done``: was carried out, once. Refused is what is answered by ``nack``, which never was and never will
+        be carried out, or by ``failed``: the job tried and is as it was; its epoch has passed all the same.
+        ``rolled_back``: a member was lost, and the job goes on from its last commit. ``ended``: the job is over.
     reason, detail
-        Of a nack, in one word and in one line; of a failure the line.
+        Of a nack, in one word and in one line; of all others but ``done`` the line.
     seconds, phases
-        From the safe point on, and of what that consists (`apples.malleable.control.command.Done`).
+        From the safe point on, and of what that consists (`apples.malleable.control.command.ResizeDone`).
+    iteration
+        To which the job was rolled back.
     """
 
-    kind: Literal["done", "nack", "failed"]
+    kind: OutcomeKind
     id: str
     epoch: int
     reason: str = ""
     detail: str = ""
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
+    iteration: int = 0
+
+    @property
+    def answer(self) -> str:
+        """What it is called in records: ``done``, ``refused``, ``rolled back`` or ``ended``."""
+        return "refused" if self.kind in ("nack", "failed") else self.kind.replace("_", " ")
 
     def body(self) -> Body:
         """Return the outcome as the body of a line."""
         return {
             "reply": self.kind, "id": self.id, "epoch": self.epoch, "reason": self.reason,
             "detail": self.detail, "seconds": self.seconds, "phases": dict(self.phases),
+            "iteration": self.iteration,
         }  # fmt: skip
 
 
@@ -109,7 +120,14 @@ def request_of(body: Body) -> CommandRequest:
     shares = tuple(_share(entry) for entry in entries)
     if len({share.host for share in shares}) < len(shares):
         raise ForgeryError("'hosts' names a host twice")
-    return CommandRequest(identifier, ResizeCommand(count_of(body, "epoch"), shares, ordered))
+    command = ResizeCommand(count_of(body, "epoch"), shares, ordered, _rate(body.get("rate")))
+    return CommandRequest(identifier, command)
+
+
+def _rate(value: Any) -> float:
+    if type(value) not in {int, float} or not 0 <= value < math.inf:
+        raise ForgeryError("'rate' must be a number from 0")
+    return float(value)
 
 
 def _share(entry: Any) -> HostShare:
@@ -129,8 +147,8 @@ def _share(entry: Any) -> HostShare:
 
 def outcome_of(body: Body) -> CommandOutcome:
     """Return the outcome of a body; raises `ForgeryError` where it is none."""
-    kind = body.get("reply")
-    if kind not in {"done", "nack", "failed"}:
+    kind: Any = body.get("reply")
+    if kind not in get_args(OutcomeKind):
         raise ForgeryError("no outcome")
     phases = body.get("phases")
     if not isinstance(phases, dict) or not all(
@@ -148,6 +166,7 @@ def outcome_of(body: Body) -> CommandOutcome:
         text_of(body, "detail", 1000),
         float(seconds),
         phases_in_order(phases),
+        count_of(body, "iteration"),
     )
 
 

@@ -85,6 +85,8 @@ class ResizeLedger:
         The request that it is carrying out.
     last
         The last outcome ``done``.
+    latest
+        The last outcome of what the job began, or began by itself.
     """
 
     def __init__(self, limits: HostLimits, epoch: int = 0) -> None:
@@ -93,6 +95,7 @@ class ResizeLedger:
         self.waiting: CommandRequest | None = None
         self.begun: CommandRequest | None = None
         self.last: CommandOutcome | None = None
+        self.latest: CommandOutcome | None = None
         self._ended = ""
         self._outcomes: OrderedDict[str, tuple[CommandRequest, CommandOutcome]] = OrderedDict()
 
@@ -160,18 +163,24 @@ class ResizeLedger:
         self.last = CommandOutcome(
             "done", request.id, request.command.epoch, seconds=seconds, phases=dict(phases)
         )
+        self.latest = self.last
         return self._settle(request, self.last)
 
     def failed(self, detail: str) -> CommandOutcome:
         """Take in that the job tried and is as it was; the epoch has passed."""
         request = self._over()
-        return self._settle(
-            request, CommandOutcome("failed", request.id, request.command.epoch, "", detail)
-        )
+        self.latest = CommandOutcome("failed", request.id, request.command.epoch, "", detail)
+        return self._settle(request, self.latest)
 
-    def moved(self, epoch: int) -> CommandOutcome | None:
-        """Take in that the job changed by itself (a host died); return the outcome on who waited."""
+    def rolled_back(self, epoch: int, detail: str, iteration: int) -> CommandOutcome | None:
+        """Take in that the job lost hosts; return the outcome on the request that was under way or waited."""
         self.epoch = max(self.epoch + 1, epoch)
+        about = self.begun.id if self.begun else ""
+        self.latest = CommandOutcome(
+            "rolled_back", about, self.epoch, detail=detail, iteration=iteration
+        )
+        if self.begun is not None:
+            return self._settle(self._over(), self.latest)
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None
@@ -179,11 +188,14 @@ class ResizeLedger:
             request, _refused(request, "stale", "the job's hosts changed meanwhile")
         )
 
-    def end(self, state: str) -> CommandOutcome | None:
+    def end(self, state: str, why: str = "") -> CommandOutcome | None:
         """Take in that the job ends; return the outcome on the request that was under way."""
         self._ended = state
         if self.begun is not None:
-            return self.failed(f"the job is {state}")
+            request = self._over()
+            detail = f"the job is {state}" + (f": {why}" if why else "")
+            outcome = CommandOutcome("ended", request.id, request.command.epoch, detail=detail)
+            return self._settle(request, outcome)
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None

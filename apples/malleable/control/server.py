@@ -148,14 +148,17 @@ class ControlServer(CommandSource):
         elif isinstance(notice, ResizeRefused):
             outcome = self.ledger.failed(notice.reason)
         elif isinstance(notice, RolledBack):
-            outcome = self.ledger.moved(notice.epoch)
+            lost = f"{', '.join(notice.lost)} was lost: " if notice.lost else ""
+            outcome = self.ledger.rolled_back(
+                notice.epoch, f"{lost}{notice.reason}", notice.iteration
+            )
         elif isinstance(notice, LimitsRequested):
             self._requested = notice
             known = self.ledger.limits.known
             most = min(notice.maximum or len(known), len(known))
             self.ledger.limits = HostLimits(max(1, min(notice.minimum, most)), most, known)
         elif isinstance(notice, JobEnded):
-            outcome = self.ledger.end(notice.state)
+            outcome = self.ledger.end(notice.state, notice.reason)
         self._effects(self.responder.send_outcome(outcome))
 
     def deadline(self) -> float | None:
@@ -270,7 +273,7 @@ class ControlServer(CommandSource):
 
     def _body(self) -> Body:
         """Return the job's status as a body."""
-        status, last = self._status(), self.ledger.last
+        status, last, latest = self._status(), self.ledger.last, self.ledger.latest
         return {
             "job": self.responder.job, "state": status.state, "epoch": self.ledger.epoch,
             "hosts": [member.host for member in status.members],
@@ -282,4 +285,6 @@ class ControlServer(CommandSource):
             "requested": [self._requested.minimum, self._requested.maximum]
             if self._requested else None,
             "last_resize": last.body() if last else None,
+            "last_change": latest.body() if latest else None,
+            "row_bytes": status.row_bytes, "block_bytes": status.block_bytes, "rate": status.rate,
         }  # fmt: skip

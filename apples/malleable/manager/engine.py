@@ -7,16 +7,24 @@ the loss of a host both start again on the survivors from the last commit.
 
 The stages of a change, and what ends each:
 
-    merge    idle -> start (new groups have parked) -> wait (safe point) -> change (rank 0 has changed)
-             -> leave (released hosts are empty) -> idle
+    merge    idle -> start (new groups have parked) -> wait (rank 0 asks, at a safe point, what there is to do)
+             -> change (all data is in its new places) -> leave (released hosts are empty) -> idle
     restart  idle -> wait (safe point) -> change (rank 0 has committed) -> stop (the old world is empty)
              -> launch (the new world has parked) -> change -> leave -> idle
+    back     change -> save (every member has saved what it had at the safe point) -> clear -> launch -> ..
     loss     any -> clear (every rank has been killed) -> launch -> change -> leave -> idle
     end      any -> finish (every host is empty) -> over
+
+Whoever joins is a member from the moment the manager says that the new map holds, at the end of ``change``. The
+loss of anybody who is not yet a member refuses the command. Before the safe point nobody of the job hears of it.
+After it the change is taken back: its members start again on their old map with what they had at the safe point.
+Only the loss of a member costs iterations, those since the last commit.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +32,7 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import Literal
 
+from apples.malleable.control.change_cost import CHANGE_SECONDS, LEAST_MEASURED, ChangeCost
 from apples.malleable.control.command import (
     ChangeOrigin,
     ChangePlan,
@@ -44,7 +53,7 @@ from apples.malleable.control.strips import rows_moved, strips, strips_moving_fe
 from apples.malleable.manager.process_groups import WORLD, Message, ProcessGroup, ProcessGroups
 
 Stage = Literal[
-    "launch", "idle", "start", "wait", "change", "leave", "stop", "clear", "finish", "over"
+    "launch", "idle", "start", "wait", "change", "leave", "stop", "save", "clear", "finish", "over"
 ]
 
 
@@ -55,18 +64,20 @@ class Reconfiguration:
     Attributes
     ----------
     command
-        What asked for it; None for a launch and after a loss, and once the command has been answered.
+        What asked for it; None for a launch, after a loss that met no command, and once it has been answered.
     shares, new
         The map to come, and its strips. The strips of a launch have no rows until the program has said how
         many it has.
     origin
         Where the data comes from, as in `ChangePlan`.
     lost, reason
-        Hosts whose loss it is about, and why.
+        Hosts whose loss it is about, and why; or why the command is refused, where it goes back to the old map.
     mark
         When the phase under way began.
     safe
         When the safe point was reached; 0 before.
+    seconds
+        How long it may take from there until the new map holds.
     """
 
     command: ResizeCommand | None
@@ -81,6 +92,7 @@ class Reconfiguration:
     begun: float = field(default_factory=time.monotonic)
     mark: float = field(default_factory=time.monotonic)
     safe: float = 0.0
+    seconds: float = CHANGE_SECONDS
     moved_rows: int = 0
     moved_bytes: int = 0
 
@@ -116,34 +128,51 @@ class Reconfiguration:
         by_host = {share.host: share for share in self.shares}
         self.new = strips([by_host[one.host] for one in self.new], rows, slots)
 
+    def back(self, members: Sequence[HostRows], origin: ChangeOrigin, why: str) -> Reconfiguration:
+        """Return the start of the old map again, by which this change is taken back."""
+        shares = tuple(HostShare(one.host, one.weight, rows=one.rows) for one in members)
+        return Reconfiguration(
+            self.command, shares, tuple(members), origin=origin, reason=why, safe=self.safe
+        )
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether it goes back to the old map of a command that could not be carried out."""
+        return self.origin in ("saved", "moved") and bool(self.reason)
+
     def complete(self, message: Message, old: Sequence[HostRows]) -> None:
-        """Take rank 0's report of the change that was made."""
-        self.phases.update(message["phases"])
+        """Take rank 0's report that all data is in its new places."""
         self.moved_bytes = message["bytes"]
         self.moved_rows = rows_moved(old, self.new) if old and self.origin == "live" else 0
-        self.mark = time.monotonic()
 
     def notice(
         self, epoch: int, now: Sequence[HostRows], iteration: int
-    ) -> ResizeDone | RolledBack | None:
+    ) -> ResizeDone | ResizeRefused | RolledBack | None:
         """Return what is notified when it is complete; None for the launch."""
         seconds = time.monotonic() - (self.safe or self.begun)
-        if self.command is not None:
-            found = (epoch, tuple(now), seconds, self.phases)
-            return ResizeDone(*found, self.moved_rows, self.moved_bytes)
         if self.origin == "commit":
             return RolledBack(epoch, self.lost, self.reason, tuple(now), iteration, seconds)
-        return None
+        if self.command is None:
+            return None
+        if self.taken_back:
+            return ResizeRefused(epoch, self.reason)
+        found = (epoch, tuple(now), seconds, self.phases)
+        return ResizeDone(*found, self.moved_rows, self.moved_bytes)
 
 
 START_SECONDS = 60.0
 """A group that was started for a change must have parked by then; twice as long at the launch."""
-CHANGE_SECONDS = 60.0
-"""From the safe point until the new map holds."""
+SAVE_SECONDS = 60.0
+"""For members to save what they have, beside the time that a slow memory takes for it."""
+SAVE_RATE = 1e8
+BROKEN_SECONDS = 10.0
+"""From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
 LEAVE_SECONDS = 5.0
 """Released ranks may take so long to end by themselves before they are killed."""
 MOST_ROLLBACKS = 3
 """In a row, without a commit between them."""
+MOST_REPAIRS = 3
+"""Of a job: what breaks MPI again and again where no process is lost is the program's own fault."""
 
 
 class ReconfigurationEngine:
@@ -178,7 +207,15 @@ class ReconfigurationEngine:
         self.reason = ""
         self.epoch = self.iteration = 0
         self.members: tuple[HostRows, ...] = ()
-        self._rows = self._rollbacks = 0
+        self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
+        self._rate, self._warned = 0.0, ""
+        self._awaited: set[tuple[str, int]] = (
+            set()
+        )  # ranks that have not yet saved, or left the old map
+        self._broken: tuple[float, str] | None = (
+            None  # since when MPI, or a host that leaves, is so; why
+        )
+        self._repairs = 0
         self._finished = False
         self._begin(Reconfiguration.launched(job.members, self.slots, "start"))
 
@@ -188,18 +225,31 @@ class ReconfigurationEngine:
         busy = self.stage not in ("idle", "over")
         limits = (self.job.minimum, self.job.maximum or len(self.slots))
         found = (self.state, self.members, self.epoch, self.iteration, *limits, busy)
-        return ManagerStatus(*found, warm=self.groups.warm())
+        return ManagerStatus(
+            *found,
+            warm=self.groups.warm(),
+            row_bytes=self._row_bytes,
+            block_bytes=self._block_bytes,
+            rate=self._rate,
+        )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the job has when the change under way is complete."""
+        now = self.members if self.stage in ("idle", "over") else self._change.new
+        return sum(self.slots[one.host] for one in now)
 
     def command(self, command: ResizeCommand) -> None:
-        """Begin a command; asked only while idle. Answered by one `ResizeDone` or `ResizeRefused`."""
+        """Begin a command; asked only while idle. Answered by a `ResizeDone`, `ResizeRefused` or `RolledBack`."""
         need = sum(self.slots[share.host] for share in command.hosts)
         if self._rows and need > self._rows:
             self._notify(ResizeRefused(command.epoch, f"{self._rows} rows for {need} ranks"))
             return
         self._change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
+        moved = self._rows if self.restarts else rows_moved(self.members, self._change.new)
+        self._change.seconds = self._cost(moved, command.rate).limit
         if self.restarts:
-            self.stage = "wait"
-            self._send_to_leader("restart", 0)
+            self._wait()
             return
         self.stage = "start"
         self.groups.start_on(*self._change.joining)
@@ -210,20 +260,43 @@ class ReconfigurationEngine:
         now = time.monotonic()
         for group in self.groups:
             group.check(now)
-        late = now - self._change.mark
-        if self.stage == "start" and late > START_SECONDS:
-            slow = [h for h in self._change.joining if self.groups[h].phase == "starting"]
-            self._refuse(f"{', '.join(slow)}: not ready within {START_SECONDS:g} s")
-        elif self.stage == "launch" and late > START_SECONDS * 2:
-            self._end("failed", f"the job was not ready within {START_SECONDS * 2:g} s")
-        elif self.stage == "change" and late > CHANGE_SECONDS:
-            self._recover("", f"a change took more than {CHANGE_SECONDS:g} s")
-        elif self.stage == "leave" and late > LEAVE_SECONDS:
-            for host in self._change.leaving:
-                self.groups[host].end()
-        elif self.stage in ("finish", "stop") and late > LEAVE_SECONDS:
-            self.groups.end()
+        self._judge_broken(now)
+        if now - self._change.mark > self._limit:
+            self._end_stage()
         self._advance_when_empty()
+
+    @property
+    def _limit(self) -> float:
+        """How long the stage under way may take; to be idle, and to wait for the safe point, has no limit."""
+        change = self._change
+        if self.stage == "leave":
+            return change.seconds if self._awaited else LEAVE_SECONDS
+        saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
+        limits = {"start": START_SECONDS, "launch": 2 * START_SECONDS, "change": change.seconds,
+                  "save": saving, "stop": LEAVE_SECONDS, "finish": LEAVE_SECONDS}  # fmt: skip
+        return limits.get(self.stage, math.inf)
+
+    def _end_stage(self) -> None:
+        """End a stage that takes too long."""
+        change, limit = self._change, f"{self._limit:.3g} s"
+        slow = [group.host for group in self.groups if group.phase == "starting"]
+        if self.stage == "start":
+            self._refuse(f"{', '.join(slow)}: not ready within {limit}")
+        elif self.stage == "launch" and change.origin == "start":
+            self._end("failed", f"the job was not ready within {limit}")
+        elif self.stage == "launch" and change.origin != "moved":
+            self._recover(*slow[:1], why=f"not ready within {limit}")
+        elif self.stage in ("launch", "change"):
+            self._take_back(f"the change took more than {limit}")
+        elif self.stage == "save":
+            self._recover(why=f"{change.reason}; its state was not saved within {limit}")
+        elif self.stage == "leave" and self._awaited:
+            self._recover(why=f"the old communicators were not left within {limit}")
+        elif self.stage == "leave":
+            for host in change.leaving:
+                self.groups[host].end()
+        elif self.stage in ("finish", "stop"):
+            self.groups.end()
 
     def cancel(self) -> None:
         """End the job."""
@@ -233,6 +306,7 @@ class ReconfigurationEngine:
     def _begin(self, change: Reconfiguration) -> None:
         """Start all groups of a map whose data no live member holds."""
         self._change, self.groups.declared, self.stage = change, None, "launch"
+        self._broken = None  # what the ranks before these said came before their end
         change.joining = [one.host for one in change.new]
         if self.restarts:
             self.groups.start_world(change.joining)
@@ -253,17 +327,24 @@ class ReconfigurationEngine:
         if self.stage == "launch":
             self._launch(self.groups[keys[0]], len(keys) - 1)
             return
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let rank 0 ask at the next safe point what there is to do."""
         self.stage = "wait"
-        self._send_to_leader("resize", len(keys))
+        key = WORLD if self.restarts else self.members[0].host
+        self.groups[key].send({"order": "ask"}, 0)
 
     def _launch(self, first: ProcessGroup, joining: int) -> None:
         """Let the first group admit the others."""
         self._rows = int(first.declared["rows"])
+        self._row_bytes = int(first.declared["row_bytes"])
         need = sum(self.slots[member.host] for member in self._change.new)
         if self._rows and need > self._rows:
             self._end("failed", f"{self._rows} rows for {need} ranks")
             return
         self._change.assign_rows(self._rows, self.slots)
+        self._change.seconds = self._cost(self._rows).limit
         self.stage, first.phase = "change", "joining"
         first.send(
             {
@@ -273,16 +354,28 @@ class ReconfigurationEngine:
             }
         )
 
-    def _send_to_leader(self, order: str, joining: int) -> None:
-        """Send rank 0 an order; it tells the other ranks at the next safe point."""
-        key = WORLD if self.restarts else self.members[0].host
-        self.groups[key].send({"order": order, "plan": self._plan(), "joining": joining}, 0)
+    def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
+        """Return what it costs to move so many rows, at this rate or that of the last change."""
+        data = (self._rows, self._row_bytes, self._block_bytes)
+        return ChangeCost.of(moved, *data, rate or self._rate)
+
+    def _answer_at_safe_point(self, group: ProcessGroup, rank: int) -> None:
+        """Tell rank 0, which stands at a safe point with all others, what there is to do."""
+        if self.stage != "wait":  # what there was has been given up
+            group.send({"order": "none"}, rank)
+            return
+        self._change.end_phase("wait")
+        self._change.safe = time.monotonic()
+        self.stage = "change"
+        order = "restart" if self.restarts else "resize"
+        joining = 0 if self.restarts else len(self._change.joining)
+        group.send({"order": order, "plan": self._plan(), "joining": joining}, rank)
 
     def _plan(self) -> dict[str, object]:
         """Return the plan of the change under way, as the ranks get it."""
         change, command = self._change, self._change.command
         return ChangePlan(
-            epoch=command.epoch if command else self.epoch + 1,
+            epoch=max(command.epoch if command else 0, self.epoch + 1),
             old=self.members,
             new=change.new,
             slots=self.slots,
@@ -291,7 +384,7 @@ class ReconfigurationEngine:
             lost=change.lost,
             commits=self.groups.directory,
             cpus={share.host: share.cpus for share in command.hosts if share.cpus}
-            if command
+            if command and not change.reason
             else {},
         ).dump()
 
@@ -301,23 +394,48 @@ class ReconfigurationEngine:
         if event == "parked":
             group.parked(message)
             self._on_parked()
-        elif event == "invite":
+        elif event == "invite" and self.stage == "change":
             self.groups.invite([] if self.restarts else self._change.joining, message["port"])
-        elif event == "failed":
+        elif event == "failed" and self.stage != "clear":
             self._end("failed", f"rank {rank} on {group.host}: {message['message']}")
+        elif event == "safepoint":
+            self._answer_at_safe_point(group, rank)
+        elif event in ("broken", "saved", "unsaved"):
+            self._on_fault(group, rank, message)
+        elif event == "settled" and self.stage == "leave":
+            self._on_settled(group, rank, message)
         elif event == "limits":
             self._notify(LimitsRequested(message["minimum"], message["maximum"]))
         elif event in ("progress", "finished", "committed", "changed"):
             self.iteration = message["iteration"]
         self._advance(event, message)
 
+    def _on_fault(self, group: ProcessGroup, rank: int, message: Message) -> None:
+        """Take a rank's word that it cannot go on, or that it has saved what it had."""
+        event = message["event"]
+        if event == "broken":
+            said = f"rank {rank} on {group.host}: {message['message']}"
+            since = time.monotonic() - (BROKEN_SECONDS if message["certain"] else 0.0)
+            self._broken = self._broken or (since, said)
+        elif event == "unsaved" and self.stage == "save":
+            self._recover(why=f"{self._change.reason}; no state was saved: {message['reason']}")
+        elif event == "saved" and self.stage == "save":
+            self._awaited.discard((group.host, rank))
+            if not self._awaited:
+                self._go_back("saved")
+
+    def _on_settled(self, group: ProcessGroup, rank: int, message: Message) -> None:
+        """Take a rank's word that it has left the old communicators; the first one's says what took how long."""
+        self._awaited.discard((group.host, rank))
+        self._row_bytes = message["row_bytes"]
+        self._block_bytes += message["block_bytes"]
+        self._change.phases.update(message.get("phases", {}))
+        if not self._awaited:
+            self._change.mark, self._broken = time.monotonic(), None
+
     def _advance(self, event: str, message: Message) -> None:
         """Take the step of the state machine that a message of rank 0 calls for."""
-        if event == "safepoint" and self.stage == "wait":
-            self._change.end_phase("wait")
-            self._change.safe = time.monotonic()
-            self.stage = "change"
-        elif event == "commit_failed" and self.stage == "change":
+        if event == "commit_failed" and self.stage == "change":
             self._refuse(f"no commit could be made: {message['reason']}")
         elif event == "restarting" and self.stage == "change":
             self._change.end_phase("commit")
@@ -325,11 +443,17 @@ class ReconfigurationEngine:
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.
             self._change.complete(message, self.members)
-            self.groups.settle(self._change.leaving)
+            self._change.mark = time.monotonic()
+            self.groups.hold(self._change.leaving)
             self.members, self.epoch = self._change.new, message["epoch"]
             self.stage, self.state = "leave", "running"
+            self._awaited, self._block_bytes = self.groups.ranks_of_members(), 0
         elif event == "committed":
-            self._rollbacks, self.groups.committed = 0, True
+            self._rollbacks, self.groups.committed, self._warned = 0, True, ""
+        elif event == "uncommitted" and message["reason"] != self._warned:
+            self._warned = message["reason"]
+            line = f"warning: no commit at iteration {message['iteration']}: {self._warned}"
+            print(f"{line}; the last one stays", file=sys.stderr, flush=True)  # noqa: T201 - talk
         elif event == "finished":
             self._finish()
         self._advance_when_empty()
@@ -337,15 +461,15 @@ class ReconfigurationEngine:
     def _advance_when_empty(self) -> None:
         """Take the step that waited until groups were empty."""
         change = self._change
-        if self.stage == "leave" and self.groups.have_emptied(change.leaving):
-            self._complete(change)
+        if self.stage == "leave" and not self._awaited:
+            if self.groups.have_emptied(change.leaving):
+                self._complete(change)
         elif self.stage == "stop" and self.groups[WORLD].phase == "empty":
             change.end_phase("leave")
             change.leaving, change.origin = [], "moved"
             self._begin(change)
         elif self.stage == "clear" and all(g.phase in ("empty", "parked") for g in self.groups):
-            for host in change.lost:
-                self.groups.drop(host)
+            self.groups.retain([one.host for one in change.new])
             self._begin(change)
         elif self.stage == "finish" and self.groups.all_emptied():
             self.stage = "over"
@@ -356,17 +480,71 @@ class ReconfigurationEngine:
         if change.leaving:
             change.end_phase("leave")
         self.stage = "idle"
-        answer = change.notice(self.epoch, self.members, self.iteration)
-        if answer is not None:
-            self._notify(answer)
+        if change.origin == "live" and change.moved_bytes >= LEAST_MEASURED:
+            self._rate = change.moved_bytes / max(change.phases["redistribute"], 1e-6)
+        self._tell(change)
         if not self.restarts:
             self.groups.start_warm()
+
+    def _tell(self, change: Reconfiguration) -> None:
+        """Notify what came of a change whose map holds."""
+        notice = change.notice(self.epoch, self.members, self.iteration)
+        if notice is not None:
+            self._notify(notice)
 
     def _answer(self, reason: str) -> None:
         """Refuse the command under way, if there is one."""
         command, self._change.command = self._change.command, None
         if command is not None and self.stage not in ("idle", "over"):
             self._notify(ResizeRefused(command.epoch, reason))
+
+    def _take_back(self, reason: str) -> None:
+        """Give a change up whose safe point is reached and that does not hold yet."""
+        change = self._change
+        if change.origin == "live" and not self.restarts:
+            self.groups.give_up(change.joining, spare_parked=False)
+            change.reason, change.mark, self.stage = reason, time.monotonic(), "save"
+            self._awaited = self.groups.ranks_of_members()
+            self.groups.save()
+        elif change.origin == "moved" and change.command is not None and not change.taken_back:
+            change.reason = reason
+            self._go_back("moved")
+        elif change.origin == "start":
+            self._end("failed", reason)
+        else:
+            self._recover(why=reason)
+
+    def _go_back(self, origin: ChangeOrigin) -> None:
+        """Start the old map again, with the data of the safe point."""
+        self._change = self._change.back(self.members, origin, self._change.reason)
+        self._clear()
+
+    def _clear(self) -> None:
+        """End every rank, to begin the change under way then."""
+        self.stage = "clear"
+        self.groups.end(spare_parked=True)
+
+    def _judge_broken(self, now: float) -> None:
+        """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
+        if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
+            return
+        reason, self._broken = self._broken[1], None
+        if self.stage == "change":
+            self._take_back(reason)
+        elif self.stage == "leave":
+            self._recover(why=reason)
+        elif self.stage in ("idle", "start", "wait") and self.groups.committed:
+            self._repair(reason)
+        elif self.stage in ("idle", "start", "wait"):
+            self._end("failed", reason)
+
+    def _repair(self, reason: str) -> None:
+        """Start all ranks again from the last commit: MPI failed, and no process was lost; not again and again."""
+        self._repairs += 1
+        if self._repairs > MOST_REPAIRS:
+            self._end("failed", reason)
+        else:
+            self._recover(why=reason)
 
     def _refuse(self, reason: str) -> None:
         """Give a command up before anything changed."""
@@ -384,7 +562,10 @@ class ReconfigurationEngine:
 
     def _finish(self) -> None:
         """See all groups end: the program has finished."""
-        self._answer("the job finished first")
+        if self.stage == "leave":  # the map holds, whoever has not left yet
+            self._tell(self._change)
+        else:
+            self._answer("the job finished first")
         self._finished = True
         self._change = Reconfiguration(None, (), self.members)
         self.stage, self.state = "finish", "finished"
@@ -396,31 +577,38 @@ class ReconfigurationEngine:
         """End everything now."""
         if self.stage in ("finish", "over"):
             return
-        self._answer(f"the job {state}: {reason}" if reason else f"the job was {state}")
         self.state, self.reason = state, reason
         self.stage, self._change = "finish", Reconfiguration(None, (), self.members)
         self.groups.end()
 
     def _on_lost(self, group: ProcessGroup, why: str) -> None:
         """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
-        joins = self.stage in ("launch", "start", "change") and group.host in self._change.joining
+        change, said = self._change, f"{group.host}: {why}"
+        joins = group.host in change.joining and not self.restarts
+        undecided = joins and change.origin == "live"
+        waits = group.phase in ("parked", "starting") and not self.restarts
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
-        elif self.stage == "start" and joins:
-            self._refuse(f"{group.host}: {why}")
-        elif group.phase in ("parked", "starting") and not joins:
-            self.groups.groups.pop(group.host).kill()
-        elif self.stage == "launch" and self._change.origin == "start":
-            self._end("failed", f"{group.host}: {why}")
+            if self.stage == "leave" and self._awaited:  # may be they wait for it
+                self._broken = self._broken or (time.monotonic(), said)
+        elif self.stage in ("start", "wait") and undecided:
+            self.groups.discard(group.host)
+            self._refuse(said)
+        elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):
+            self._take_back(said)
+        elif waits and not (joins and self.stage in ("launch", "change")):
+            self.groups.discard(group.host)
+        elif self.stage == "launch" and change.origin == "start":
+            self._end("failed", said)
         else:
-            self._recover(group.host, why)
+            self._recover(group.host, why=why)
 
-    def _recover(self, host: str, why: str) -> None:
-        """End all ranks; what is left then starts again from the last commit."""
+    def _recover(self, host: str = "", *, why: str) -> None:
+        """End all ranks; what is left without a host, or with all, starts again from the last commit."""
         change = self._change
         reason = f"{host} was lost: {why}" if host else why
         lost = (*change.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
-        self._answer(reason)
+        command = None if self.stage == "idle" else change.command
         left = tuple(m for m in self.members or change.new if m.host not in lost)
         self._rollbacks += 1
         if len(left) < max(1, self.job.minimum):
@@ -431,11 +619,11 @@ class ReconfigurationEngine:
             self._end("failed", f"{reason}; {self._rollbacks} losses without a commit between")
         else:
             shares = tuple(HostShare(one.host, one.weight) for one in left)
+            lost = tuple(filter(None, lost))
             self._change = Reconfiguration(
-                None, shares, left, origin="commit", lost=tuple(filter(None, lost)), reason=why
+                command, shares, left, origin="commit", lost=lost, reason=why
             )
-            self.stage = "clear"
-            self.groups.end(spare_parked=True)
+            self._clear()
 
 
 def restarts(job: JobFile) -> bool:

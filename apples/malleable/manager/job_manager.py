@@ -6,6 +6,7 @@ Its standard output carries the program's lines; it ends with code 0 when the jo
 
 from __future__ import annotations
 
+import json
 import selectors
 import sys
 import time
@@ -19,6 +20,10 @@ from apples.malleable.manager.engine import ReconfigurationEngine
 
 TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""
+CHANGING_SECONDS = 1.0
+"""How often it says that the job's hosts are being changed: its program is silent meanwhile."""
+COMPUTING = ("idle", "start", "wait", "over")
+"""Stages in which it has nothing to say of that: the program computes, and speaks for itself."""
 
 
 class JobManager:
@@ -28,9 +33,18 @@ class JobManager:
     ----------
     folder
         Where supervisors of this machine put their files.
+    emit
+        Takes the events of the application protocol that are the manager's own.
     """
 
-    def __init__(self, job: JobFile, control: CommandSource, folder: Path = Path()) -> None:
+    def __init__(
+        self,
+        job: JobFile,
+        control: CommandSource,
+        folder: Path = Path(),
+        emit: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._emit, self._emitted, self._ranks = emit, 0.0, 0
         self._selector = selectors.DefaultSelector()
         self._control = control
         self._ended: JobEnded | None = None
@@ -54,10 +68,19 @@ class JobManager:
             if self._control.cancelled():
                 self.engine.cancel()
             self.engine.tick()
+            self._say_whether_changing()
             if self.engine.stage == "idle" and (command := self._control.poll()) is not None:
                 self.engine.command(command)
         self._control.close()
         return self._ended
+
+    def _say_whether_changing(self) -> None:
+        """Say now and then that hosts are being changed, so that nobody takes the program for dead."""
+        now, ranks = time.monotonic(), self.engine.ranks
+        changing = self.engine.stage not in COMPUTING
+        if (changing and now - self._emitted >= CHANGING_SECONDS) or ranks != self._ranks:
+            self._emitted, self._ranks = now, ranks
+            self._emit(json.dumps({"event": "changing", "ranks": ranks}))
 
     def _notify(self, notice: JobNotice) -> None:
         self._control.notify(notice)
@@ -73,7 +96,7 @@ def main() -> int:
     except (OSError, JobFileError) as error:
         print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
         return 2
-    ended = JobManager(job, control).run()
+    ended = JobManager(job, control, emit=lambda line: print(line, flush=True)).run()  # noqa: T201 - data
     if ended.state == "finished":
         return 0
     print(f"apples: the job {ended.state}: {ended.reason}", file=sys.stderr)  # noqa: T201 - talk

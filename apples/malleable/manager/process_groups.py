@@ -23,15 +23,15 @@ from typing import Any, Literal
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.node import supervisor
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT
+from apples.supervision import peer
 from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
 
 SUPERVISOR = Path(supervisor.__file__)
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
-SILENCE_SECONDS = 3.0
-"""A supervisor that reported before and is silent for so long is lost."""
-BIRTH_SECONDS = 15.0
-"""Until a supervisor must have reported for the first time."""
-EXIT_SECONDS = 2.0
+BIRTH_SECONDS = 12.0
+"""How much longer than later ones the first report of a supervisor may take."""
+EXIT_SECONDS, SLOW_EXIT_SECONDS = 2.0, 20.0
+"""For a supervisor to end its ranks: where nothing shows that it runs, and where it does."""
 CHUNK = 1 << 16
 LONGEST_LINE = 8 * LINE_LIMIT
 """Bytes of a report: a line of a rank's output is up to six times as long in JSON."""
@@ -76,8 +76,8 @@ class ProcessGroup:
         self._lines = LineBuffer(LONGEST_LINE)
         self._greeting = Greeting(HELLO, LONGEST_GREETING) if self.places[0].reach else None
         self._unsent = b""
-        self._last_report: float | None = None
         self._begun = self._last_ping = time.monotonic()
+        self._silence, self._born = peer.Silence(self._begun), False
         first = self.places[0]
         here = [first.python, "-I", "-S", str(SUPERVISOR), str(folder.absolute())]
         there = [*first.reach, "-I", "-m", REMOTE_SUPERVISOR]
@@ -99,6 +99,11 @@ class ProcessGroup:
     def host(self) -> str:
         """Name of the host; of the first, where there are several."""
         return self.places[0].host
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process here: its own, or that of the connection to it."""
+        return self._supervisor.pid
 
     @property
     def ranks(self) -> int:
@@ -166,12 +171,12 @@ class ProcessGroup:
         if now - self._last_ping > 1.0:
             self._last_ping = now
             self._order("ping")
-        late = (
-            now - self._begun > BIRTH_SECONDS
-            if self._last_report is None
-            else now - self._last_report > SILENCE_SECONDS
-        )
-        if late or (self.phase == "ending" and now - self._begun > EXIT_SECONDS):
+        silent = self._silence.seconds(now) - (0.0 if self._born else BIRTH_SECONDS)
+        ending = now - self._begun if self.phase == "ending" else 0.0
+        if max(silent - peer.SILENCE_SECONDS, ending - EXIT_SECONDS) <= 0:
+            return
+        there = peer.started(self.pid, elsewhere=bool(self.places[0].reach))
+        if peer.lost(silent, there) or ending > (SLOW_EXIT_SECONDS if there else EXIT_SECONDS):
             self._give_up("its supervisor does not answer")
 
     def _argv(self) -> list[str]:
@@ -234,7 +239,8 @@ class ProcessGroup:
                 return
             if not self._greeting.heard:
                 return
-        self._last_report = time.monotonic()
+        self._silence.broken(time.monotonic())
+        self._born = True
         self._flush()
         try:
             for line in self._lines.feed(data):
@@ -268,11 +274,10 @@ class ProcessGroup:
 
     def _on_lost(self, why: str) -> None:
         """Say that the group is lost, unless its end was wanted."""
-        before = self.phase
+        if self.phase not in ("ending", "empty"):
+            self._on_group_lost(self, why)
         if self.gone:
             self.phase = "empty"
-        if before not in ("ending", "empty"):
-            self._on_group_lost(self, why)
 
     def _close(self) -> None:
         if self._from < 0:
@@ -420,11 +425,23 @@ class ProcessGroups:
             group.phase = "joining"
             group.send({**self.joining_order("join", group), "port": port})
 
-    def settle(self, leaving: Sequence[str]) -> None:
-        """Mark the groups that are members now, and those that leave."""
+    def hold(self, leaving: Sequence[str]) -> None:
+        """Tell all who took part in a change that it holds: the members from now on, and those that leave."""
         for group in self:
             if group.phase in ("joining", "member"):
                 group.phase = "leaving" if group.host in leaving else "member"
+                group.send({"order": "hold"})
+
+    def save(self) -> None:
+        """Have every member save what it had at the safe point."""
+        for group in self:
+            if group.phase == "member":
+                group.send({"order": "save"})
+
+    def ranks_of_members(self) -> set[tuple[str, int]]:
+        """Return every rank of the members: the host of its group, and its number there."""
+        members = (group for group in self if group.phase == "member")
+        return {(group.host, rank) for group in members for rank in range(group.ranks)}
 
     def emptied(self, host: str) -> bool:
         """Whether nothing of the job is on a host any more; its supervisor goes last."""
@@ -448,17 +465,25 @@ class ProcessGroups:
             del self.groups[host]
         self.released |= set(hosts)
 
-    def give_up(self, hosts: Sequence[str]) -> None:
+    def give_up(self, hosts: Sequence[str], *, spare_parked: bool = True) -> None:
         """Kill groups that were to join; a warm one that is parked may stay."""
         for host in hosts:
-            if self.job.place(host).warm and self.groups[host].phase == "parked":
-                continue
-            self.groups.pop(host).kill()
+            group = self.groups.get(host)
+            warm = spare_parked and self.job.place(host).warm
+            if group is not None and not (warm and group.phase == "parked"):
+                self.discard(host)
 
-    def drop(self, host: str) -> None:
-        """Dismiss the supervisor of a host, if there is one."""
-        if host in self.groups:
-            self.groups.pop(host).dismiss()
+    def discard(self, host: str) -> None:
+        """Kill the group of a host, with its supervisor."""
+        self.groups.pop(host).kill()
+
+    def retain(self, hosts: Sequence[str]) -> None:
+        """Dismiss the supervisors of all hosts but these, and those where a group may wait until it is needed."""
+        for key, group in list(self.groups.items()):
+            if key in (*hosts, WORLD) or (self.job.place(key).warm and group.phase == "parked"):
+                continue
+            group.end()
+            self.groups.pop(key).dismiss()
 
     def end(self, spare_parked: bool = False) -> None:
         """Kill all ranks; the supervisors stay."""

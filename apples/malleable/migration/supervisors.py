@@ -19,13 +19,12 @@ from typing import Any
 
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
+from apples.supervision import peer
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 MODULE = "apples.malleable.migration.supervisor"
 LINE_LIMIT = 1 << 20
 END_SECONDS = 4.0
-SILENCE_SECONDS = 4.0
-"""A supervisor silent for so long is given up; it reports something every second."""
 
 
 class SupervisorConnection:
@@ -38,7 +37,7 @@ class SupervisorConnection:
     """
 
     def __init__(self, place: HostSpec) -> None:
-        self.host = place.host
+        self.host, self._elsewhere = place.host, bool(place.reach)
         self.process = subprocess.Popen(
             [*(place.reach or (place.python,)), "-P", "-m", MODULE],
             stdin=subprocess.PIPE,
@@ -48,7 +47,7 @@ class SupervisorConnection:
         assert self.process.stdout is not None  # noqa: S101 - for the type checker
         self.file = self.process.stdout
         os.set_blocking(self.file.fileno(), False)
-        self.last_report = time.monotonic()
+        self._silence = peer.Silence(time.monotonic())
         self._lines = LineBuffer(LINE_LIMIT)
 
     def send(self, order: Mapping[str, Any]) -> None:
@@ -65,13 +64,20 @@ class SupervisorConnection:
             return []
         except OSError:
             return None
-        self.last_report = time.monotonic()
+        self._silence.broken(time.monotonic())
         try:
             reports = [decode(line, LINE_LIMIT) for line in self._lines.feed(data)]
         except LineError:
             return None
         complete = all(isinstance(one.get("report"), str) for one in reports)
         return reports if data and complete else None
+
+    def lost(self, now: float) -> bool:
+        """Return whether the supervisor, which reports something every second, has been silent for too long."""
+        silent = self._silence.seconds(now)
+        if silent <= peer.SILENCE_SECONDS:
+            return False
+        return peer.lost(silent, peer.started(self.process.pid, elsewhere=self._elsewhere))
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Let it end its program and itself; kill it when it does not."""
@@ -131,7 +137,7 @@ class ProgramSupervisors:
         now = time.monotonic()
         for host, pipe in list(self._pipes.items()):
             late = self.asked is not None and self.asked.host == host and now > self._until
-            if late or now - pipe.last_report > SILENCE_SECONDS:
+            if late or pipe.lost(now):
                 self._give_up(pipe)
 
     def dismiss(self, host: str) -> None:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
+from apples.supervision import peer
 from apples.supervision.this_host import located, network
 from apples.wire.json_lines import LineBuffer
 
@@ -49,6 +50,10 @@ class RemoteNodeSupervisor(NodeSupervisor):
         if order["commits"] and not os.path.isdir(order["commits"]):  # noqa: PTH112
             self.report("no_commits", group=order["group"])
         super().start(order)
+
+    def manager_there(self) -> bool | None:
+        """Return what is known of the manager beside what it says: whether the machine it is on answers."""
+        return peer.login_connection(os.environ.get("SSH_CONNECTION", ""))
 
     def on_manager_silent(self) -> None:
         """Leave the parent alone: it serves the connection, and the manager is on another machine."""

@@ -24,12 +24,15 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
+import warnings
 from typing import Any
 
 # Started by path and without site packages, on any host: it finds its own packages itself.
 sys.path.append(__file__.rpartition("/apples/malleable/")[0])
 from apples.storage.naming import naming
+from apples.supervision import peer
 from apples.supervision.job_processes import (
     become_subreaper,
     descendants,
@@ -51,8 +54,8 @@ CHECK_SECONDS = 0.25
 """Between two looks at its processes, and between two reports that it is alive."""
 STOPPED_SECONDS = 1.0
 """A process that has been stopped for so long counts as lost."""
-SILENCE_SECONDS = 3.0
-"""A job manager silent for so long is gone; it sends something every second."""
+BEAT_SECONDS = 0.5
+"""Between two beats of the thread that says that this process runs, whatever its loop is at."""
 ACCOUNT_SECONDS = 0.5
 """How long it may take until it is told how a rank ended that is gone."""
 LONGEST_ACCOUNT = 200
@@ -72,8 +75,10 @@ class SupervisorProcess:
     ----------
     selector
         What its loop listens to; the data of a key is a callable of no argument.
-    last_order, last_report
-        When the manager was last heard, and last told something, on time.monotonic's clock.
+    silence
+        How long the manager has been silent.
+    last_report
+        When it was last told something, on time.monotonic's clock.
     """
 
     death_signal = signal.SIGCONT
@@ -81,9 +86,10 @@ class SupervisorProcess:
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
-        self.last_order = time.monotonic()
+        self.silence = peer.Silence(time.monotonic())
         self.last_report = 0.0
         self._lines = LineBuffer(ORDER_LIMIT)
+        self._reporting = threading.Lock()
 
     def run(self) -> None:
         """Supervise until the manager is gone or wants it to end."""
@@ -126,10 +132,11 @@ class SupervisorProcess:
         self.last_report = time.monotonic()
         rest = encode({"report": event, **fields})
         try:
-            while rest:
-                if not select.select([], [1], [], SILENCE_SECONDS)[1]:
-                    raise EOFError
-                rest = rest[os.write(1, rest) :]
+            with self._reporting:
+                while rest:
+                    if not select.select([], [1], [], peer.UNSEEN_SECONDS)[1]:
+                        raise EOFError
+                    rest = rest[os.write(1, rest) :]
         except OSError:
             raise EOFError from None
 
@@ -137,7 +144,7 @@ class SupervisorProcess:
         data = os.read(0, 1 << 16)
         if not data:
             raise EOFError
-        self.last_order = time.monotonic()
+        self.silence.broken(time.monotonic())
         try:
             for line in self._lines.feed(data):
                 self.handle(decode(line, ORDER_LIMIT))
@@ -145,13 +152,17 @@ class SupervisorProcess:
             raise EOFError from None  # the other end is no job manager
 
 
-def proxies_and_ranks(launcher: int) -> tuple[set[int], set[int]]:
-    """Return the children of a launcher, which are hydra's proxies, and theirs, which are to be ranks."""
+def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
+    """Return all descendants of a launcher, and the children of its children, which are hydra's proxies.
+
+    Those start the ranks and stay beside them (`apples.launch.bind`).
+    """
     below: dict[int, set[int]] = {}
     for pid, parent in descendants(launcher):
         below.setdefault(parent, set()).add(pid)
     proxies = below.get(launcher, set())
-    return proxies, {rank for proxy in proxies for rank in below.get(proxy, ())}
+    everybody = {pid for pids in below.values() for pid in pids}
+    return everybody, {rank for proxy in proxies for rank in below.get(proxy, ())}
 
 
 def unlink_shared_memory(pids: set[int]) -> None:
@@ -174,21 +185,39 @@ def remove_shared_memory(pids: set[int]) -> None:
 
 
 class CheckpointMemory:
-    """Memory of commits that ranks gave their supervisor: labels and file descriptors, by commit number."""
+    """Memory that ranks gave their supervisor, as labels and descriptors: of commits, and of states they saved."""
 
     def __init__(self) -> None:
         self._kept: dict[int, list[tuple[dict[str, Any], int]]] = {}
+        self._saved: dict[int, tuple[dict[str, Any], int]] = {}
 
     def keep(self, label: dict[str, Any], handle: int) -> None:
-        """Keep one rank's memory, and close that of commits that are too old."""
+        """Keep one rank's memory: the state it saved, or a commit's; that of commits too old is closed."""
+        if "saved" in label:
+            self.forget(label["saved"])
+            self._saved[label["saved"]] = label, handle
+            return
         self._kept.setdefault(label["epoch"], []).append((label, handle))
         for number in sorted(self._kept)[:-KEPT_COMMITS]:
             for _, old in self._kept.pop(number):
                 os.close(old)
 
-    def send_all(self, channel: socket.socket) -> None:
-        """Send a rank every label and a duplicate of its file descriptor, their number first."""
+    def forget(self, rank: int) -> None:
+        """Close what a rank saved."""
+        if rank in self._saved:
+            os.close(self._saved.pop(rank)[1])
+
+    def send_all(self, channel: socket.socket, saved: int | None = None) -> None:
+        """Send a rank the labels and duplicates of their file descriptors, their number first.
+
+        Parameters
+        ----------
+        saved
+            Those of the state that this rank saved; None: of all commits.
+        """
         kept = [one for labels in self._kept.values() for one in labels]
+        if saved is not None:
+            kept = [self._saved[saved]] if saved in self._saved else []
         with contextlib.suppress(OSError):
             channel.send(json.dumps({"count": len(kept)}).encode())
             for label, handle in kept:
@@ -233,6 +262,7 @@ class NodeSupervisor(SupervisorProcess):
         self.memory = CheckpointMemory()
         self.path = os.path.join(self.folder, f"supervisor-{os.getpid()}")  # noqa: PTH118 - pathlib is slow to load
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ended = threading.Event()
 
     def open(self) -> None:
         """Begin to listen to ranks and to the manager."""
@@ -241,9 +271,11 @@ class NodeSupervisor(SupervisorProcess):
         self.listener.listen(1024)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept_rank)
         super().open()
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def close(self) -> None:
         """Leave no process, no memory file and no file of its own behind."""
+        self._ended.set()
         super().close()
         remove_shared_memory(self.connected)
         self.remove_files()
@@ -253,6 +285,12 @@ class NodeSupervisor(SupervisorProcess):
         for path in (self.path, *self.files):
             with contextlib.suppress(OSError):
                 os.unlink(path)  # noqa: PTH108
+
+    def _beat(self) -> None:
+        """Report now and then that this process runs, from a thread of its own: the loop may be at slow work."""
+        with contextlib.suppress(EOFError):  # the loop hears of it too
+            while not self._ended.wait(BEAT_SECONDS):
+                self.report("alive")
 
     # --------------------------------------------------------------- orders of the manager
 
@@ -294,7 +332,11 @@ class NodeSupervisor(SupervisorProcess):
         argv = [os.environ["APPLES_LAUNCH"] if a == "{launch}" else a for a in order["argv"]]
         environment = {**os.environ, **order["environment"], "APPLES_MALLEABLE": self.path}
         supervisor = os.getpid()
-        self.launcher = os.fork()
+        with self._reporting, warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Python 3.12 warns of forks beside threads; an exec follows
+            self.launcher = os.fork()
         if self.launcher == 0:
             os.dup2(2, 1)  # its standard output is the wire to the manager
             exec_launcher(argv, supervisor, environment)
@@ -369,7 +411,9 @@ class NodeSupervisor(SupervisorProcess):
         if event == "keep":
             self.memory.keep(message, handles[0])
         elif event == "memories":
-            self.memory.send_all(channel)
+            self.memory.send_all(channel, message.get("saved"))
+        elif event == "forget":
+            self.memory.forget(message["saved"])
         else:
             self.report("message", group=self.group, rank=rank["rank"], message=message)
 
@@ -392,7 +436,8 @@ class NodeSupervisor(SupervisorProcess):
     def check(self) -> None:
         """See whether the manager is silent, and which processes ended or were stopped; report being alive."""
         now = time.monotonic()
-        if now - self.last_order > SILENCE_SECONDS:
+        silent = self.silence.seconds(now)
+        if silent > peer.SILENCE_SECONDS and peer.lost(silent, self.manager_there()):
             self.on_manager_silent()
             raise EOFError
         if self.group and not self.launcher:
@@ -407,6 +452,10 @@ class NodeSupervisor(SupervisorProcess):
             if now - since > STOPPED_SECONDS:
                 self._report_lost(f"process {pid} was stopped")
         self.report("alive")
+
+    def manager_there(self) -> bool | None:
+        """Return what is known of the manager beside what it says: it is the parent of this process."""
+        return peer.process_runs(os.getppid())
 
     def on_manager_silent(self) -> None:
         """Kill a manager that was stopped: it could end nothing by itself, and would hear of no end."""
@@ -427,12 +476,12 @@ class NodeSupervisor(SupervisorProcess):
         return found
 
     def _starting(self) -> set[int]:
-        """Return the processes that are to connect as ranks; one that ends before it does is lost."""
-        proxies, ranks = proxies_and_ranks(self.launcher)
+        """Return all processes below the launcher; one that is to become a rank and ends before it is, is lost."""
+        everybody, ranks = below_launcher(self.launcher)
         if ended := self.unconnected - ranks:
             self._report_lost(f"process {min(ended)} ended before its first safe point")
         self.unconnected = ranks
-        return proxies | ranks
+        return everybody
 
     def _on_launcher_exit(self) -> None:
         """Reap the launcher; its end is a loss unless every rank had said that it leaves."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from apples.malleable.balancers import STRATEGIES
 from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
 from apples.malleable.runtime.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.runtime.collectives import broadcast_document, combine_by_number, wait
-from apples.malleable.runtime.packing import Arrays, Packed, packed, unpacked
+from apples.malleable.runtime.packing import Arrays, Packed, bytes_of, packed, unpacked
 from apples.plugins import resolve
 
 NOBODY = -1
@@ -229,6 +230,12 @@ class Blocks(Generic[T]):
         self.comm = comm
         self.processors = tuple(places[rank] for rank in range(comm.Get_size()))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers in the blocks that are here."""
+        own = self._own.items()
+        return sum(bytes_of(self._pack(block), f"{self.name} {n}") for n, block in own)
+
     def packed(self) -> dict[int, Packed]:
         """Return the bytes of each block that is here."""
         return {number: self._bytes(number) for number in sorted(self._own)}
@@ -250,6 +257,21 @@ class Blocks(Generic[T]):
         self.table = BlockTable(self._decide(nobodys))
         own = self.table.of(self.comm.Get_rank())
         self._own = {number: self._read(number, read(number)) for number in own}
+        self._changed()
+
+    def held(self) -> dict[int, Callable[[], Packed]]:
+        """Return for each block that is here now what packs it, whether or not it is here then."""
+        return {number: partial(self._packed, number, block) for number, block in self.items()}
+
+    def resume(self, document: Mapping[str, Any], own: Mapping[int, Packed]) -> None:
+        """Hold the blocks that were here in a process before this one; `locate` comes next."""
+        self.shares = tuple(map(float, document["shares"]))
+        self._work = tuple(map(float, document["work"]))
+        self._own = {number: self._read(number, block) for number, block in own.items()}
+
+    def locate(self) -> None:
+        """Find out on which rank each block is. Collective."""
+        self.table = BlockTable(owners_now(self.comm, list(self._own), len(self.shares)))
         self._changed()
 
     def summary(self) -> list[Any]:
@@ -317,7 +339,10 @@ class Blocks(Generic[T]):
         return tuple(answer["owners"])
 
     def _bytes(self, number: int) -> Packed:
-        return packed(self._pack(self._own[number]), f"{self.name} {number}")
+        return self._packed(number, self._own[number])
+
+    def _packed(self, number: int, block: T) -> Packed:
+        return packed(self._pack(block), f"{self.name} {number}")
 
     def _read(self, number: int, block: Packed) -> T:
         return self._unpack(unpacked(block, f"{self.name} {number}"))

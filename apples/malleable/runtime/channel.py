@@ -9,6 +9,7 @@ import json
 import os
 import select
 import socket
+import threading
 from typing import Any
 
 ADDRESS = "APPLES_MALLEABLE"
@@ -38,6 +39,7 @@ class RankChannel:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(address)
         self._socket.setblocking(False)
+        self._sending = threading.Lock()
         self._ready = select.poll()
         self._ready.register(self._socket, select.POLLIN)
         self.send("hello", rank=rank, pid=os.getpid())
@@ -47,12 +49,18 @@ class RankChannel:
         self._send(json.dumps({"event": event, **fields}).encode(), [])
 
     def keep(self, handle: int, **label: object) -> None:
-        """Give the supervisor memory to keep for a commit."""
+        """Give the supervisor memory to keep, for a commit or for the process that follows this one."""
         self._send(json.dumps({"event": "keep", **label}).encode(), [handle])
 
-    def memories(self) -> list[tuple[Message, int]]:
-        """Return the memory that the supervisor keeps: labels, and file descriptors for the caller to close."""
-        self.send("memories")
+    def memories(self, saved: int | None = None) -> list[tuple[Message, int]]:
+        """Return the memory that the supervisor keeps: labels, and file descriptors for the caller to close.
+
+        Parameters
+        ----------
+        saved
+            That of the state which this rank of the host saved; None: that of commits.
+        """
+        self.send("memories", saved=saved)
         found = []
         for _ in range(int(self.wait(ANSWER_SECONDS)["count"])):
             self._demand_readable(ANSWER_SECONDS)
@@ -69,7 +77,7 @@ class RankChannel:
 
         Raises
         ------
-        AnchorGoneError
+        SupervisorGoneError
             The connection was closed, or nothing came in so many seconds.
         """
         self._demand_readable(seconds)
@@ -87,13 +95,14 @@ class RankChannel:
             raise SupervisorGoneError(f"no answer of the node supervisor in {seconds} s")
 
     def _send(self, data: bytes, handles: list[int]) -> None:
-        self._socket.setblocking(True)
-        try:
-            if handles:
-                socket.send_fds(self._socket, [data], handles)
-            else:
-                self._socket.send(data)
-        except OSError as error:
-            raise SupervisorGoneError(f"the node supervisor is gone: {error}") from None
-        finally:
-            self._socket.setblocking(False)
+        with self._sending:  # a change has a thread of its own that listens, and may send
+            self._socket.setblocking(True)
+            try:
+                if handles:
+                    socket.send_fds(self._socket, [data], handles)
+                else:
+                    self._socket.send(data)
+            except OSError as error:
+                raise SupervisorGoneError(f"the node supervisor is gone: {error}") from None
+            finally:
+                self._socket.setblocking(False)

@@ -81,6 +81,14 @@ def prune(directory: Path, newest: int) -> None:
                 path.unlink()
 
 
+def remove(directory: Path, number: int) -> None:
+    """Remove what there is of a commit that failed, so that a full disk has its room back."""
+    manifest = manifest_path(directory, number)
+    for path in (manifest, manifest.with_suffix(".part"), data_path(directory, number)):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def whole_manifests(directory: Path) -> Iterator[Manifest]:
     """Yield the manifests that are whole, newest first; data is not looked at."""
     try:
@@ -141,7 +149,8 @@ def _number(path: Path) -> int | None:
 def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: Declared) -> str:
     """Commit the state; return what went wrong, empty if nothing did: then it is durable. Collective.
 
-    A commit that fails leaves the one before as it was, and the job goes on.
+    A commit that fails leaves the one before as it was and nothing of itself, and the job goes on. Each rank
+    writes by itself, because one that cannot must not keep the others waiting in a collective call.
     """
     offsets, end = _offsets(declared)
     kept = [_sizes(comm, blocks.packed(), len(blocks)) for blocks in declared.blocks]
@@ -153,6 +162,8 @@ def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: De
     ))  # fmt: skip
     every = [part for mine in gather_documents(comm, parts) for part in mine]
     fault = _first(comm, fault)
+    if fault and comm.Get_rank() == 0:
+        remove(directory, number)
     if not fault and comm.Get_rank() == 0:
         try:
             values = declared.state.dump()
@@ -167,6 +178,7 @@ def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: De
             prune(directory, number)
         except OSError as error:
             fault = f"{error.filename or directory}: {error.strerror}"
+            remove(directory, number)
     return str(broadcast_document(comm, fault))
 
 
@@ -315,21 +327,26 @@ def _read_blocks(file: MPI.File, declared: Declared, kept: list[Any], begin: int
         begin = places[-1]
 
 
+def _said(error: MPI.Exception) -> str:
+    """Return what the system said, of the stack of calls that MPI says."""
+    return error.Get_error_string().strip().splitlines()[-1].rpartition(": ")[2].strip()
+
+
 def _opened(comm: MPI.Intracomm, path: Path, mode: int, use: Callable[[MPI.File], object]) -> str:
     """Use a file; return what went wrong. Collective."""
     try:
         file = MPI.File.Open(comm, str(path), mode)
     except MPI.Exception as error:
-        return f"{path}: {error.Get_error_string()}"
+        return f"{path.parent}: {_said(error)}"
     fault = ""
     try:
         use(file)
     except MPI.Exception as error:
-        fault = f"{path}: {error.Get_error_string()}"
+        fault = f"{path.parent}: {_said(error)}"
     try:
         file.Close()
     except MPI.Exception as error:
-        fault = fault or f"{path}: {error.Get_error_string()}"
+        fault = fault or f"{path.parent}: {_said(error)}"
     return fault
 
 

@@ -26,10 +26,11 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import DTypeLike, NDArray
 
+from apples.errors import ApplesError
 from apples.malleable.balancers.contract import LoadBalancer, Processor
 from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
-from apples.malleable.runtime import membership, undeclared
+from apples.malleable.runtime import membership, saved_state, undeclared
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
@@ -56,6 +57,7 @@ from apples.malleable.runtime.membership import (
     carry_out,
 )
 from apples.malleable.runtime.packing import Arrays
+from apples.malleable.runtime.saved_state import RankState, UndecidedChange
 
 T = TypeVar("T")
 
@@ -334,7 +336,11 @@ class MalleableJob:
         if kind is None:
             self.finish()
         elif self._channel is not None and not issubclass(kind, Released):
-            self._channel.send("failed", message=f"{kind.__name__}: {error}"[:2000])
+            # A lost rank may show in the MPI library of the others before anybody has heard of it.
+            word = "broken" if issubclass(kind, MPI.Exception) else "failed"
+            self._channel.send(word, message=f"{kind.__name__}: {error}"[:2000], certain=False)
+            while word == "broken":  # until this process is ended, or its supervisor is
+                self._channel.wait()
 
     # ---------------------------------------------------------------- membership
     def _iteration(self) -> int:
@@ -357,15 +363,23 @@ class MalleableJob:
         """Become a member: report being parked, wait for the order, and meet the other ranks."""
         if self._channel is None:
             return self._run_rigid()
-        self._channel.send("parked", declared=self._declared.summary(), rows=self._declared.rows)
+        self._channel.send(
+            "parked",
+            declared=self._declared.summary(),
+            rows=self._declared.rows,
+            row_bytes=self._declared.row_bytes,
+        )
         order = self._channel.wait()
         self._host, self._host_rank = order["rank_ids"][self._local_rank]
         if self._commit_seconds is None:
             self._commit_seconds = order["commit_seconds"]
-        if order["order"] == "join":
-            return self._change_hosts(membership.connect(self._world, order["port"]), None, True)
-        merged = self._admit(self._world, order)
-        return self._change_hosts(merged, order["plan"], True)  # at the launch
+        world, plan = (
+            self._world,
+            order.get("plan"),
+        )  # there is one at the launch, for the first group
+        if plan is None:
+            return self._change_hosts(lambda: membership.connect(world, order["port"]), None, None)
+        return self._change_hosts(lambda: self._admit(world, order), plan, None)
 
     def _run_rigid(self) -> HostChange:
         """Share everything out over the MPI world the program was started with."""
@@ -380,23 +394,32 @@ class MalleableJob:
         return HostChange("started", 0, (), self.members, True)
 
     def _handle_order(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
-        """Carry out the order that the job manager sent to rank 0. Collective."""
+        """Ask the job manager, which sent word to rank 0, and carry out what it answers. Collective."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - without one no message is ever waiting
-        order = broadcast_document(self.comm, channel.wait() if self.rank == 0 else None)
+        answer: Message = {}
+        if self.rank == 0:
+            channel.wait()  # that there is something to ask for
+            channel.send("safepoint")
+            while answer.get("order") in (None, "ask"):
+                answer = channel.wait()
+        order = broadcast_document(self.comm, answer)
         if order["order"] == "restart":
             self._restart(before)
-            return None
-        if before is not None:
-            before()
-        begin = time.perf_counter()
-        merged = self._admit(self.comm, order)
-        return self._change_hosts(merged, order["plan"], False, time.perf_counter() - begin)
+        if order["order"] != "resize":
+            return None  # what there was to do has been given up, or could not be done
+        commit = self._checkpoints.number if self._checkpoints else 0
+        state = RankState.of(self._declared, self.strip, commit)
+
+        def meet() -> MPI.Intracomm:
+            if before is not None:
+                before()
+            return self._admit(self.comm, order)
+
+        return self._change_hosts(meet, order["plan"], state)
 
     def _restart(self, before: Callable[[], object] | None) -> None:
         """Commit and leave, to be started again on other hosts; stay where the commit fails. Collective."""
-        if self._channel is not None and self.rank == 0:
-            self._channel.send("safepoint")
         if fault := self.commit():
             if self._channel is not None and self.rank == 0:
                 self._channel.send("commit_failed", reason=fault)
@@ -413,29 +436,75 @@ class MalleableJob:
         """Let as many groups join as the order says; the manager invites them one after another."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - as above
-        if comm.Get_rank() == 0:
-            channel.send("safepoint")
         return membership.admit(
             comm, order["joining"], lambda port: channel.send("invite", port=port)
         )
 
     def _change_hosts(
-        self, merged: MPI.Intracomm, sent: Message | None, is_new: bool, join: float = 0.0
+        self, meet: Callable[[], MPI.Intracomm], sent: Message | None, state: RankState | None
     ) -> HostChange | Rollback:
         """Carry out the plan that rank 0 was sent; return as a member, or leave.
 
-        All old and new ranks do this together, in `merged`. Only the old rank 0 knows the plan, so it completes
-        it with the program's state and broadcasts it. Then the data moves, the old communicators are left, and
-        rank 0 reports that the new map holds.
+        All old and new ranks do this together. Until the manager has heard from rank 0 that all data is in its new
+        places, and says that the new map holds, the change may still be taken back: then this rank saves what it
+        had at the safe point and waits for its end. Afterwards the old rows and communicators are left.
 
         Parameters
         ----------
+        meet
+            Returns the communicator of all of them.
         sent
             The manager's plan, on the rank that got it.
-        join
-            Seconds it took until the groups had joined.
+        state
+            What this rank has; None for one that joins.
         """
+        channel, rank = self._channel, self._host_rank
+        assert channel is not None  # noqa: S101 - as above
+        undecided = UndecidedChange(channel, state, rank)
         begin = time.perf_counter()
+        try:
+            merged = meet()
+            join = time.perf_counter() - begin
+            plan, done, found = self._move_data(merged, sent, state is None)
+        except (MPI.Exception, ApplesError, MemoryError, OSError) as error:
+            said = f"{type(error).__name__}: {error}"[:2000]
+            channel.send("broken", message=said, certain=not isinstance(error, MPI.Exception))
+            undecided.wait()  # until this process is ended; or the change holds, and this is no part of it
+            raise
+        reports = merged.Get_rank() == 0
+        if reports:
+            channel.send(
+                "changed", epoch=plan.epoch, bytes=done.moved_bytes, iteration=self._iteration()
+            )
+        undecided.wait()
+        channel.send(
+            "forget", saved=rank
+        )  # what was ever saved for this rank is not needed any more
+        self._declared.release()
+        if done.comm is not None:
+            self._declared.settle(done.comm, done.ranks)
+        if state is not None:
+            self.comm.Disconnect()
+        if merged not in (self._world, self.comm):
+            merged.Disconnect()
+        phases = {"join": join, **done.phases}
+        # What is no other phase of the change counts as rebuilding.
+        others = sum(seconds for name, seconds in phases.items() if name != "rebuild")
+        phases["rebuild"] = time.perf_counter() - begin - others
+        held = sum(blocks.nbytes for blocks in self._declared.blocks)
+        size = {"row_bytes": self._declared.row_bytes, "block_bytes": held}
+        channel.send("settled", phases=phases if reports else {}, **size)
+        if done.comm is None:
+            self._leave()
+        return self._become_member(plan, done, state is None, found)
+
+    def _move_data(
+        self, merged: MPI.Intracomm, sent: Message | None, is_new: bool
+    ) -> tuple[ChangePlan, ChangeResult, int]:
+        """Move all data to its new places; return the plan, the result, and which commit it came from, or 0.
+
+        Only the old rank 0 knows the plan, so it completes it with the program's state and broadcasts it.
+        """
         if merged.Get_rank() == 0 and sent is not None:
             sent = {
                 **sent,
@@ -446,7 +515,6 @@ class MalleableJob:
         rank_id = membership.RankId(
             self._host, self._host_rank, -1 if is_new else self.comm.Get_rank()
         )
-        reports = merged.Get_rank() == 0
         checkpoints, found = self._checkpoints, 0
         assert checkpoints is not None  # noqa: S101 - as above
         checkpoints.number = plan.commit
@@ -457,27 +525,14 @@ class MalleableJob:
             found = checkpoints.restore(comm, plan, self._declared, strips, first)
             return found > 0
 
-        done = carry_out(merged, plan, self._declared, rank_id, take_commit)
-        self._declared.release()
-        if not is_new:
-            self.comm.Disconnect()
-        if merged not in (self._world, self.comm):
-            merged.Disconnect()
-        phases = {"join": join, **done.phases}
-        # What is no other phase of the change counts as rebuilding.
-        others = sum(seconds for name, seconds in done.phases.items() if name != "rebuild")
-        phases["rebuild"] = time.perf_counter() - begin - others
-        if reports and self._channel is not None:
-            self._channel.send(
-                "changed",
-                epoch=plan.epoch,
-                phases=phases,
-                bytes=done.moved_bytes,
-                iteration=self._iteration(),
-            )
-        if done.comm is None:
-            self._leave()
-        return self._become_member(plan, done, is_new, found)
+        def take_saved(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
+            if self._channel is not None:
+                mine = (self._channel, self._host_rank)
+                # A commit's number is never used twice.
+                checkpoints.number = saved_state.resume(comm, *mine, self._declared, strips)
+
+        done = carry_out(merged, plan, self._declared, rank_id, take_commit, take_saved)
+        return plan, done, found
 
     def _become_member(
         self, plan: ChangePlan, done: ChangeResult, is_new: bool, commit: int

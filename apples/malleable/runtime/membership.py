@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,6 +183,11 @@ class Declared:
             return self.arrays[0].rows if self.arrays else 0
         return self.blocks[0].count or NOMINAL_ROWS
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of all that is distributed by rows; a sparse matrix counts when it has its entries."""
+        return sum(math.prod(one.whole()) for one in self.arrays) // max(1, self.rows)
+
     def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
         """Hold what has come, and work on another communicator: its rank for each old one that goes on."""
         for array in self.arrays:
@@ -204,9 +210,10 @@ class Declared:
 
 @dataclass
 class ChangeResult:
-    """The result of a change, for one rank; `comm` is None where the rank leaves."""
+    """The result of a change, for one rank: what to settle with; `comm` is None where the rank leaves."""
 
     comm: MPI.Intracomm | None
+    ranks: Mapping[int, int]
     strip: RowRange
     phases: dict[str, float]
     moved_bytes: int
@@ -218,8 +225,11 @@ def carry_out(
     declared: Declared,
     rank_id: RankId,
     take_commit: Callable[[MPI.Intracomm, Sequence[RowRange]], bool],
+    resume: Callable[[MPI.Intracomm, Sequence[RowRange]], None],
 ) -> ChangeResult:
-    """Carry out a plan among all old and new ranks; the data is in its new places then. Collective.
+    """Carry out a plan among all old and new ranks; the data is in its new places then, too. Collective.
+
+    What an old rank had it still has: `Declared.settle` lets go of it once the manager says that the change holds.
 
     Parameters
     ----------
@@ -229,6 +239,8 @@ def carry_out(
         This rank's.
     take_commit
         Called to take the last commit into these strips, collectively; false where there is none.
+    resume
+        Called to take what the ranks saved, collectively.
     """
     begin = time.perf_counter()
     ids = gather_rank_ids(merged, rank_id)
@@ -245,6 +257,8 @@ def carry_out(
     if plan.origin == "live":
         moved = redistribute(merged, declared.arrays, old, new)
         moved += sum(blocks.redistribute(merged, balanced) for blocks in declared.blocks)
+    elif plan.origin == "saved":
+        resume(merged, new)
     elif plan.origin == "start" or not take_commit(merged, new):
         begin_all(merged, declared, new, balanced)
     moved = total(merged, moved)
@@ -253,12 +267,10 @@ def carry_out(
     mine = order[merged.Get_rank()]
     comm = merged.Split(MPI.UNDEFINED if mine is None else 0, mine or 0)
     assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
-    if mine is not None:
-        ranks = {before: after for before, after in enumerate(order) if after is not None}
-        declared.settle(comm, ranks)
+    ranks = {before: after for before, after in enumerate(order) if after is not None}
     strip = new[merged.Get_rank()]
     phases = {"redistribute": shared - begin, "rebuild": time.perf_counter() - shared}
-    return ChangeResult(comm if mine is not None else None, strip, phases, moved)
+    return ChangeResult(comm if mine is not None else None, ranks, strip, phases, moved)
 
 
 def begin_all(

@@ -37,12 +37,7 @@ def packed(arrays: Arrays, what: str = "block") -> Packed:
     >>> sorted(unpacked(packed({"x": np.arange(3.0), "n": np.array(7)})).items())
     [('n', array(7)), ('x', array([0., 1., 2.]))]
     """
-    if not isinstance(arrays, Mapping):
-        raise UsageError(f"{what}: pack must return a dict of arrays, not {type(arrays).__name__}")
-    values = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    for name, value in values.items():
-        if not isinstance(name, str) or value.dtype.kind not in KINDS:
-            raise UsageError(f"{what}: pack returned {name!r} of {value.dtype}, not numbers")
+    values = {name: np.asarray(value, order="C") for name, value in _checked(arrays, what).items()}
     entries = [[name, value.dtype.str, value.shape] for name, value in values.items()]
     header = json.dumps(entries).encode() + b"\n"
     places, size = [], _aligned(len(header))
@@ -54,6 +49,28 @@ def packed(arrays: Arrays, what: str = "block") -> Packed:
     for place, value in zip(places, values.values(), strict=True):
         whole[place : place + value.nbytes] = value.reshape(-1).view(np.uint8)
     return whole
+
+
+def bytes_of(arrays: Arrays, what: str = "block") -> int:
+    """Return how many bytes of numbers named arrays have; raises as `packed`.
+
+    Examples
+    --------
+    >>> bytes_of({"x": np.arange(3.0), "n": np.array(7, np.int32)})
+    28
+    """
+    return sum(np.asarray(value).nbytes for value in _checked(arrays, what).values())
+
+
+def _checked(arrays: Arrays, what: str) -> Arrays:
+    """Return what a block's pack returned, refused where it is no mapping of names to arrays of numbers."""
+    if not isinstance(arrays, Mapping):
+        raise UsageError(f"{what}: pack must return a dict of arrays, not {type(arrays).__name__}")
+    for name, value in arrays.items():
+        kind = np.asarray(value).dtype
+        if not isinstance(name, str) or kind.kind not in KINDS:
+            raise UsageError(f"{what}: pack returned {name!r} of {kind}, not numbers")
+    return arrays
 
 
 def unpacked(whole: Packed, what: str = "block") -> dict[str, NDArray[Any]]:

@@ -204,15 +204,18 @@ class SimulatedControl:
             return
         dice = self.chance.random()
         if dice < 0.02:
-            self._taken(self.ledger.moved(self.ledger.epoch + 1))
+            self._taken(self.ledger.rolled_back(self.ledger.epoch + 1, "bob was lost", 7))
         elif dice < 0.05:
             low = self.chance.randint(1, 2)
             self.ledger.limits = HostLimits(low, low + 3, self.ledger.limits.known)
         self.clock.after(self.chance.uniform(0.01, 2.0), self._safe_point)
 
     def _finish(self, request: CommandRequest) -> None:
-        if self.chance.random() < 0.1:
+        dice = self.chance.random()
+        if dice < 0.1:
             self._taken(self.ledger.failed("the spawn failed"))
+        elif dice < 0.15:
+            self._taken(self.ledger.rolled_back(self.ledger.epoch + 1, "bob was lost", 7))
         else:
             seen = self.record.carried_out
             seen[request.id] = seen.get(request.id, 0) + 1

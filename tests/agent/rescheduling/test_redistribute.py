@@ -29,7 +29,7 @@ class Played(Execution):
         self.rows = {strip.host.name: strip.rows for strip in plan.strips}
         self.iterations, self.slowness, self.noise = plan.iterations, slowness, noise
         self.chance, self.bias, self.refuses = random.Random(seed), bias, refuses
-        self.now, self.iteration, self.epoch = 0.0, 0, 0
+        self.now, self.iteration, self.epoch, self.bandwidths = 0.0, 0, 0, []
         self.computed = dict.fromkeys(self.rows, 0.0)
 
     def disturb(self, seconds, slower=1.5):
@@ -70,7 +70,8 @@ class Played(Execution):
         rows = self.rows
         return {"hosts": list(rows), "rows": list(rows.values()), "epoch": self.epoch}
 
-    def resize(self, schedule, *, ordered=False):
+    def resize(self, schedule, *, ordered=False, bandwidth=None):
+        self.bandwidths.append(bandwidth)
         if self.refuses:
             raise LaunchError("busy")
         self.rows = {a.host.name: int(a.rows) for a in schedule.allocations}
@@ -291,6 +292,12 @@ def test_it_does_not_come_back_to_a_host_it_fled_from(tmp_path):
     run, _, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
     assert len(moves) == 1
     assert "ada" not in run.position()["hosts"]
+
+
+def test_a_move_is_commanded_with_the_bandwidth_of_the_links(tmp_path):
+    run, _, moves = played(pool(tmp_path, 1, 60.0), slowness=arriving("ada", 4.0, 10.0))
+    assert len(moves) == 1
+    assert [found("ada", "bob") for found in run.execution.bandwidths] == [1e9]
 
 
 def test_what_comes_too_late_does_not_pay_and_the_reason_is_recorded(tmp_path):

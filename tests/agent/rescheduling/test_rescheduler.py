@@ -72,8 +72,8 @@ class PlayedRun(Execution):
         del seconds
         return {"hosts": list(self.rows), "rows": list(self.rows.values())}
 
-    def resize(self, schedule, *, ordered=False):
-        del ordered
+    def resize(self, schedule, *, ordered=False, bandwidth=None):
+        del ordered, bandwidth
         if self.refuses:
             raise LaunchError("busy")
         self.rows = {a.host.name: int(a.rows) for a in schedule.allocations}

@@ -1,6 +1,7 @@
 """The agent of one trial: starts a job under its supervisor and repeats what it hears.
 
-``agent.py JOB MAPS FOLDER``: the job counts on three hosts; FOLDER is for commits and the stop file.
+``agent.py JOB MAPS FOLDER PAUSE STRIKES``: the job counts on three hosts, with so many seconds between iterations;
+FOLDER is for commits and the stop file.
 """
 
 import json
@@ -14,18 +15,19 @@ from apples.malleable.control.command import HostShare
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
-name, maps, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+name, maps, folder, pause, strikes = *sys.argv[1:3], Path(sys.argv[3]), *sys.argv[4:6]
 program = (
     sys.executable,
     str(HERE.parent / "programs_mpi" / "counting.py"),
     "60",
-    "0.01",
+    pause,
     str(folder / "stop"),
 )
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostShare(host) for host in json.loads(maps)[0]]
 job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
-argv = (sys.executable, str(HERE / "scripted_manager.py"), "job.json", maps, str(folder / "stop"))
+manager = (sys.executable, str(HERE / "scripted_manager.py"))
+argv = (*manager, "job.json", maps, str(folder / "stop"), strikes)
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
     while processes.supervised:
         for source, line in processes.read(1.0):

@@ -1,4 +1,7 @@
-"""A job manager that takes its commands from a file: ``scripted_manager.py JOB_FILE MAPS STOP``."""
+"""A job manager that takes its commands from a file: ``scripted_manager.py JOB_FILE MAPS STOP STRIKES``.
+
+STRIKES are the arguments of `strikes.Strike`, as JSON: what is struck in this process's loop, stage by stage.
+"""
 
 import json
 import sys
@@ -8,6 +11,9 @@ from apples.malleable.control.command import HostShare
 from apples.malleable.control.job_file import loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.testing.rehearsal import ScriptedControl
+
+sys.path.append(str(Path(__file__).parents[2]))
+from strikes import Strike, strike_in_loop
 
 
 class Telling(ScriptedControl):
@@ -25,18 +31,25 @@ def maps(hosts):
 
 
 job = loads(Path(sys.argv[1]).read_text())
-anchor = JobManager(job, Telling(maps(json.loads(sys.argv[2]))))
+manager = JobManager(job, Telling(maps(json.loads(sys.argv[2]))))
 told = [""]
 
 
-def trace():
+def trace(engine):
     """Say which stage the engine is in, when it changes."""
-    if anchor.engine.stage != told[-1]:
-        told.append(anchor.engine.stage)
+    if engine.stage != told[-1]:
+        told.append(engine.stage)
         print(f"stage {told[-1]}", flush=True)
 
 
-tick = anchor.engine.tick
-anchor.engine.tick = lambda: (trace(), tick(), trace())
-ended = anchor.run()
+def struck(one):
+    """Say what was struck."""
+    print(f"struck {one.stage} {one}", flush=True)
+
+
+strikes = [Strike(**arguments) for arguments in json.loads(sys.argv[4])]
+strike_in_loop(manager, strikes, struck, trace)
+tick = manager.engine.tick
+manager.engine.tick = lambda: (tick(), trace(manager.engine))
+ended = manager.run()
 sys.exit(0 if ended.state == "finished" else 5)

@@ -1,7 +1,11 @@
-"""Trials: a process of a running job is killed or stopped, and the job goes on right or fails clearly, soon.
+"""Trials: a process of a job is killed or stopped, or its disk is full: it goes on right or fails clearly, soon.
 
-``trials.py N [--seed S] [--at-once K]`` runs N of them and prints how often each phase was hit and what came
-of it. A trial is its seed: run alone with it, it kills the same kind of process in the same phase.
+``trials.py N [--seed S] [--at-once K] [--least L]`` runs N of them and prints how often each phase was hit and
+what came of it; with `--least` each phase must have been hit so often. A trial is its seed: run alone with it, it
+strikes the same kind of process in the same phase.
+
+Half of them strike from outside, at a random moment; the others inside the job manager's loop, because most stages
+of a change are too short to be met otherwise. There a newcomer's loss must refuse the command and nothing else.
 """
 
 from __future__ import annotations
@@ -20,20 +24,33 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.supervision.job_processes import MARK, marked
 
+sys.path.append(str(Path(__file__).parents[2]))
+from strikes import LEAVER, MEMBER, NEWCOMER, VICTIMS
+
+HOWS = ("KILL", "KILL", "STOP", "PAUSE")
 HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
 KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
 PHASES = ("launch", "idle", "start", "wait", "change", "leave", "commit", "finish")
+INSIDE = ("idle", "start", "wait", "change", "save", "clear", "launch", "leave")
+"""Stages in which the manager's loop strikes; `AFTER` come only where a change was taken back."""
+AFTER = ("save", "clear", "launch")
+DISK = "disk"
+"""A trial whose commits do not fit on their disk; where this user may mount one."""
+DISK_BYTES = 40 << 10
+"""For one commit, and not for two."""
+UNAVOIDABLE = "hosts are left of"
+"""What a job says that fails though it has a commit: it lost every host."""
 NOBODY = "nobody"
 """What a trial hit in which there was no such process at that moment."""
 END_SECONDS = float(os.environ.get("APPLES_END_SECONDS", "5"))
 """From the signal to a clear failure. More where other tests have the machine too."""
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 """For a job that goes on: to its end."""
 
 
@@ -52,6 +69,48 @@ class Trial:
         maps = [draw.sample(HOSTS, draw.randint(1, 3)) for _ in range(3)]
         return maps, draw.choice(KINDS), draw.choice(["KILL", "STOP"]), draw.choice(PHASES), draw
 
+    @property
+    def pause(self):
+        """Seconds between iterations: mostly few, for then a trial is short."""
+        draw = random.Random(-self.seed)
+        return round(10 ** draw.uniform(-2.0, 0.7 if draw.random() < 0.2 else -1.0), 4)
+
+    @property
+    def strikes(self):
+        """What the manager's loop is to strike; nothing where the trial strikes from outside."""
+        draw = random.Random(f"inside {self.seed}")
+        if draw.random() < 0.5:
+            return []
+        stage, host = draw.choice(INSIDE), MEMBER
+        if stage in ("start", "wait", "change") and draw.random() < 0.7:
+            host = NEWCOMER
+        elif stage == "leave" and draw.random() < 0.5:
+            host = LEAVER
+        one = {
+            "stage": stage,
+            "host": host,
+            "victim": draw.choice(VICTIMS),
+            "how": draw.choice(HOWS),
+            "after": draw.choice([0, 0, 1, 4]),
+        }
+        one["first"] = refuses(one)
+        first = {"stage": "change", "host": NEWCOMER, "victim": "rank"}
+        return [first, one] if stage in AFTER else [one]
+
+    @property
+    def maps(self):
+        """The maps of a trial that strikes inside: two hosts, then the third joins, one leaves, then any."""
+        draw = random.Random(f"maps {self.seed}")
+        order = draw.sample(HOSTS, 3)
+        fewer = draw.sample(order, 2)
+        return [order[:2], order, fewer, draw.sample(HOSTS, draw.randint(1, 3))]
+
+
+def refuses(strike):
+    """Whether a strike must end in a refusal and nothing else: a newcomer that cannot become a member any more."""
+    at_once = strike["after"] == 0 and strike["how"] != "PAUSE"
+    return strike["host"] == NEWCOMER and at_once
+
 
 @dataclass
 class Outcome:
@@ -63,16 +122,26 @@ class Outcome:
     result: str
     seconds: float
     wrong: str = ""
+    inside: list = field(default_factory=list)
 
 
 def run(seed: int) -> Outcome:
     """Run one trial."""
-    maps, kind, how, phase, draw = Trial(seed).plan()
+    trial = Trial(seed)
+    maps, kind, how, phase, draw = trial.plan()
+    strikes = trial.strikes
+    if strikes:
+        maps = trial.maps
     folder = Path(tempfile.mkdtemp(prefix="apples-trial-"))
     (folder / "commits").mkdir()
+    disk = not strikes and random.Random(f"disk {seed}").random() < 0.1
+    full = disk and _mounted(folder / "commits")
     job = f"trial{os.getpid()}x{seed}"
     agent = subprocess.Popen(
-        [sys.executable, str(HERE / "agent.py"), job, json.dumps(maps), str(folder)],
+        [
+            *(sys.executable, str(HERE / "agent.py"), job, json.dumps(maps), str(folder)),
+            *(str(trial.pause), json.dumps(strikes)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -80,6 +149,14 @@ def run(seed: int) -> Outcome:
     )
     heard: list[str] = []
     try:
+        if full:
+            outcome = Outcome(DISK, "FULL", DISK, "", 0.0)
+            return _judge(agent, heard, job, outcome, time.monotonic(), folder)
+        if strikes:
+            last = strikes[-1]
+            kind = f"{last['host']}'s {last['victim']}"
+            outcome = Outcome(kind, last["how"], last["stage"], "", 0.0, inside=strikes)
+            return _judge(agent, heard, job, outcome, time.monotonic(), folder)
         hit = _until(agent, heard, folder, phase, draw)
         victim = _victim(job, agent.pid, kind, draw)
         if not victim:
@@ -88,7 +165,7 @@ def run(seed: int) -> Outcome:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(victim, getattr(signal, f"SIG{how}"))
         struck = time.monotonic()
-        return _judge(agent, heard, job, Outcome(kind, how, hit, "", 0.0), struck)
+        return _judge(agent, heard, job, Outcome(kind, how, hit, "", 0.0), struck, folder)
     finally:
         if agent.poll() is None:
             agent.kill()
@@ -96,7 +173,25 @@ def run(seed: int) -> Outcome:
         for pid in marked(job):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if full:
+            unmount = ["/usr/bin/env", "umount", "--lazy", str(folder / "commits")]
+            subprocess.run(unmount, check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounted(folder: Path) -> bool:
+    """Mount a disk that holds one commit and not two; whether this user may."""
+    small = [
+        "/usr/bin/env",
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={DISK_BYTES}",
+        "none",
+        str(folder),
+    ]
+    return subprocess.run(small, capture_output=True, check=False).returncode == 0
 
 
 def _until(agent, heard, folder, phase, draw) -> str:
@@ -160,7 +255,7 @@ def _victim(job: str, agent: int, kind: str, draw) -> int:
     return draw.choice(sorted(found)) if found else 0
 
 
-def _judge(agent, heard, job, outcome: Outcome, struck: float) -> Outcome:
+def _judge(agent, heard, job, outcome: Outcome, struck: float, folder: Path) -> Outcome:
     """Wait for the end, and say whether it is one that may be."""
     if outcome.kind == "agent":
         if outcome.how == "STOP":
@@ -171,6 +266,7 @@ def _judge(agent, heard, job, outcome: Outcome, struck: float) -> Outcome:
         line = _line(agent, 0.05)
         if line:
             heard.append(line)
+            struck = time.monotonic() if line.startswith("output struck ") else struck
         elif agent.poll() is not None:
             break
     else:
@@ -178,6 +274,13 @@ def _judge(agent, heard, job, outcome: Outcome, struck: float) -> Outcome:
         return outcome
     outcome.seconds = time.monotonic() - struck
     outcome.wrong = _fault(agent.returncode, heard, outcome.seconds)
+    outcome.wrong = outcome.wrong or _lost(agent.returncode, heard, folder, outcome)
+    if outcome.inside and sum(line.startswith("output struck") for line in heard) < len(
+        outcome.inside
+    ):
+        outcome.kind = NOBODY
+    elif outcome.inside:
+        outcome.wrong = outcome.wrong or _broken_promise(heard, outcome)
     result = "failed clearly" if agent.returncode else "went on"
     return _gone(job, outcome, time.monotonic(), result)
 
@@ -196,6 +299,26 @@ def _fault(code: int, heard: list[str], seconds: float) -> str:
     return f"failed only after {seconds:.1f} s: {heard[-4:]}" if late else ""
 
 
+def _lost(code: int, heard: list[str], folder: Path, outcome: Outcome) -> str:
+    """Return what is wrong where a job failed that had a commit to go on from."""
+    whole = any((folder / "commits").glob("commit-*.json"))
+    said = " ".join(line for line in heard if "notice JobEnded" in line)
+    parts = outcome.kind not in ("agent", "watchdog", "manager")
+    if code and parts and (outcome.kind == DISK or (whole and UNAVOIDABLE not in said)):
+        return f"lost, though there is a commit: {heard[-4:]}"
+    return ""
+
+
+def _broken_promise(heard: list[str], outcome: Outcome) -> str:
+    """Return what is wrong where the loss of a newcomer must have been a refusal."""
+    if len(outcome.inside) > 1 or not refuses(outcome.inside[0]):
+        return ""
+    answers = [line.split()[2] for line in heard if line.startswith("output notice ")]
+    if "RolledBack" in answers or "ResizeRefused" not in answers:
+        return f"a newcomer's loss was no refusal: {answers}"
+    return ""
+
+
 def _gone(job: str, outcome: Outcome, since: float, result: str) -> Outcome:
     """Demand that no process is left."""
     outcome.result = result
@@ -207,14 +330,16 @@ def _gone(job: str, outcome: Outcome, since: float, result: str) -> Outcome:
     return outcome
 
 
-def main(count: int, first: int, at_once: int) -> int:
-    """Run so many trials; return how many went wrong, one more where most hit nobody."""
-    table: collections.Counter = collections.Counter()
+def main(count: int, first: int, at_once: int, least: int = 0) -> int:
+    """Run so many trials; return how many went wrong, one more where most, or in a phase too few, hit anybody."""
+    table, phases, kinds = collections.Counter(), collections.Counter(), collections.Counter()
     slowest, wrong, hit = 0.0, 0, 0
     with ThreadPoolExecutor(at_once) as pool:
         for seed, found in enumerate(pool.map(run, range(first, first + count)), first):
             table[found.phase, found.result] += 1
             hit += found.kind != NOBODY
+            phases[found.phase] += found.kind != NOBODY
+            kinds[found.kind, found.how] += found.kind != NOBODY
             if found.result == "failed clearly":
                 slowest = max(slowest, found.seconds)
             if found.wrong:
@@ -223,8 +348,13 @@ def main(count: int, first: int, at_once: int) -> int:
                 print(f"seed {seed}: {what}", flush=True)
     for (phase, result), times in sorted(table.items()):
         print(f"{phase:8} {result:20} {times}")
+    print("hit in:", ", ".join(f"{phase} {phases[phase]}" for phase in sorted(phases)))
+    print("hit:", ", ".join(f"{kind} {how} {kinds[kind, how]}" for kind, how in sorted(+kinds)))
     print(f"{count} trials, {hit} hit, {wrong} wrong, slowest clear failure {slowest:.1f} s")
-    return wrong + (hit < count // 2)
+    few = {phase: phases[phase] for phase in {*PHASES, *INSIDE} if phases[phase] < least}
+    if few:
+        print(f"hit less often than {least} times: {few}")
+    return wrong + bool(few) + (hit < count // 2)
 
 
 if __name__ == "__main__":
@@ -232,5 +362,6 @@ if __name__ == "__main__":
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--least", type=int, default=0)
     asked = parser.parse_args()
-    sys.exit(1 if main(asked.count, asked.seed, asked.at_once) else 0)
+    sys.exit(1 if main(asked.count, asked.seed, asked.at_once, asked.least) else 0)

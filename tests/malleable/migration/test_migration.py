@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.migration import inspection, supervisors
+from apples.malleable.migration import inspection
 
 pytestmark = [pytest.mark.criu, pytest.mark.hardware, pytest.mark.usefixtures("criu")]
 
@@ -254,9 +254,8 @@ def test_a_restart_that_fails_is_followed_by_one_where_it_came_from(stage):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda n: n.name)
 def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process_left(
-    stage, number, monkeypatch
+    stage, number
 ):
-    monkeypatch.setattr(supervisors, "SILENCE_SECONDS", 2.5)
     on = stage(COUNTING)
     pids = []
 

@@ -1,0 +1,189 @@
+"""Whoever is lost while hosts change: a newcomer is a refusal with a reason, a member a rollback, in every stage.
+
+A case whose strike meets nobody fails.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from strikes import Strike, strike_in_loop
+
+from apples.malleable.control.command import (
+    HostShare,
+    JobEnded,
+    ResizeDone,
+    ResizeRefused,
+    RolledBack,
+)
+from apples.malleable.manager.engine import Stage
+from apples.malleable.runtime.checkpoint import highest_commit
+from apples.testing.rehearsal import rehearse
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
+COUNTING = Path(__file__).parent / "programs_mpi" / "counting.py"
+SHAPES = COUNTING.with_name("shapes.py")
+SLOTS = {"ada": 1, "bob": 2, "eve": 1}
+KILLED = ("rank", "launcher", "supervisor")
+NEWCOMERS = [
+    *((stage, victim, "KILL") for stage in ("start", "wait", "change") for victim in KILLED),
+    *(
+        ("wait", "connection", "KILL"),
+        ("change", "connection", "KILL"),
+        ("change", "rank", "STOP"),
+    ),
+    *(("wait", "supervisor", "STOP"), ("change", "proxy", "KILL")),
+]
+"""Stage, victim and how it is struck, on a host that is to join."""
+MEMBERS = [
+    *(("start", "rank"), ("wait", "supervisor"), ("change", "rank"), ("change", "supervisor")),
+    *(("save", "supervisor"), ("clear", "supervisor"), ("launch", "rank"), ("leave", "launcher")),
+]
+"""Stage and victim, on a host that is a member."""
+NO_CHANGE = ["idle", "finish", "stop", "over"]
+"""Stages in which no change is under way, or only one of the restart engine."""
+
+
+def shares(*hosts):
+    return [HostShare(host) for host in hosts]
+
+
+def rehearsed(
+    tmp_path, strikes, first, maps, *, program=COUNTING, before_tick=lambda _: None, **more
+):
+    """Run a job whose commands meet strikes, and then one to be on ada alone; return the notices."""
+    struck, managers = [], []
+
+    def commands():
+        yield from (shares(*one) for one in maps)
+        yield shares("ada")
+        while [one.host for one in managers[0].engine.members] != ["ada"]:
+            yield shares("ada")
+        (tmp_path / "stop").touch()
+
+    def watch(manager):
+        managers.append(manager)
+        strike_in_loop(manager, strikes, struck.append, before_tick)
+
+    argv = (sys.executable, str(program), "60", "0.01", str(tmp_path / "stop"))
+    run = rehearse(
+        argv, SLOTS, shares(*first), commands(),
+        watch=watch, **more,
+    )  # fmt: skip
+    assert struck == strikes, f"met nobody: {[str(one) for one in strikes if not one.struck]}"
+    assert run.ended == JobEnded("finished"), run.notices
+    totals = [line for line in run.lines if line.startswith("total")]
+    assert totals == ["total right on ada"], run.lines
+    return run.notices
+
+
+def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):
+    grown = ["ada", "bob", "eve"]
+    strikes = [
+        Strike("start", "bob", "rank"),
+        Strike("wait", "bob", "launcher", first=True),
+        Strike("change", "bob", "supervisor", first=True),
+        *(Strike("change", "bob", "rank"), Strike("launch", "eve", "rank")),
+        Strike("leave", "bob", "rank"),
+    ]
+    refused = 3 * [ResizeRefused]
+    come_to = Counter()
+
+    def count(engine):
+        come_to[engine.stage] += 1
+
+    maps = [grown] * 4 + [["ada", "bob"]]
+    notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps, before_tick=count)
+    assert [type(one) for one in notices[: len(refused)]] == refused
+    assert all(one.reason.startswith("bob: ") for one in notices[: len(refused)]), notices
+    rolled = [one for one in notices if isinstance(one, RolledBack)]
+    assert [(one.lost, one.iteration) for one in rolled] == [(("eve",), 0), (("bob",), 0)]
+    assert set(come_to) >= set(get_args(Stage)) - {"stop", "over"}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(("stage", "victim", "how"), NEWCOMERS)
+def test_the_loss_of_a_newcomer_refuses_the_command_and_costs_the_job_nothing(
+    stage, victim, how, tmp_path
+):
+    strikes = [Strike(stage, "bob", victim, how, first=how == "KILL")]
+    refused, done, _ = rehearsed(tmp_path, strikes, ["ada", "eve"], [["ada", "bob", "eve"]])
+    assert isinstance(refused, ResizeRefused), refused
+    assert refused.reason.startswith("bob: "), refused
+    assert isinstance(done, ResizeDone), done
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(("stage", "victim"), MEMBERS)
+def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, tmp_path):
+    strikes = [Strike(stage, "bob", victim)]
+    if stage in ("save", "clear", "launch"):  # these come where a change was taken back
+        strikes.insert(0, Strike("change", "eve", "rank"))
+    notices = rehearsed(tmp_path, strikes, ["ada", "bob"], [["ada", "bob", "eve"]])
+    if stage == "leave" and isinstance(notices[0], ResizeDone):  # nobody had heard of the loss yet
+        notices = notices[1:]
+    rolled, done, _ = notices
+    assert isinstance(rolled, RolledBack), rolled
+    # A supervisor that is lost while its ranks end takes along what they saved, but not its host.
+    lost = {("bob",)} if stage not in ("save", "clear") else {("bob",), ()}
+    assert rolled.lost in lost, rolled
+    assert rolled.iteration == 0
+    assert isinstance(done, ResizeDone), done
+
+
+@pytest.mark.more
+def test_tiles_and_sparse_matrices_are_as_they_were_after_a_change_that_was_taken_back(tmp_path):
+    strikes = [Strike("change", "bob", "rank"), Strike("change", "bob", "rank")]
+    program, maps = SHAPES, [["ada", "bob", "eve"]] * 3
+    *refused, done, _, _ = rehearsed(tmp_path, strikes, ["ada", "eve"], maps, program=program)
+    assert [type(one) for one in refused] == [ResizeRefused, ResizeRefused]
+    assert isinstance(done, ResizeDone), done
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("then", [["ada", "bob", "eve"], ["ada"], ["bob"]])
+def test_a_change_that_takes_too_long_is_refused_and_the_job_is_as_it_was(then, tmp_path):
+    late = []
+
+    def no_time(engine):
+        if engine.stage == "change" and engine.members and not late:
+            engine._change.seconds = -1.0
+            late.append(engine.members)
+
+    refused, *_ = rehearsed(tmp_path, [], ["ada", "bob"], [then], before_tick=no_time)
+    assert isinstance(refused, ResizeRefused), refused
+    assert refused.reason == "the change took more than -1 s"
+    assert [one.host for one in late[0]] == ["ada", "bob"]
+
+
+@pytest.mark.more
+def test_commits_after_a_change_was_taken_back_have_numbers_of_their_own(tmp_path):
+    folder, numbers = tmp_path / "commits", []
+    folder.mkdir()
+
+    def maps():
+        while highest_commit(folder) < 3:
+            yield ["ada", "eve"]
+        numbers.append(highest_commit(folder))
+        yield ["ada", "bob", "eve"]
+        there = commits()
+        while commits() == there:
+            yield ["ada", "eve"]
+        numbers.append(highest_commit(folder))
+
+    def commits():
+        return {one.name: one.stat().st_mtime_ns for one in folder.glob("*.json")}
+
+    strikes = [Strike("change", "bob", "rank")]
+    more = {"commits": folder, "commit_seconds": 0.02}
+    notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps(), **more)
+    assert [type(one) for one in notices].count(ResizeRefused) == 1
+    assert numbers[1] > numbers[0]
+
+
+def test_every_stage_of_a_change_is_struck():
+    struck = {stage for stage, *_ in (*NEWCOMERS, *MEMBERS)}
+    assert struck | set(NO_CHANGE) == set(get_args(Stage))

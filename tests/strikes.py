@@ -1,0 +1,125 @@
+"""Strikes at the processes of a malleable job, made in the loop of its job manager in a stage of its engine."""
+
+import contextlib
+import os
+import signal
+
+from apples.supervision.job_processes import descendants, read
+
+VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
+NEWCOMER, MEMBER, LEAVER = "newcomer", "member", "leaver"
+"""In place of a host's name: one that joins in the change under way, one of the map, or one that leaves."""
+
+
+class Strike:
+    """Kills, stops or holds up a process of a host once, when the engine is in a stage of a change.
+
+    Parameters
+    ----------
+    host
+        Its name, `NEWCOMER` or `MEMBER`.
+    how
+        ``KILL``, ``STOP``, or ``PAUSE``: stopped, and continued after so many turns of the loop as `pause` says.
+    after
+        How many turns of the loop the stage has been under way for.
+    first
+        Whether the host's ranks are stopped before: then it cannot become a member before its loss is noticed.
+
+    Attributes
+    ----------
+    struck
+        Process that was met; 0 before, 1 for a connection.
+    """
+
+    def __init__(self, stage, host, victim, how="KILL", *, after=0, pause=3, first=False):
+        self.stage, self.host, self.victim, self.how, self.first = stage, host, victim, how, first
+        self.left, self.pause, self.struck = after, pause, 0
+
+    def __str__(self):
+        return f"{self.victim} of {self.host} {self.how} in {self.stage}"
+
+    def look(self, engine):
+        """Strike if it is time; return whether it was."""
+        if self.struck:
+            self._go_on()
+            return False
+        launch = engine._change.origin == "start" and engine.stage != "idle"
+        if engine.stage != self.stage or launch:  # which is no change of a job
+            return False
+        if self.left > 0:
+            self.left -= 1
+            return False
+        group = self._group(engine)
+        if group is None or group.gone:
+            return False
+        found = [group.pid]
+        if self.victim not in ("supervisor", "connection"):
+            found = self._processes(group.pid, self.victim)
+        if found and self.first:
+            for pid in self._processes(group.pid, "rank"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+        if self.victim == "connection":
+            group.dismiss()
+            self.struck = 1
+            return True
+        if found:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(found[-1], signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
+                self.struck = found[-1]
+        return bool(self.struck)
+
+    def _group(self, engine):
+        host = self.host
+        if host == NEWCOMER:
+            host = next(iter(engine._change.joining), "")
+        elif host == LEAVER:
+            host = next(iter(engine._change.leaving), "")
+        elif host == MEMBER:
+            host = engine.members[-1].host
+        return engine.groups.groups.get(host)
+
+    def _processes(self, supervisor, kind):
+        return [pid for pid, _ in descendants(supervisor) if self._is(pid, kind)]
+
+    def _is(self, pid, kind):
+        argv = read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+        if kind == "rank":
+            return any(word.endswith(("counting.py", "shapes.py")) for word in argv[1:2])
+        return argv[0].endswith({"launcher": "mpiexec", "proxy": "hydra_pmi_proxy"}[kind])
+
+    def _go_on(self):
+        if self.how == "PAUSE" and self.victim != "connection":
+            self.pause -= 1
+            if self.pause == 0:
+                with contextlib.suppress(ProcessLookupError):  # it was ended meanwhile
+                    os.kill(self.struck, signal.SIGCONT)
+
+
+def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: None):
+    """Have the strikes made in a manager's loop, each after the one before it; `told` hears of each that was.
+
+    One looks before every message that the manager takes and before every look of its own at the clock, so that
+    a stage cannot pass unseen, however seldom this process gets a CPU.
+    """
+    engine, tick, take = manager.engine, manager.engine.tick, manager.engine.groups.on_message
+
+    def look():
+        for one in strikes:
+            if one.look(engine):
+                told(one)
+            if not one.struck:
+                break
+
+    def look_then_tick():
+        before_tick(engine)
+        look()
+        tick()
+
+    def look_then_take(group, rank, message):
+        look()
+        take(group, rank, message)
+
+    engine.tick, engine.groups.on_message = look_then_tick, look_then_take
+    for group in engine.groups:
+        group._on_message = look_then_take
