@@ -9,6 +9,8 @@ from apples.supervision.job_processes import descendants, read
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
 NEWCOMER, MEMBER, LEAVER = "newcomer", "member", "leaver"
 """In place of a host's name: one that joins in the change under way, one of the map, or one that leaves."""
+AFTER = ("save", "clear", "launch")
+"""Stages that come only where a change was taken back."""
 
 
 class Strike:
@@ -99,14 +101,18 @@ class Strike:
 def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: None):
     """Have the strikes made in a manager's loop, each after the one before it; `told` hears of each that was.
 
-    One looks before every message that the manager takes and before every look of its own at the clock, so that
+    Each meets another command, but for those in stages that come only where a change was taken back. One looks before every message that the manager takes and before every look of its own at the clock, so that
     a stage cannot pass unseen, however seldom this process gets a CPU.
     """
     engine, tick, take = manager.engine, manager.engine.tick, manager.engine.groups.on_message
+    met = []
 
     def look():
         for one in strikes:
-            if one.look(engine):
+            command = engine._change.command
+            another = one.stage in AFTER or not met or met[-1] is not command
+            if (another or one.struck) and one.look(engine):
+                met.append(command)
                 told(one)
             if not one.struck:
                 break

@@ -30,7 +30,7 @@ from pathlib import Path
 from apples.supervision.job_processes import MARK, marked
 
 sys.path.append(str(Path(__file__).parents[2]))
-from strikes import LEAVER, MEMBER, NEWCOMER, VICTIMS
+from strikes import AFTER, LEAVER, MEMBER, NEWCOMER, VICTIMS
 
 HOWS = ("KILL", "KILL", "STOP", "PAUSE")
 HERE = Path(__file__).parent
@@ -38,8 +38,7 @@ HOSTS = ("ada", "bob", "eve")
 KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
 PHASES = ("launch", "idle", "start", "wait", "change", "leave", "commit", "finish")
 INSIDE = ("idle", "start", "wait", "change", "save", "clear", "launch", "leave")
-"""Stages in which the manager's loop strikes; `AFTER` come only where a change was taken back."""
-AFTER = ("save", "clear", "launch")
+"""Stages in which the manager's loop strikes."""
 DISK = "disk"
 """A trial whose commits do not fit on their disk; where this user may mount one."""
 DISK_BYTES = 40 << 10
