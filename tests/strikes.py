@@ -101,8 +101,9 @@ class Strike:
 def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: None):
     """Have the strikes made in a manager's loop, each after the one before it; `told` hears of each that was.
 
-    Each meets another command, but for those in stages that come only where a change was taken back. One looks before every message that the manager takes and before every look of its own at the clock, so that
-    a stage cannot pass unseen, however seldom this process gets a CPU.
+    Each meets another command, but for those in stages that come only where a change was taken back. One looks
+    before every message that the manager takes and before every look of its own at the clock, so that a stage
+    cannot pass unseen, however seldom this process gets a CPU.
     """
     engine, tick, take = manager.engine, manager.engine.tick, manager.engine.groups.on_message
     met = []
