@@ -49,8 +49,8 @@ class ScriptedControl(CommandSource):
     Examples
     --------
     >>> control = ScriptedControl([[HostShare("a")]])
-    >>> control.poll()
-    ResizeCommand(epoch=101, hosts=(HostShare(host='a', weight=1.0, cpus=(), rows=0),), ordered=False)
+    >>> control.poll().hosts
+    (HostShare(host='a', weight=1.0, cpus=(), rows=0),)
     """
 
     def __init__(self, maps: Iterable[Iterable[HostShare]]) -> None:
