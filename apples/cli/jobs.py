@@ -1,4 +1,4 @@
-"""``apples jobs | resize | migrate | rebalance | wait | cancel``: the verbs for jobs."""
+"""``apples jobs | resize | migrate | rebalance | wait | cancel | restart``: the verbs for jobs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from apples.views.job import (
     planned_text,
     program_text,
     resize_text,
+    restarted_text,
     run_record_text,
     submitted_text,
 )
@@ -123,6 +124,16 @@ def cancel(job: JobName, json: Json = False) -> int:
     """
     status = service.cancel(job)
     show_answer(status.document(), f"{status.id} is {status.state}", json)
+    return 0
+
+
+def restart(job: JobName, json: Json = False) -> int:
+    """Continue a job that is over and not finished from its last commit, on the hosts there are now.
+
+    Example: apples restart 1f2e3d4c
+    """
+    status = service.restart(job, talk=say)
+    show_answer(status.document(), restarted_text(status), json)
     return 0
 
 

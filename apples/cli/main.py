@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, Entry] = {
     "rebalance": Entry("apples.cli.jobs:rebalance", "Share a running job's rows out anew."),
     "wait": Entry("apples.cli.jobs:wait", "Wait for a job and print its run."),
     "cancel": Entry("apples.cli.jobs:cancel", "End a job."),
+    "restart": Entry("apples.cli.jobs:restart", "Continue a job from its last commit."),
     "demo": Entry("apples.cli.demo:demo", "The four methods of the paper on this machine."),
     "calibrate": Entry("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     "simulate": Entry("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),

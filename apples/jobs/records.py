@@ -41,6 +41,8 @@ class JobStatus:
         Why it is over, and the exit code of its run; None while it runs.
     rescheduling
         The last moves that a blueprint weighed.
+    attempt
+        How often it was started: once, and one more each time it went on from its last commit.
     """
 
     id: str
@@ -56,6 +58,7 @@ class JobStatus:
     exit_code: int | None = None
     rescheduling: tuple[Mapping[str, Any], ...] | None = ()
     last_change: Mapping[str, Any] | None = None
+    attempt: int = 1
 
     @classmethod
     def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:
@@ -79,6 +82,7 @@ class JobStatus:
             exit_code=record.get("exit_code"),
             rescheduling=None if decisions is None else tuple(decisions),
             last_change=record.get("last_change"),
+            attempt=store.attempts(record),
         )
 
     def document(self) -> Record:
@@ -98,6 +102,7 @@ class JobStatus:
             "exit_code": self.exit_code,
             "redistributions": None if self.rescheduling is None else list(self.rescheduling),
             "last_change": self.last_change,
+            "attempt": self.attempt,
         }
 
 

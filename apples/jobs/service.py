@@ -1,4 +1,4 @@
-"""The verbs for jobs: submit, list, status, resize, migrate, rebalance, wait, cancel.
+"""The verbs for jobs: submit, list, status, resize, migrate, rebalance, wait, cancel, restart.
 
 A job is a run that a supervisor of its own owns, so that it outlives whoever submitted it. Every function takes
 the job's id, or the beginning of one, and hands back a typed value; nothing is printed. What planning needs is
@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +33,7 @@ from apples.errors import (
 from apples.jobs import store
 from apples.jobs.records import JobStatus, PlannedMove, ResizeResult, RunRecord, conversation
 from apples.jobs.spec import JobSpec, ProgramSpec
+from apples.malleable.control.commits import whole_manifests
 from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
@@ -43,6 +45,8 @@ DETACH = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.a
 FIRST_LINE_SECONDS = 300.0
 """Longer than planning and starting may take: then the supervisor itself is stuck."""
 END_SECONDS = 10.0
+CLEAR_SECONDS = 5.0
+"""For what a job had here to be cleared up after the death of its supervisor."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -56,20 +60,89 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
         What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
     """
     job = store.create(_checked(spec).document(), "")
+    with job.locked() as lock:
+        heard = _start_supervisor(job, lock)
+    return _running_job(job, heard, talk)
+
+
+def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
+    """Start a job again that is over and not finished, from its last commit on disk; return once it runs.
+
+    It is planned anew, for the hosts that there are now. Whatever ended it is no matter: its supervisor or this
+    machine was lost, or all its hosts, or it failed, or was cancelled.
+
+    Raises
+    ------
+    LaunchError
+        It is not over; or a process of it cannot be ended.
+    UsageError
+        It is finished, or there is no commit. Permanent.
+    ApplesError
+        What kept it from running, as of `submit`.
+    """
+    found = store.job(job)
+    try:
+        with found.locked() as lock:
+            record = found.record()
+            commit = _last_commit(found, record)
+            _end_remains(found)
+            found.begin_again(record, commit)
+            heard = _start_supervisor(found, lock)
+    except BlockingIOError:
+        raise LaunchError(f"job {found.id} is {found.record()['state']}: it is not over") from None
+    return _running_job(found, heard, talk)
+
+
+def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the manifest of the commit that a job would go on from; refuse one that cannot."""
+    if record["state"] == "finished":
+        raise UsageError(f"job {job.id} is finished: there is nothing to go on with")
+    commit = next(whole_manifests(job.commits), None)
+    if commit is None:
+        raise UsageError(
+            f"job {job.id} has no commit in {job.commits} to go on from (see --commit of apples run)"
+        )
+    return commit
+
+
+def _end_remains(job: store.StoredJob) -> None:
+    """See that nothing is left here of a job whose supervisor has just died; it is being cleared up already."""
+    deadline = time.monotonic() + CLEAR_SECONDS
+    while job_processes.marked(job.id) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    _kill_marked(job)
+
+
+def _kill_marked(job: store.StoredJob) -> None:
+    if not job_processes.kill_marked(job.id, END_SECONDS):
+        raise LaunchError(f"processes that cannot be killed: {job_processes.marked(job.id)}")
+
+
+def _start_supervisor(job: store.StoredJob, lock: int) -> int:
+    """Start the supervisor of a job, which inherits its lock; return the pipe in which it says one line."""
     heard, telling = os.pipe()
     try:
         with job.log.open("ab") as log:
-            supervisor = ["-m", SUPERVISOR, str(job.folder), str(telling)]
             subprocess.run(
-                [sys.executable, "-I", "-S", "-c", DETACH, sys.executable, *supervisor],
+                [sys.executable, "-I", "-S", "-c", DETACH, *_supervisor_words(job, telling, lock)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(telling,),
+                pass_fds=(telling, lock),
                 start_new_session=True,
                 check=True,
             )
+    except BaseException:
+        os.close(heard)
+        raise
+    finally:
         os.close(telling)
+    return heard
+
+
+def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
+    """Return a job once its supervisor says that it runs, or waits for Slurm."""
+    try:
         news = _first_line(heard)
     finally:
         os.close(heard)
@@ -78,6 +151,11 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
         kinds = {kind.exit_code: kind for kind in ERRORS}
         raise kinds.get(news["code"], ApplesError)(news["error"])
     return JobStatus.of(job)
+
+
+def _supervisor_words(job: store.StoredJob, telling: int, lock: int) -> list[str]:
+    """Return the command line of a job's supervisor."""
+    return [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling), str(lock)]
 
 
 def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
@@ -89,13 +167,14 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     talk(f"job {job.id} on {spec.on}; its output: {spec.output or job.commits}")
     heard, telling = os.pipe()
     libc = ctypes.CDLL(None)
-    supervisor = subprocess.Popen(
-        [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling)],
-        pass_fds=(telling,),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),  # noqa: PLW1509 - one thread
-    )
+    with job.locked() as lock:
+        supervisor = subprocess.Popen(
+            _supervisor_words(job, telling, lock),
+            pass_fds=(telling, lock),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),  # noqa: PLW1509 - one thread
+        )
     os.close(telling)
     try:
         code = supervisor.wait()
@@ -242,8 +321,7 @@ def cancel(job: str) -> JobStatus:
     ended = found.record()["state"] in store.OVER and not found.supervised()
     if not ended:
         _end(found)
-    if not job_processes.kill_marked(found.id, END_SECONDS):
-        raise LaunchError(f"processes that cannot be killed: {job_processes.marked(found.id)}")
+    _kill_marked(found)
     record = found.record()
     if not ended and record["state"] != "cancelled" and record.get("reason") == store.LOST:
         record.update(state="cancelled", reason="")

@@ -15,7 +15,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ OVER = frozenset({"finished", "failed", "cancelled"})
 IDENTIFIER = re.compile(r"[0-9a-f]{8}")
 RESERVED_BYTES = 1 << 17
 """Room for the last record and the result of a run: some KB, and some for each of many hosts."""
+START_SECONDS = 5.0
+"""For a supervisor that has the lock to say who it is."""
 LOST = "its supervisor was killed; every process of the job is ended"
 
 Record = dict[str, Any]
@@ -105,6 +107,24 @@ class StoredJob:
         self._to_the_last(lambda: self.write(record))
         self.reserve.unlink(missing_ok=True)
 
+    def begin_again(self, record: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
+        """Make the record of a job that is over that of one that starts again, from a commit (its manifest)."""
+        self.keep_reserve()
+        news = {"state": "starting", "reason": "", "exit_code": None, "attempt": attempts(record) + 1,
+                "iteration": commit["values"].get("iteration", 0)}  # fmt: skip
+        self.write({**{key: record[key] for key in record if key != "ended"}, **news})
+        self.announce.unlink(missing_ok=True)
+        self.result.unlink(missing_ok=True)
+
+    def keep_reserve(self) -> None:
+        """Keep room on the disk for the last record and the result."""
+        try:
+            with naming(self.reserve):
+                self.reserve.write_bytes(bytes(RESERVED_BYTES))
+        except OSError:
+            self.reserve.unlink(missing_ok=True)
+            raise
+
     def _to_the_last(self, write: Callable[[], None]) -> None:
         """Write; where the disk is full, into the room that was kept for the end."""
         try:
@@ -117,15 +137,30 @@ class StoredJob:
 
     # ---------------------------------------------------------------------- supervisor
     @contextmanager
-    def supervising(self) -> Iterator[None]:
-        """Hold the job's lock: be its supervisor."""
-        with (self.folder / "lock").open("a+") as stream:
-            if not documents.lock(stream.fileno(), 0.0):
+    def locked(self) -> Iterator[int]:
+        """Hold the job's lock; yields its descriptor, with which a supervisor that is started inherits the lock.
+
+        Raises
+        ------
+        BlockingIOError
+            The job has a supervisor.
+        """
+        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not documents.lock(handle, 0.0):
                 raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
+            os.ftruncate(handle, 0)  # whoever held it last is not the supervisor any more
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def supervising(self, inherited: int | None = None) -> Iterator[None]:
+        """Be the job's supervisor: hold its lock, taken here or inherited, and say in it who that is."""
+        with self.locked() if inherited is None else nullcontext(inherited) as handle:
+            os.set_inheritable(handle, False)
             with naming(self.folder / "lock"):
-                stream.truncate(0)
-                stream.write(str(os.getpid()))
-                stream.flush()
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
 
     def supervised(self) -> bool:
@@ -135,6 +170,11 @@ class StoredJob:
 
     def supervisor(self) -> int:
         """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
+        deadline = time.monotonic() + START_SECONDS
+        while not (self.folder / "lock").stat().st_size and self.supervised():
+            if time.monotonic() > deadline:
+                return -1
+            time.sleep(documents.RETRY_SECONDS)  # it has the lock and is about to say who it is
         try:
             number = int((self.folder / "lock").read_text("ascii") or 0)
             handle = os.pidfd_open(number) if number else -1
@@ -178,8 +218,7 @@ def create(order: Mapping[str, Any], name: str) -> StoredJob:
         with naming(path / file), os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
     documents.replace(path / "order.json", json.dumps(order, indent=1))
-    with naming(job.reserve):
-        job.reserve.write_bytes(bytes(RESERVED_BYTES))
+    job.keep_reserve()
     job.write(first_record(job.id, name))
     return job
 
@@ -189,8 +228,13 @@ def first_record(identifier: str, name: str) -> Record:
     return {
         "schema": SCHEMA, "id": identifier, "state": "starting", "hosts": [], "rows": [],
         "epoch": 0, "iteration": 0, "iterations": None, "last_resize": None, "name": name,
-        "submitted": time.time(), "reason": "", "exit_code": None, "redistributions": [],
+        "submitted": time.time(), "reason": "", "exit_code": None, "redistributions": [], "attempt": 1,
     }  # fmt: skip
+
+
+def attempts(record: Mapping[str, Any]) -> int:
+    """Return how often the job of a record was started; once, where it is of an earlier version."""
+    return int(record.get("attempt", 1))
 
 
 def jobs() -> list[StoredJob]:

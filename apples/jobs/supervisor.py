@@ -1,8 +1,9 @@
 """The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
 
-Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD`` in a session of its own. Over
-the descriptor it says one JSON line, when the job runs or why it does not; then it owns the job until its
-end. If it is killed, the run's own supervisor ends every process, and the record says so to whoever reads it next.
+Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD LOCK`` in a session of its own.
+Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the lock of the
+job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every process,
+and the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last commit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.jobs import programs
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
-from apples.jobs.store import Record, StoredJob
+from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.events import to_stderr
 from apples.wire.json_lines import encode
@@ -79,7 +80,8 @@ class Supervisor:
         return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
     def _application(self, spec: JobSpec) -> Record:
-        job = JobFiles(self.job.id, self.job.folder, self.job.commits)
+        count, epoch = attempts(self.record), int(self.record["epoch"])
+        job = JobFiles(self.job.id, self.job.folder, self.job.commits, count, epoch)
         prepared = prepare(spec.run, job=job, talk=to_stderr)
         plan, template = prepared.plan, prepared.coordinator.information.template
         rows = plan.rows  # raises where there is no plan
@@ -203,12 +205,12 @@ def teller(handle: int) -> Callable[[Record], None]:
 
 
 def main() -> int:
-    """Supervise the job in the folder of the first argument."""
+    """Supervise the job in the folder of the first argument; the others are descriptors: to tell, and the lock."""
     job = StoredJob(Path(sys.argv[1]))
     os.set_inheritable(int(sys.argv[2]), False)
     for number in ENDING:
         signal.signal(number, _cancel)
-    with job.supervising():
+    with job.supervising(int(sys.argv[3])):
         return Supervisor(job, teller(int(sys.argv[2]))).run()
 
 

@@ -165,10 +165,27 @@ class HostsChanging:
     ranks: Count
 
 
-Event = HostsChanging | Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A job that was started again goes on from its last commit; the job manager's word, not the program's.
+
+    Attributes
+    ----------
+    ranks
+        How many there are.
+    iteration
+        Where it goes on.
+    """
+
+    ranks: Count
+    iteration: Count
+
+
+Event = HostsChanging | Resumed | Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
 
 _KINDS: Mapping[str, type[Event]] = {
     "changing": HostsChanging,
+    "resumed": Resumed,
     "ready": Ready,
     "progress": Progress,
     "result": Outcome,

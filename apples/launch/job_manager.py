@@ -165,6 +165,8 @@ def job_file(
     commits: Path | None = None,
     commit_seconds: float = 0.0,
     engine: EngineName = "auto",
+    attempt: int = 1,
+    epoch: int = 0,
 ) -> JobFile:
     """Return what the job manager is told.
 
@@ -174,6 +176,8 @@ def job_file(
         Every host the job may ever use.
     members
         The first map.
+    attempt, epoch
+        As in `JobFile`: from the second attempt on the job begins with its last commit.
     """
     return JobFile(
         name,
@@ -186,4 +190,6 @@ def job_file(
         "" if commits is None else str(commits),
         commit_seconds,
         engine,
+        attempt=attempt,
+        epoch=epoch,
     )

@@ -30,6 +30,7 @@ from apples.launch.events import (
     Outcome,
     Progress,
     Ready,
+    Resumed,
     Talk,
     parse,
     readable,
@@ -76,6 +77,8 @@ class Run:
     managed, others
         Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
         that may be reported beside those of `rank_groups`.
+    resumes
+        Whether the program goes on from a commit: it says no ``ready`` then, the manager's word takes its place.
     connections
         As of `Processes`.
     limit_code
@@ -98,12 +101,14 @@ class Run:
         grace: float = GRACE_SECONDS,
         managed: bool = False,
         others: Collection[str] = (),
+        resumes: bool = False,
         limit_code: int | None = None,
         connections: Sequence[HostConnection] = (),
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.result_seconds = result_seconds
         self._managed, self._others, self._talk = managed, frozenset(others), talk
+        self._resumes = resumes
         self._limit_code = limit_code
         self._hosts = tuple(
             rank_group.host for rank_group in rank_groups for _ in range(rank_group.ranks)
@@ -122,6 +127,7 @@ class Run:
         self._failure: ErrorEvent | None = None
         self.ready_after: float | None = None
         self._pending: deque[tuple[Source, bytes]] = deque()
+        self._early: list[Event] = []
         self._started = self._last_line_at = time.monotonic()
         self._shortened: float | None = None
         self._processes = Processes(
@@ -139,8 +145,8 @@ class Run:
         """Where the run keeps its files until its end."""
         return self._processes.directory
 
-    def until_ready(self) -> Ready:
-        """Return the program's ``ready``.
+    def until_ready(self) -> Ready | None:
+        """Return the program's ``ready``; None where it goes on from a commit.
 
         Raises
         ------
@@ -152,6 +158,9 @@ class Run:
         for event in self.events():
             if isinstance(event, Ready):
                 return event
+            if self._resumes and self.ready_after is not None:
+                self._early = [event]
+                return None
         raise ApplicationError("the program was done before it was ready")  # pragma: no cover
 
     def events(self) -> Iterator[Event]:
@@ -162,6 +171,8 @@ class Run:
         LaunchError, ApplicationError, DeadlineError
             As the module says; nothing of the run is left then.
         """
+        early, self._early = self._early, []
+        yield from early
         try:
             while not self.cancelled:
                 if not self._pending:
@@ -271,7 +282,11 @@ class Run:
         """Refuse an event that is not this run's."""
         if isinstance(event, Ready):
             self._check_ready(event)
-        elif self.ready_after is None and not isinstance(event, ErrorEvent | HostsChanging):
+        elif self._resumes and isinstance(event, Resumed | Progress | Outcome):
+            self._on_ready()  # what the program says may overtake what its manager does
+        elif self.ready_after is None and not isinstance(
+            event, ErrorEvent | HostsChanging | Resumed
+        ):
             raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
         if isinstance(event, Progress | Outcome):
             for times in event.hosts:
@@ -291,8 +306,13 @@ class Run:
             raise ApplicationError(
                 f"the program runs {event.ranks} ranks, its task has {len(self._hosts)}"
             )
-        self.ready_after = time.monotonic() - self._started
-        self._processes.ready()
+        self._on_ready()
+
+    def _on_ready(self) -> None:
+        """Take in, once, that the program is ready."""
+        if self.ready_after is None:
+            self.ready_after = time.monotonic() - self._started
+            self._processes.ready()
 
     def _shorten_deadline(self, seconds: float) -> None:
         self._shortened = min(self._deadline, time.monotonic() + seconds)

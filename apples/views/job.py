@@ -41,6 +41,13 @@ def submitted_text(job: JobStatus, next_words: str) -> str:
     return f"{job.id} {runs} {', '.join(job.hosts)}\nnext: apples {next_words}"
 
 
+def restarted_text(job: JobStatus) -> str:
+    """Return where a job goes on that was started again."""
+    at = f"iteration {job.iteration}" + (f" of {job.iterations}" if job.iterations else "")
+    where = f"{job.id} goes on from {at}, attempt {job.attempt}, on {', '.join(job.hosts)}"
+    return f"{where}\nnext: apples wait {job.id}"
+
+
 def estimate_text(estimate: ResizeEstimate) -> str:
     """Return what a resize will take, in one line.
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from apples.errors import LaunchError, UsageError
 from apples.jobs import JobStatus, RunRecord, service, store
 from apples.jobs.records import position_record
 from apples.jobs.supervisor import Supervisor
@@ -13,6 +14,7 @@ from apples.storage import documents
 KEYS = [
     "schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize",
     "name", "iterations", "reason", "exit_code", "redistributions", "last_change",
+    "attempt",
 ]  # fmt: skip
 
 
@@ -40,6 +42,41 @@ def test_a_job_whose_supervisor_is_gone_is_failed(job):
     write(job, state="running")
     status = JobStatus.of(job)
     assert (status.state, status.reason, status.exit_code) == ("failed", store.LOST, 4)
+
+
+def test_a_job_that_is_being_started_is_not_taken_for_one_whose_supervisor_is_gone(job):
+    with job.locked() as lock:
+        assert JobStatus.of(job).state == "starting"
+        with pytest.raises(BlockingIOError), job.locked():
+            pass
+        inherited = os.dup(lock)
+    try:
+        assert job.supervised()
+        with job.supervising(inherited):
+            handle = job.supervisor()
+            assert handle >= 0
+            os.close(handle)
+    finally:
+        os.close(inherited)
+    assert not job.supervised()
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"state": "finished", "exit_code": 0}, "is finished: there is nothing to go on with"),
+        ({"state": "failed", "reason": "x"}, "has no commit in"),
+        ({"state": "running"}, "has no commit in"),  # its supervisor was killed
+    ],
+)
+def test_a_job_that_cannot_go_on_says_why_and_stays_as_it_was(job, record, words):
+    write(job, **record)
+    before = JobStatus.of(job)
+    with pytest.raises(UsageError, match=words):
+        service.restart(job.id)
+    assert JobStatus.of(job) == before
+    with job.supervising(), pytest.raises(LaunchError, match="it is not over"):
+        service.restart(job.id)
 
 
 def test_a_damaged_record_is_a_failed_job_among_the_others(job):

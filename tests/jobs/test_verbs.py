@@ -1,15 +1,20 @@
 """Detached jobs, end to end: the command lets go, the job is moved, and nothing is left of it."""
 
+import hashlib
 import json
 import os
 import select
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import command
 
 from apples.jobs import store
+from apples.malleable.control.commits import data_path, whole_manifests
 from apples.supervision.job_processes import marked
 
 HERE = Path(__file__).parent / "sample"
@@ -106,17 +111,104 @@ def test_a_job_that_fails_says_why_and_wait_ends_as_the_run_did():
     assert marked(name) == []
 
 
-def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
-    name = detach(*LONG)["id"]
+def kill_supervisor(name):
     handle = store.job(name).supervisor()
     signal.pidfd_send_signal(handle, signal.SIGKILL)
     assert select.select([handle], [], [], 5)[0]
     os.close(handle)
+
+
+def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
+    name = detach(*LONG)["id"]
+    running = command("apples", "restart", name)
+    assert (running.code, "it is not over" in running.err) == (4, True), running.err
+    kill_supervisor(name)
     found = ask("jobs", name).document
     assert (found["state"], found["reason"]) == ("failed", store.LOST)
     assert command("apples", "wait", name).code == 4
     assert ask("cancel", name).document["state"] == "failed"
     assert marked(name) == []
+    again = command("apples", "restart", name)
+    assert (again.code, "has no commit" in again.err) == (2, True), again.err
+    assert ask("jobs", name).document == found
+
+
+ITERATIONS = 300
+
+
+def committed(tmp_path):
+    """Start a job that is too slow to end, and fast without the file it reads; return both after a commit."""
+    slow = tmp_path / "slow"
+    slow.write_text("ada 60\nbob 60\ncleo 60\n")
+    name = detach(
+        *("--set", f"iterations={ITERATIONS}", "--set", f"slow={slow}"), "--commit", "0.05"
+    )["id"]
+    deadline = time.monotonic() + 60
+    while not list(whole_manifests(store.job(name).commits)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # between looks
+    return name, slow
+
+
+def right(name):
+    """Whether a job ends, its every iteration done once."""
+    waited = ask("wait", name, "--timeout", "120")
+    assert waited.code == 0, waited.err
+    assert waited.document["execution"]["iterations"] == ITERATIONS
+    expected = hashlib.sha256(np.full((60, 4), float(ITERATIONS)).tobytes()).hexdigest()
+    return waited.document["result_sha256"] == expected
+
+
+def test_a_job_whose_supervisor_was_killed_goes_on_from_its_last_commit(tmp_path):
+    name, slow = committed(tmp_path)
+    kill_supervisor(name)
+    slow.unlink()
+    done = ask("restart", name[:6])
+    assert done.code == 0, done.err
+    again = done.document
+    assert (again["state"], again["attempt"], again["epoch"]) == ("running", 2, 1)
+    assert 0 < again["iteration"] <= ITERATIONS
+    assert again["last_change"]["answer"] == "rolled back"
+    assert again["last_change"]["iteration"] > 0
+    assert right(name)
+    finished = command("apples", "restart", name)
+    assert (finished.code, "is finished" in finished.err) == (2, True), finished.err
+    assert marked(name) == []
+
+
+@pytest.mark.more
+@pytest.mark.slow
+def test_a_job_of_which_everything_was_killed_or_cancelled_goes_on_unless_its_commits_are_damaged(
+    tmp_path,
+):
+    name, slow = committed(tmp_path)
+    job = store.job(name)
+    handle = job.supervisor()
+    for pid in marked(name):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    os.close(handle)
+    assert ask("restart", name).document["attempt"] == 2
+    assert ask("cancel", name).document["state"] == "cancelled"
+
+    kept = {}
+    for manifest in whole_manifests(job.commits):
+        path = data_path(job.commits, manifest["commit"])
+        kept[path] = path.read_bytes()
+        path.write_bytes(bytes(len(kept[path])))
+    refused = command("apples", "restart", name)
+    assert (refused.code, "no commit in" in refused.err) == (5, True), refused.err
+    found = ask("jobs", name).document
+    assert (found["state"], found["attempt"]) == ("failed", 3)
+    assert "is whole and of what the program declares" in found["reason"]
+    assert marked(name) == []
+
+    for path, data in kept.items():
+        path.write_bytes(data)
+    slow.unlink()
+    assert ask("restart", name).document["attempt"] == 4
+    assert right(name)
 
 
 def test_what_cannot_start_is_said_by_the_command_that_asked(tmp_path):

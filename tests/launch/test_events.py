@@ -44,6 +44,8 @@ def test_progress_is_read_as_it_is_written():
 
 def test_a_job_manager_says_that_hosts_are_changing_and_how_many_ranks_there_will_be():
     assert parse(b'{"event": "changing", "ranks": 5}') == events.HostsChanging(5)
+    resumed = parse(b'{"event": "resumed", "ranks": 5, "iteration": 40}')
+    assert resumed == events.Resumed(5, 40)
 
 
 def test_fields_of_a_later_version_are_passed_over():

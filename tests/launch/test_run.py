@@ -5,7 +5,7 @@ import pytest
 
 from apples.errors import ApplicationError, DeadlineError, LaunchError
 from apples.launch.calibrate import calibrate
-from apples.launch.events import Calibration, DoneEvent, Outcome, Progress, Ready
+from apples.launch.events import Calibration, DoneEvent, Outcome, Progress, Ready, Resumed
 from apples.launch.hydra import LaunchCommand, RankGroup, command
 from apples.launch.run import Run
 from apples.resources import Host
@@ -28,6 +28,35 @@ def test_nothing_is_lost_between_ready_and_the_first_look(job):
     run.until_ready()
     assert [type(event) for event in run.events()] == [Progress, Outcome, DoneEvent]
     run.finish()
+
+
+RESUMED = '{"event": "resumed", "ranks": 3, "iteration": 40}'
+AHEAD = '{"event": "progress", "iteration": 41, "iterations": 90, "seconds": 2.0, "hosts": []}'
+DONE = '{"event": "done"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "seen"),
+    [
+        ([RESUMED, AHEAD, DONE], [Resumed, Progress, DoneEvent]),
+        ([AHEAD, RESUMED, DONE], [Progress, Resumed, DoneEvent]),
+    ],
+    ids=["the manager first", "the program first"],
+)
+def test_a_program_that_goes_on_from_a_commit_need_not_be_ready_again(job, lines, seen):
+    order = LaunchCommand(("/bin/sh", "-c", "\n".join(f"echo '{line}'" for line in lines)))
+    groups = [RankGroup("ada", 3, ("true",))]
+    run = Run(order, groups, job=job.name, talk=job.talk.append, managed=True, resumes=True)
+    assert run.until_ready() is None
+    assert [type(event) for event in run.events()] == seen
+    run.finish()
+
+
+def test_only_a_run_that_resumes_takes_that_word(job):
+    order = LaunchCommand(("/bin/sh", "-c", f"echo '{RESUMED}'\necho '{AHEAD}'"))
+    run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
+    with pytest.raises(ApplicationError, match="said 'progress' before 'ready'"):
+        run.until_ready()
 
 
 def test_talk_is_passed_through_and_bounded(job):

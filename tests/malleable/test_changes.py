@@ -18,8 +18,8 @@ from apples.malleable.control.command import (
     ResizeRefused,
     RolledBack,
 )
+from apples.malleable.control.commits import highest_commit
 from apples.malleable.manager.engine import Stage
-from apples.malleable.runtime.checkpoint import highest_commit
 from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]

@@ -10,23 +10,45 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
+from apples.malleable.control import commits
 from apples.malleable.control.command import HostShare, LimitsRequested, RolledBack
-from apples.malleable.runtime import checkpoint
 from apples.testing.rehearsal import rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
 
 
+def commit(folder, number):
+    commits.data_path(folder, number).write_bytes(b"x")
+    commits.publish(folder, number, {"parts": []})
+    commits.prune(folder, number)
+
+
+def found(folder):
+    return [one["commit"] for one in commits.whole_manifests(folder)]
+
+
 def test_a_manifest_is_whole_or_not_there_and_two_commits_are_kept(tmp_path):
     for number in (1, 2, 3):
-        checkpoint.data_path(tmp_path, number).write_bytes(b"x")
-        checkpoint.publish(tmp_path, number, {"parts": []})
-        checkpoint.prune(tmp_path, number)
-    assert [one["commit"] for one in checkpoint.whole_manifests(tmp_path)] == [3, 2]
-    checkpoint.manifest_path(tmp_path, 3).write_text('{"schema": "apples.commit/1"}')
-    assert [one["commit"] for one in checkpoint.whole_manifests(tmp_path)] == [2]
-    assert checkpoint.highest_commit(tmp_path) == 3
+        commit(tmp_path, number)
+    assert found(tmp_path) == [3, 2]
+    commits.manifest_path(tmp_path, 3).write_text('{"schema": "apples.commit/1"}')
+    assert found(tmp_path) == [2]
+    assert commits.highest_commit(tmp_path) == 3
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_an_attempt_before_neither_overwrites_nor_outlives_the_commits_of_the_next(tmp_path):
+    commit(tmp_path, 98)
+    commit(tmp_path, 99)
+    second = commits.ATTEMPT_COMMITS
+    commit(tmp_path, second + 1)
+    assert found(tmp_path) == [second + 1, 99]
+    commit(tmp_path, 100)  # by a rank of the first attempt that nobody could reach
+    assert found(tmp_path) == [second + 1, 100, 99]
+    commit(tmp_path, second + 2)
+    assert found(tmp_path) == [second + 2, second + 1]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".data"}
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.mpi

@@ -255,7 +255,7 @@ def _prepared(
     if job is not None and information.template.malleable and not rigid.queues:
         starter = _malleable(
             rigid, spec, information, "--detach", talk=talk,
-            folder=job.folder, job=job.id, commits=job.commits,
+            folder=job.folder, job=job.id, commits=job.commits, attempt=job.attempt, epoch=job.epoch,
         )  # fmt: skip
     if look:
         information = with_queue(information, starter)

@@ -91,8 +91,13 @@ class JobFiles:
         Holds the job's secret; its control port is announced there.
     commits
         Holds its committed states.
+    attempt, epoch
+        How often it was started, this time included, and the last number of its map before: from the second time
+        on it begins with its last commit.
     """
 
     id: str
     folder: Path
     commits: Path
+    attempt: int = 1
+    epoch: int = 0

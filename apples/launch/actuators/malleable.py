@@ -37,10 +37,12 @@ RESIZE_SECONDS = 60.0
 class MalleableExecution(RunExecution):
     """A malleable job. `control` speaks with its job manager."""
 
-    def __init__(self, run: Run, control: ControlClient, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, run: Run, control: ControlClient, warnings: tuple[str, ...] = (), epoch: int = 0
+    ) -> None:
         super().__init__(run, warnings)
         self.control = control
-        self._epoch = 0
+        self._epoch = epoch
 
     @property
     def movable(self) -> bool:
@@ -120,6 +122,9 @@ class MalleableActuator(Actuator):
         Hosts on which a parked group may wait for a growth.
     engine
         ``merge``, ``restart``, or ``auto``.
+    attempt, epoch
+        How often the job was started, this time included, and the last epoch before: from the second time on it
+        begins with its last commit.
     through
         The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
         it finds on hosts and how ranks are started there; it starts nothing itself.
@@ -147,6 +152,8 @@ class MalleableActuator(Actuator):
         commit_seconds: float = 0.0,
         warm: Collection[str] = (),
         engine: EngineName = "auto",
+        attempt: int = 1,
+        epoch: int = 0,
         through: Actuator | None = None,
     ) -> None:
         through = through or LocalActuator()
@@ -160,6 +167,7 @@ class MalleableActuator(Actuator):
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
+        self.attempt, self.epoch = attempt, epoch
 
     @property
     def queues(self) -> bool:
@@ -205,11 +213,15 @@ class MalleableActuator(Actuator):
                 prepare=quotas.create,
                 managed=True,
                 others=[one.host for one in places],
+                resumes=self.attempt > 1,
             )
 
         run = started(start, self.talk)
         announce = (self.folder or run.directory) / job_manager.ANNOUNCE_FILE
-        return MalleableExecution(run, ControlClient(name, secret, announce), quotas.warnings)
+        epoch = self.epoch + (self.attempt > 1)  # to go on from a commit takes one
+        return MalleableExecution(
+            run, ControlClient(name, secret, announce), quotas.warnings, epoch
+        )
 
     def _secret(self) -> bytes:
         if self.folder is None:
@@ -234,6 +246,8 @@ class MalleableActuator(Actuator):
             commits=self.commits,
             commit_seconds=self.commit_seconds,
             engine=self.engine,
+            attempt=self.attempt,
+            epoch=self.epoch,
         )
 
 

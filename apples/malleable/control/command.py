@@ -107,6 +107,8 @@ class ChangePlan:
         Directory of commits; empty: there are none on disk.
     commit
         Number of the last commit. Completed by rank 0.
+    attempt
+        Which attempt to run the job this is (`JobFile`): each numbers its commits above those of the one before.
     cpus
         Host -> CPUs its ranks are bound to from now on, where the command said so.
     values
@@ -122,6 +124,7 @@ class ChangePlan:
     lost: tuple[str, ...] = ()
     commits: str = ""
     commit: int = 0
+    attempt: int = 1
     cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 

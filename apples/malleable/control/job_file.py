@@ -95,6 +95,10 @@ class JobFile:
         the ranks' segments, as ``srun``'s or mpiexec's; empty: each host has a launcher of its own.
     control
         For the control server alone.
+    attempt
+        How often the job was started, this time included: from the second on it begins with its last commit.
+    epoch
+        The last of the attempts before.
     """
 
     job: str
@@ -109,6 +113,8 @@ class JobFile:
     engine: EngineName = "auto"
     world: tuple[str, ...] = ()
     control: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int = 1
+    epoch: int = 0
 
     def place(self, host: str) -> HostSpec:
         """Return the host of this name."""
@@ -169,5 +175,7 @@ def _check(job: JobFile) -> None:
         raise JobFileError(
             f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails"
         )
+    if job.attempt < 1 or job.epoch < 0:
+        raise JobFileError(f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it")
     if job.engine not in ENGINES:
         raise JobFileError(f"engine: {job.engine!r} is none of {', '.join(ENGINES)}")

@@ -68,7 +68,7 @@ def open_control(job: JobFile) -> CommandSource:
         raise JobFileError(f"control: a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
     known = frozenset(place.host for place in job.hosts)
     limits = HostLimits(job.minimum, job.maximum or len(known), known)
-    return ControlServer(job.job, secret, limits, announce)
+    return ControlServer(job.job, secret, limits, announce, epoch=job.epoch)
 
 
 class ControlConnection:
@@ -87,6 +87,8 @@ class ControlServer(CommandSource):
     ----------
     announce
         File that will say where the server listens; gone when it does not.
+    epoch
+        The last that an attempt before has taken.
     """
 
     def __init__(
@@ -97,8 +99,9 @@ class ControlServer(CommandSource):
         announce: Path,
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
+        epoch: int = 0,
     ) -> None:
-        self.ledger = ResizeLedger(limits)
+        self.ledger = ResizeLedger(limits, epoch)
         self.responder = Responder(job, secret, self.ledger, entropy, self._body)
         self._clock = clock
         self._announce = announce.absolute()

@@ -205,7 +205,7 @@ class ReconfigurationEngine:
         self.stage: Stage = "launch"
         self.state: StateName = "starting"
         self.reason = ""
-        self.epoch = self.iteration = 0
+        self.epoch, self.iteration = job.epoch, 0
         self.members: tuple[HostRows, ...] = ()
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
         self._rate, self._warned = 0.0, ""
@@ -217,7 +217,11 @@ class ReconfigurationEngine:
         )
         self._repairs = 0
         self._finished = False
-        self._begin(Reconfiguration.launched(job.members, self.slots, "start"))
+        again = job.attempt > 1
+        self.groups.committed = again
+        change = Reconfiguration.launched(job.members, self.slots, "commit" if again else "start")
+        change.reason = "the job was started again" if again else ""
+        self._begin(change)
 
     @property
     def status(self) -> ManagerStatus:
@@ -383,6 +387,7 @@ class ReconfigurationEngine:
             origin=change.origin,
             lost=change.lost,
             commits=self.groups.directory,
+            attempt=self.job.attempt,
             cpus={share.host: share.cpus for share in command.hosts if share.cpus}
             if command and not change.reason
             else {},
@@ -440,6 +445,9 @@ class ReconfigurationEngine:
         elif event == "restarting" and self.stage == "change":
             self._change.end_phase("commit")
             self.stage, self.groups[WORLD].phase = "stop", "leaving"
+        elif event == "changed" and self.stage == "change" and self._lacks_commit(message):
+            where = self.groups.directory
+            self._end("failed", f"no commit in {where} is whole and of what the program declares")
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.
             self._change.complete(message, self.members)
@@ -457,6 +465,10 @@ class ReconfigurationEngine:
         elif event == "finished":
             self._finish()
         self._advance_when_empty()
+
+    def _lacks_commit(self, message: Message) -> bool:
+        """Whether a job that was started again found nothing to go on from: it is not to compute all once more."""
+        return self.job.attempt > 1 and self._change.origin == "commit" and not message["commit"]
 
     def _advance_when_empty(self) -> None:
         """Take the step that waited until groups were empty."""

@@ -45,6 +45,7 @@ class JobManager:
         emit: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._emit, self._emitted, self._ranks = emit, 0.0, 0
+        self._resumed = job.attempt == 1  # there was nothing before
         self._selector = selectors.DefaultSelector()
         self._control = control
         self._ended: JobEnded | None = None
@@ -75,12 +76,19 @@ class JobManager:
         return self._ended
 
     def _say_whether_changing(self) -> None:
-        """Say now and then that hosts are being changed, so that nobody takes the program for dead."""
+        """Say now and then that hosts are being changed, so that nobody takes the program for dead.
+
+        And say, once, that a job that was started again goes on: a program says that it is ready when it begins.
+        """
         now, ranks = time.monotonic(), self.engine.ranks
         changing = self.engine.stage not in COMPUTING
         if (changing and now - self._emitted >= CHANGING_SECONDS) or ranks != self._ranks:
             self._emitted, self._ranks = now, ranks
             self._emit(json.dumps({"event": "changing", "ranks": ranks}))
+        if not self._resumed and self.engine.state == "running":
+            self._resumed = True
+            at = self.engine.iteration
+            self._emit(json.dumps({"event": "resumed", "ranks": ranks, "iteration": at}))
 
     def _notify(self, notice: JobNotice) -> None:
         self._control.notify(notice)

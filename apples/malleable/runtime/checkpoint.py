@@ -2,17 +2,13 @@
 
 A commit on disk is a data file, raw rows at offsets that no partition changes, and a manifest with its sizes and
 checksums. All ranks write their rows into the one file by MPI-IO, and any number of ranks reads them back. The
-manifest comes last: written beside, synced, renamed, the directory synced. A commit without a whole manifest does
-not exist. The two newest are kept, so that a damaged one falls back to the one before.
+manifest comes last (`apples.malleable.control.commits`). The two newest are kept, so that a damaged one falls back
+to the one before.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import os
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -23,6 +19,15 @@ import numpy as np
 from mpi4py import MPI
 
 from apples.malleable.control.command import ChangePlan
+from apples.malleable.control.commits import (
+    ATTEMPT_COMMITS,
+    data_path,
+    highest_commit,
+    prune,
+    publish,
+    remove,
+    whole_manifests,
+)
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime import memory_checkpoint
 from apples.malleable.runtime.channel import RankChannel
@@ -35,81 +40,8 @@ from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
 from apples.malleable.runtime.tiles import Tile
-from apples.storage.naming import naming
 
-SCHEMA = "apples.commit/1"
-KEPT_COMMITS = 2
 PIECE_BYTES = 1 << 20
-
-Manifest = dict[str, Any]
-
-
-def data_path(directory: Path, number: int) -> Path:
-    """Return where a commit's rows are."""
-    return directory / f"commit-{number:08d}.data"
-
-
-def manifest_path(directory: Path, number: int) -> Path:
-    """Return where its manifest is."""
-    return directory / f"commit-{number:08d}.json"
-
-
-def publish(directory: Path, number: int, manifest: Manifest) -> None:
-    """Make a commit exist: durable when this returns. Its data must be so before."""
-    body = {"schema": SCHEMA, "commit": number, **manifest}
-    text = json.dumps({**body, "check": _check(body)})
-    path = manifest_path(directory, number)
-    beside = path.with_suffix(".part")
-    with naming(beside), beside.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def prune(directory: Path, newest: int) -> None:
-    """Remove what is older than the kept commits, and data that never got a manifest."""
-    for path in directory.glob("commit-*"):
-        number = _number(path)
-        if number is not None and (number <= newest - KEPT_COMMITS or path.suffix == ".part"):
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
-def remove(directory: Path, number: int) -> None:
-    """Remove what there is of a commit that failed, so that a full disk has its room back."""
-    manifest = manifest_path(directory, number)
-    for path in (manifest, manifest.with_suffix(".part"), data_path(directory, number)):
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def whole_manifests(directory: Path) -> Iterator[Manifest]:
-    """Yield the manifests that are whole, newest first; data is not looked at."""
-    try:
-        paths = sorted(directory.glob("commit-*.json"), reverse=True)
-    except OSError:
-        return
-    for path in paths:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            document = json.loads(path.read_text(encoding="utf-8"))
-            check = document.pop("check")
-            if document["schema"] == SCHEMA and check == _check(document):
-                yield document
-
-
-def highest_commit(directory: Path) -> int:
-    """Return the highest number any file of a commit bears, whole or not; 0 if there is none."""
-    try:
-        numbers = [_number(path) or 0 for path in directory.glob("commit-*")]
-    except OSError:
-        return 0
-    return max(numbers, default=0)
 
 
 def verify(path: Path, parts: Sequence[Sequence[int]]) -> bool:
@@ -135,15 +67,6 @@ def verify(path: Path, parts: Sequence[Sequence[int]]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _check(body: Manifest) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
-
-
-def _number(path: Path) -> int | None:
-    found = re.fullmatch(r"commit-(\d{8,})", path.stem)
-    return int(found[1]) if found else None
 
 
 def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: Declared) -> str:
@@ -413,6 +336,6 @@ class CheckpointPolicy:
         asks = first and plan.origin == "commit" and not declared.blocks
         have = memory_checkpoint.committed_rows(self._channel) if asks else []
         seen = gather_documents(comm, max([highest, *(piece.number for piece in have)]))
-        self.number = max(plan.commit, *seen)
+        self.number = max(plan.commit, (plan.attempt - 1) * ATTEMPT_COMMITS, *seen)
         found = memory_checkpoint.restore_from_memory(comm, have, least, declared, strips)
         return found or restore_commit(comm, plan, declared, strips)

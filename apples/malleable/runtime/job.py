@@ -474,7 +474,11 @@ class MalleableJob:
         reports = merged.Get_rank() == 0
         if reports:
             channel.send(
-                "changed", epoch=plan.epoch, bytes=done.moved_bytes, iteration=self._iteration()
+                "changed",
+                epoch=plan.epoch,
+                bytes=done.moved_bytes,
+                iteration=self._iteration(),
+                commit=found,
             )
         undecided.wait()
         channel.send(

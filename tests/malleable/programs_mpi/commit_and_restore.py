@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from apples.malleable.control import commits
 from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import rank_ranges
 from apples.malleable.runtime import checkpoint, membership
-from apples.malleable.runtime import checkpoint as commits
 from apples.malleable.runtime.csr import CsrMatrix
 from apples.malleable.runtime.declared import Replicated, RowArray, State, TileArray
 from apples.malleable.runtime.membership import Declared

@@ -1,0 +1,105 @@
+"""Commits on disk: their names and manifests, for whoever makes them, takes them, or asks what there is.
+
+A commit is a data file and a manifest with sizes and checksums, which comes last: written beside, synced, renamed,
+the directory synced. A commit without a whole manifest does not exist. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from apples.storage.naming import naming
+
+SCHEMA = "apples.commit/1"
+KEPT_COMMITS = 2
+ATTEMPT_COMMITS = 1_000_000_000
+"""Numbers of commits that each attempt to run a job has for itself: what is left of an attempt before, on a host
+that could not be reached, overwrites nothing."""
+
+Manifest = dict[str, Any]
+
+
+def data_path(directory: Path, number: int) -> Path:
+    """Return where a commit's rows are."""
+    return directory / f"commit-{number:08d}.data"
+
+
+def manifest_path(directory: Path, number: int) -> Path:
+    """Return where its manifest is."""
+    return directory / f"commit-{number:08d}.json"
+
+
+def publish(directory: Path, number: int, manifest: Manifest) -> None:
+    """Make a commit exist: durable when this returns. Its data must be so before."""
+    body = {"schema": SCHEMA, "commit": number, **manifest}
+    text = json.dumps({**body, "check": _check(body)})
+    path = manifest_path(directory, number)
+    beside = path.with_suffix(".part")
+    with naming(beside), beside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def prune(directory: Path, newest: int) -> None:
+    """Remove what is older than the kept commits, `newest` among them, and manifests that were never completed."""
+    numbers = [_number(path) or 0 for path in directory.glob("commit-*.json")]
+    oldest = sorted(number for number in numbers if number <= newest)[-KEPT_COMMITS:][0]
+    for path in directory.glob("commit-*"):
+        number = _number(path)
+        if number is not None and (number < oldest or path.suffix == ".part"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove(directory: Path, number: int) -> None:
+    """Remove what there is of a commit that failed, so that a full disk has its room back."""
+    manifest = manifest_path(directory, number)
+    for path in (manifest, manifest.with_suffix(".part"), data_path(directory, number)):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def whole_manifests(directory: Path) -> Iterator[Manifest]:
+    """Yield the manifests that are whole, newest first; data is not looked at."""
+    try:
+        paths = [path for path in directory.glob("commit-*.json") if _number(path) is not None]
+    except OSError:
+        return
+    for path in sorted(paths, key=lambda path: _number(path) or 0, reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            check = document.pop("check")
+            if document["schema"] == SCHEMA and check == _check(document):
+                yield document
+
+
+def highest_commit(directory: Path) -> int:
+    """Return the highest number any file of a commit bears, whole or not; 0 if there is none."""
+    try:
+        numbers = [_number(path) or 0 for path in directory.glob("commit-*")]
+    except OSError:
+        return 0
+    return max(numbers, default=0)
+
+
+def _check(body: Manifest) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _number(path: Path) -> int | None:
+    found = re.fullmatch(r"commit-(\d{8,})", path.stem)
+    return int(found[1]) if found else None
