@@ -1,9 +1,9 @@
 """The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
 
 Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD LOCK`` in a session of its own.
-Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the lock of the
-job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every process,
-and the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last commit.
+Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the job's lock,
+which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every process, and
+the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last commit.
 """
 
 from __future__ import annotations

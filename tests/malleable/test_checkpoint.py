@@ -134,6 +134,40 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "fit", "lost", "then"),
+    [
+        (["ada"], True, ("ada",), "eve"),
+        (["ada", "bob"], False, ("ada", "eve"), "bob"),
+    ],
+    ids=["its only host", "and the spare does not see its commits"],
+)
+def test_a_spare_takes_the_place_of_a_host_that_is_lost(tmp_path, first, fit, lost, then):
+    stop, folder = tmp_path / "stop", tmp_path / "commits"
+    folder.mkdir()
+    program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop))
+    kill = Killer("ada", 2, stop)
+
+    def watch(manager):
+        kill(manager)
+        unfit = manager.engine.groups.unfit
+        manager.engine.groups.unfit = lambda joining: (
+            unfit(joining) if fit or "eve" not in joining else ("eve", "it sees nothing")
+        )
+
+    run = rehearse(
+        program, {"ada": 1, "bob": 1, "eve": 2} if len(first) > 1 else {"ada": 1, "eve": 2},
+        [HostShare(host) for host in first], commits=folder, commit_seconds=0.1, watch=watch,
+    )  # fmt: skip
+    assert run.ended.state == "finished", run.ended
+    (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert rolled.lost == lost
+    assert rolled.iteration > 0
+    assert run.lines == [f"total right on {then}"]
+
+
+@pytest.mark.mpi
 def test_a_job_may_ask_for_other_limits_itself(tmp_path):
     path = tmp_path / "evolving.py"
     path.write_text(

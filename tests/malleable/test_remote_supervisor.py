@@ -143,19 +143,36 @@ def test_a_host_the_user_excludes_is_no_place_of_the_job(through):
 
 def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsys):
     job = SimpleNamespace(commits="/states")
+    why = "it does not see /states, where states of this job are kept"
     fleet = ProcessGroups(job, None, Path(), None, None)
     for host, sees in (("ada", True), ("bob", False)):
         fleet.groups[host] = SimpleNamespace(
             host=host, declared={"declared": 1}, sees_commits=sees
         )
-    assert fleet.reason_against(["ada"]) == ""
+    assert fleet.unfit(["ada"]) == ("", "")
     fleet.committed = True
-    assert fleet.reason_against(["bob"]) == (
-        "bob does not see /states, where states of this job are kept"
-    )
+    assert fleet.unfit(["ada", "bob"]) == ("bob", why)
     fleet.committed = False
-    assert fleet.reason_against(["bob"]) == ""
+    assert fleet.unfit(["bob"]) == ("", "")
     assert fleet.directory == ""
     assert "bob does not see /states: rows are kept in memory only" in capsys.readouterr().err
     fleet.committed = True
-    assert fleet.reason_against(["bob"]) == ""
+    assert fleet.unfit(["bob"]) == ("", "")
+
+
+def test_a_spare_is_parked_before_it_is_any_other_and_was_lost_last_of_all():
+    def spares(job, lost=(), parked=()):
+        hosts = [SimpleNamespace(host=f"h{number}") for number in range(8)]
+        fleet = ProcessGroups(
+            SimpleNamespace(commits="", job=job, hosts=hosts), None, Path(), None, None
+        )
+        fleet.lost |= set(lost)
+        for host in parked:
+            fleet.groups[host] = SimpleNamespace(host=host, phase="parked")
+        return fleet.spares(["h0", "h1"])
+
+    assert sorted(spares("a")) == [f"h{number}" for number in range(2, 8)]
+    assert spares("a", lost=["h5"], parked=["h6", "h0"])[0] == "h6"
+    assert spares("a", lost=["h5"], parked=["h6", "h0"])[-1] == "h5"
+    first = [spares(f"job {number}")[0] for number in range(60)]
+    assert len(set(first)) == 6, "jobs that lose the same host go to different spares"

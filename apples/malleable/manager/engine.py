@@ -18,7 +18,7 @@ The stages of a change, and what ends each:
 Whoever joins is a member from the moment the manager says that the new map holds, at the end of ``change``. The
 loss of anybody who is not yet a member refuses the command. Before the safe point nobody of the job hears of it.
 After it the change is taken back: its members start again on their old map with what they had at the safe point.
-Only the loss of a member costs iterations, those since the last commit.
+Only the loss of a member costs iterations, those since the last commit. A spare of the job's list takes its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from selectors import BaseSelector
 from typing import Literal
@@ -316,6 +316,7 @@ class ReconfigurationEngine:
             self.groups.start_world(change.joining)
             return
         self.groups.start_on(*change.joining)
+        self._on_parked()  # a spare may have parked long ago
 
     def _on_parked(self) -> None:
         """Go on when every group that is to join has parked."""
@@ -324,8 +325,9 @@ class ReconfigurationEngine:
             return
         if any(self.groups[key].phase != "parked" for key in keys):
             return
-        if reason := self.groups.reason_against(keys):
-            self._give_up(reason)
+        host, why = self.groups.unfit(keys)
+        if host:
+            self._give_up(host, why)
             return
         self._change.end_phase("start")
         if self.stage == "launch":
@@ -565,12 +567,14 @@ class ReconfigurationEngine:
         self._answer(reason)
         self.stage = "idle"
 
-    def _give_up(self, reason: str) -> None:
-        """Refuse a command, or end a launch."""
-        if self.stage == "launch":
-            self._end("failed", reason)
+    def _give_up(self, host: str, why: str) -> None:
+        """Refuse a command, go on without a host that cannot take a commit, or end a launch."""
+        if self.stage != "launch":
+            self._refuse(f"{host}: {why}")
+        elif self._change.origin == "commit":
+            self._recover(host, why=why)
         else:
-            self._refuse(reason)
+            self._end("failed", f"{host}: {why}")
 
     def _finish(self) -> None:
         """See all groups end: the program has finished."""
@@ -621,7 +625,8 @@ class ReconfigurationEngine:
         reason = f"{host} was lost: {why}" if host else why
         lost = (*change.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
         command = None if self.stage == "idle" else change.command
-        left = tuple(m for m in self.members or change.new if m.host not in lost)
+        self.groups.lost.update(filter(None, lost))
+        left = self._map_without(lost)
         self._rollbacks += 1
         if len(left) < max(1, self.job.minimum):
             self._end(
@@ -636,6 +641,28 @@ class ReconfigurationEngine:
                 command, shares, left, origin="commit", lost=lost, reason=why
             )
             self._clear()
+
+    def _map_without(self, lost: Sequence[str]) -> tuple[HostRows, ...]:
+        """Return the map with a spare in place of each host that was lost, or without it where there is none.
+
+        A spare gets what the lost host had, by the number of its slots: how fast it is the manager does not know.
+        """
+        before = self.members or self._change.new
+        spares = self.groups.spares({*lost, *(one.host for one in before)})
+        room = self._rows - sum(self.slots[m.host] for m in before) if self._rows else math.inf
+        found = []
+        for one in before:
+            fits = (s for s in spares if self.slots[s] - self.slots[one.host] <= room)
+            spare = next(fits, None) if one.host in lost else one.host
+            if spare is None:
+                room += self.slots[one.host]
+                continue
+            if spare != one.host:
+                spares.remove(spare)
+                room -= self.slots[spare] - self.slots[one.host]
+            weight = one.weight * self.slots[spare] / self.slots[one.host]
+            found.append(replace(one, host=spare, weight=weight))
+        return tuple(found)
 
 
 def restarts(job: JobFile) -> bool:

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
 from typing import Any, Literal
+from zlib import crc32
 
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.node import supervisor
@@ -327,6 +328,8 @@ class ProcessGroups:
         Summary of the data that the programs of all groups declare alike; None before the first has parked.
     committed
         Whether a state of the job was ever committed.
+    lost
+        Hosts that were lost, whatever has become of them since.
     directory
         Where states are committed, besides in memory; empty: nowhere.
     """
@@ -340,6 +343,7 @@ class ProcessGroups:
     released: set[str] = field(default_factory=set)
     declared: object = None
     committed: bool = False
+    lost: set[str] = field(default_factory=set)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -394,22 +398,34 @@ class ProcessGroups:
         """Return the hosts where a group is parked."""
         return tuple(group.host for group in self if group.phase == "parked")
 
-    def reason_against(self, joining: Sequence[str]) -> str:
-        """Return why groups that have parked must not join; empty if nothing is wrong."""
+    def unfit(self, joining: Sequence[str]) -> tuple[str, str]:
+        """Return a host whose group has parked and must not join, and why; both empty if nothing is wrong."""
         for key in joining:
             group = self.groups[key]
             found = group.declared["declared"]
             self.declared = self.declared or found
             if found != self.declared:
-                return f"{group.host} declares other data than the job's others"
+                return group.host, "it declares other data than the job's others"
             if self.directory and not group.sees_commits:
-                what = f"{group.host} does not see {self.directory}"
+                what = f"does not see {self.directory}"
                 if self.committed:
-                    return f"{what}, where states of this job are kept"
+                    return group.host, f"it {what}, where states of this job are kept"
                 self.directory = ""
-                line = f"warning: {what}: rows are kept in memory only, blocks not at all"
-                print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
-        return ""
+                line = f"{group.host} {what}: rows are kept in memory only, blocks not at all"
+                print(f"warning: {line}", file=sys.stderr, flush=True)  # noqa: T201 - talk
+        return "", ""
+
+    def spares(self, used: Collection[str]) -> list[str]:
+        """Return the hosts of the job's list that are not in use, in the order in which they are to be taken.
+
+        A host where a group is parked comes first, and one that was lost before last. Among the others each job
+        has an order of its own, so that jobs that lose the same host do not all go to the same spare.
+        """
+        there = [place.host for place in self.job.hosts if place.host not in used]
+        warm = self.warm()
+        return sorted(there, key=lambda host: (
+            host in self.lost, host not in warm, crc32(f"{self.job.job} {host}".encode())
+        ))  # fmt: skip
 
     def joining_order(self, order: str, group: ProcessGroup) -> Message:
         """Return the order that every rank of a group gets when it becomes a member of the job."""
