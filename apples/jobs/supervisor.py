@@ -1,9 +1,10 @@
 """The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
 
 Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD LOCK`` in a session of its own.
-Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the job's lock,
-which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every process, and
-the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last commit.
+Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the lock of
+the job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every
+process, and the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last
+commit.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor
+from apples.agent.coordinator import Coordinator
+from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor, best_of_size
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError, LaunchError
@@ -35,6 +37,8 @@ STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""
 ANSWER_SECONDS = 0.5
 SHOWN_DECISIONS = 20
+GRANT_SECONDS = 10.0
+"""Until a request of the job's that could not be granted is tried again."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -52,6 +56,9 @@ class Supervisor:
         self._written = self._asked = 0.0
         self._warned = ""
         self._performance = PerformanceMonitor()
+        self._coordinator: Coordinator | None = None
+        self._granted: Any = None
+        self._tried = -GRANT_SECONDS
 
     def run(self) -> int:
         """Do everything; return the exit code the job ends with."""
@@ -82,9 +89,12 @@ class Supervisor:
     def _application(self, spec: JobSpec) -> Record:
         count, epoch = attempts(self.record), int(self.record["epoch"])
         job = JobFiles(self.job.id, self.job.folder, self.job.commits, count, epoch)
+        if count > 1:
+            to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
         prepared = prepare(spec.run, job=job, talk=to_stderr)
         plan, template = prepared.plan, prepared.coordinator.information.template
         rows = plan.rows  # raises where there is no plan
+        self._coordinator = prepared.coordinator
         self._note(
             hosts=list(rows), rows=list(rows.values()), name=template.name,
             iterations=plan.information.application.iterations, malleable=template.malleable,
@@ -141,7 +151,9 @@ class Supervisor:
         if not (execution.movable and self.job.announce.exists()):
             return
         with suppress(ApplesError):
-            news = position_record(execution.position(ANSWER_SECONDS))
+            position = execution.position(ANSWER_SECONDS)
+            self._grant(execution, position)
+            news = position_record(position)
             if news["epoch"] != self.record["epoch"]:
                 self._performance.hosts_changed()
             self.record.update(news)
@@ -156,6 +168,33 @@ class Supervisor:
                 "iteration_seconds": rate.iteration_seconds,
                 "compute_seconds": {h: s for h, s in rate.compute_seconds.items() if h in rows},
             }
+
+    def _grant(self, execution: Execution, position: Mapping[str, Any]) -> None:
+        """Give a job the number of hosts that it asked for (``job.request``), from its own list."""
+        asked, now = position.get("requested"), time.monotonic()
+        if (
+            self._coordinator is None
+            or asked == self._granted
+            or now - self._tried < GRANT_SECONDS
+        ):
+            return
+        rows = dict(zip(position["hosts"], position["rows"], strict=True))
+        fewest, most = int(position["minimum"]), int(position["maximum"])
+        if position["busy"] or not rows:
+            return
+        self._tried = now
+        if not fewest <= len(rows) <= most:
+            rate = self._performance.rate()
+            seconds = rate.compute_seconds if rate else {}
+            try:
+                best = best_of_size(self._coordinator, rows, seconds, fewest, most)
+                self._coordinator.resize(execution, best)
+            except LaunchError as error:  # a host that does not start; it is tried again
+                self._warn(f"the job asked for {fewest} to {most} hosts: {error}")
+                return
+            except ApplesError as error:
+                self._warn(f"the job asked for {fewest} to {most} hosts: {error}")
+        self._granted = asked
 
     def _note(self, **news: Any) -> None:
         """Keep the record; where the disk does not take it the last one stays, and the job runs on."""

@@ -133,6 +133,18 @@ def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
     assert ask("jobs", name).document == found
 
 
+@pytest.mark.more
+@pytest.mark.slow
+def test_a_job_that_asks_for_hosts_gets_them_from_its_own_list():
+    """The user file says three at most; the program asks for four, which is all there are."""
+    name = detach(*LONG, "--set", "ask=20 4")["id"]
+    deadline = time.monotonic() + 60
+    while len((found := ask("jobs", name).document)["hosts"]) < 4:
+        assert time.monotonic() < deadline, found
+    assert (sorted(found["hosts"]), sum(found["rows"])) == (["ada", "bob", "cleo", "dan"], 60)
+    assert (found["epoch"], found["last_change"]["answer"]) == (1, "done")
+
+
 ITERATIONS = 300
 
 

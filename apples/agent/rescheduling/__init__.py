@@ -2,7 +2,7 @@
 
 The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `monitor` (the contract, and the
 measured rate that is held against it), `evaluation` (what a move would bring and cost), `rescheduler` (the policy,
-the decisions, and the execution that carries both).
+the decisions, and the execution that carries both), `size` (the hosts for one that asks for more, or fewer).
 """
 
 from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
@@ -17,6 +17,7 @@ from apples.agent.rescheduling.rescheduler import (
     ReschedulingDecision,
     ReschedulingPolicy,
 )
+from apples.agent.rescheduling.size import best_of_size
 
 __all__ = [
     "AdaptiveExecution",
@@ -28,5 +29,6 @@ __all__ = [
     "ReschedulingDecision",
     "ReschedulingPolicy",
     "as_measured",
+    "best_of_size",
     "evaluate_move",
 ]

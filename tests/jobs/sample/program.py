@@ -1,7 +1,8 @@
 """A malleable program that works little: its array counts iterations, its times are what it means to sleep.
 
 Parameters: grid, iterations, pause (seconds an iteration on one host of speed 1), slow (a file:
-"HOST FACTOR" a line, read now and then: how many times longer a host takes), fail_at (iteration; -1: never).
+"HOST FACTOR" a line, read now and then: how many times longer a host takes), fail_at (iteration; -1: never),
+ask ("ITERATION HOSTS": where it asks for so many hosts).
 """
 
 import hashlib
@@ -51,6 +52,9 @@ def work(job, parameters):
             state.said = True
         if state.iteration == parameters["fail_at"]:
             raise RuntimeError("as was asked for")
+        if parameters["ask"].startswith(f"{state.iteration} "):
+            hosts = int(parameters["ask"].split()[1])
+            job.request(hosts, hosts)
         u.own[...] += 1.0
         nominal = parameters["pause"] * mine * len(u.own) / rows
         time.sleep(nominal)
