@@ -81,6 +81,8 @@ def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
         What kept it from running, as of `submit`.
     """
     found = store.job(job)
+    if found.record()["state"] in store.OVER:
+        found.until_over(END_SECONDS)  # its supervisor may have said so and not ended yet
     try:
         with found.locked() as lock:
             record = found.record()
