@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from commands import command
 from apples.jobs import store
 from apples.lab.commands import entering
 from apples.launch.slurm import client
+from apples.malleable.control.commits import whole_manifests
 from apples.supervision.job_processes import marked
 
 HERE = Path(__file__).parents[1] / "jobs" / "sample"
@@ -145,6 +147,28 @@ def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, j
     finally:
         unhide = ["/usr/bin/env", "umount", str(tmp_path / "state")]
         subprocess.run(entering(lab.machine("far"), unhide), check=True)
+
+
+def test_a_job_goes_on_after_all_of_it_on_the_machine_it_was_started_on_was_killed(job, tmp_path):
+    name = job("--commit", "0.2")
+    until = time.monotonic() + 60
+    while not list(whole_manifests(store.job(name).commits)):
+        assert time.monotonic() < until
+        time.sleep(0.02)  # between looks
+    supervisor = store.job(name).supervisor()
+    here = Path("/proc/self/ns/pid").readlink()
+    for pid in marked(name):  # connections among them
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/ns/pid").readlink() == here:
+                os.kill(pid, signal.SIGKILL)
+    signal.pidfd_send_signal(supervisor, signal.SIGKILL)
+    assert select.select([supervisor], [], [], 60)[0]
+    os.close(supervisor)
+    again = command("apples", "restart", name, "--json")
+    assert again.code == 0, again.err
+    assert (again.document["hosts"], again.document["attempt"]) == (["ada", "bob", "far"], 2)
+    assert again.document["last_change"]["iteration"] > 0
+    assert hurried(name, tmp_path)["result_sha256"] == sequential()
 
 
 def test_a_link_that_is_cut_while_data_moves_leaves_the_job_as_it_was(lab, job, tmp_path):
