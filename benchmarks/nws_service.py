@@ -156,8 +156,8 @@ def wide(server, client, series, seconds=12):
     ended = threading.Event()
 
     def measure():
-        for turn in range(1000):
-            for body in bodies(series, start + 250 + 10.0 * turn, series):
+        while True:
+            for body in bodies(series, time.time(), series):
                 if ended.is_set():
                     return
                 post(client, [body])

@@ -11,7 +11,7 @@ known. Of a forecast only the value is needed, so that weather can be written by
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self
@@ -59,13 +59,13 @@ def entry(series: SeriesName, forecast: Forecast) -> tuple[str, str] | None:
     return table, f'"{key}":{json.dumps(_plain(forecast), allow_nan=False)}'
 
 
-def assembled(time: float, entries: Iterable[tuple[str, str]]) -> str:
-    """Return the text of a weather of many entries that were made one by one.
+def assembled(time: float, entries: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the text of a weather of many entries that were made one by one, in pieces.
 
     Examples
     --------
     >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
-    >>> text = assembled(100.0, [entry(SeriesName("availableCpu", "ada"), half)])
+    >>> text = "".join(assembled(100.0, [entry(SeriesName("availableCpu", "ada"), half)]))
     >>> Weather.from_json(text) == Weather(100.0, cpu={"ada": half})
     True
     """
@@ -74,8 +74,16 @@ def assembled(time: float, entries: Iterable[tuple[str, str]]) -> str:
     }
     for table, line in entries:
         tables[table].append(line)
-    rows = [f'"{name}":{{{",".join(lines)}}}' for name, lines in tables.items()]
-    return f'{{"schema":"{SCHEMA}","time":{json.dumps(time)},{",".join(rows)}}}'
+    yield f'{{"schema":"{SCHEMA}","time":{json.dumps(time)}'
+    for name, lines in tables.items():
+        yield f',"{name}":{{'
+        for start in range(0, len(lines), LINES):
+            yield ("," if start else "") + ",".join(lines[start : start + LINES])
+        yield "}"
+    yield "}"
+
+
+LINES: Final = 1000
 
 
 def read(

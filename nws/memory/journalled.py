@@ -126,6 +126,8 @@ class JournalMemory(Memory):
         self.directory = directory
         self.retention = retention or Retention()
         self._clock = clock
+        self._sorted: list[SeriesColumn] = []
+        self._sorted_at: tuple[int, ...] = ()
         files = files or Files()
         files.make_directory(directory)
         existing = [int(n[6:]) for n in files.names(directory) if n[:6] == "shard-"]
@@ -187,15 +189,19 @@ class JournalMemory(Memory):
 
     def series(self) -> tuple[SeriesName, ...]:
         """Return the names, sorted."""
-        return tuple(column.series for column in sorted(self.columns(), key=_text))
+        return tuple(column.series for column in self.columns())
 
-    def columns(self) -> list[SeriesColumn]:
-        """Return every series' column that holds something."""
-        found: list[SeriesColumn] = []
-        for partition in self.partitions:
-            with partition.lock:
-                found.extend(column for column in partition.columns.values() if len(column))
-        return found
+    def columns(self) -> Sequence[SeriesColumn]:
+        """Return every series' column that holds something, in the order of their text."""
+        version = tuple(partition.version for partition in self.partitions)
+        if version != self._sorted_at:
+            found: list[SeriesColumn] = []
+            for partition in self.partitions:
+                with partition.lock:
+                    found.extend(column for column in partition.columns.values() if len(column))
+            # Made anew where a series came or went, for it takes 10 ms with 12,000 of them.
+            self._sorted, self._sorted_at = sorted(found, key=_text), version
+        return self._sorted
 
     def fetch(
         self, series: SeriesName, after: float = float("-inf"), count: int | None = None
@@ -234,6 +240,7 @@ class JournalMemory(Memory):
             with partition.lock:
                 for column in partition.columns.values():
                     column.forget(before)
+                partition.version += 1
 
     def problems(self) -> list[str]:
         """Return what is wrong, one line each: shards that fail, damage, nameless records."""

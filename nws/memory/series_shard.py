@@ -52,6 +52,11 @@ class SeriesShard:
         Makes the column of a series.
     listener
         Who hears of what was stored.
+
+    Attributes
+    ----------
+    version
+        Another number whenever a series holds something for the first time, or no more.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class SeriesShard:
         self.lock = Lock()
         self.columns: dict[str, SeriesColumn] = {}
         self.unnamed = 0
+        self.version = 0
         self._keys: dict[int, SeriesColumn] = {}
         self._make = make
         self._listener = listener
@@ -103,6 +109,7 @@ class SeriesShard:
             for text in texts:
                 column = self.columns.get(text)
                 if column is not None and not len(column):
+                    self.version += 1
                     del self.columns[text]
                     del self._keys[key_of(text)]
 
@@ -147,6 +154,7 @@ class SeriesShard:
             for place, (column, time, value) in enumerate(rows):
                 kept = self.columns.setdefault(column.text, column)
                 self._keys.setdefault(key_of(column.text), kept)
+                self.version += not len(kept)
                 if kept.insert(time, value):
                     arrivals.append((kept, first + 32 * place, time, value))
         if self._listener is not None and arrivals:

@@ -198,9 +198,9 @@ class ForecastDatabase:
         now = self._clock()
         return freshness(column.seen(now), column.spacing(), now)
 
-    def columns(self) -> list[SeriesColumn]:
+    def columns(self) -> Sequence[SeriesColumn]:
         """Return all series that hold something, in the order of their text."""
-        return sorted(self.memory.columns(), key=lambda column: column.text)
+        return self.memory.columns()
 
     def series(self) -> tuple[SeriesName, ...]:
         """Return the names of all series."""

@@ -13,6 +13,7 @@ from nws.forecast import Forecast, Interval
 from nws.forecasters.scored import FEWEST_FOR_INTERVAL
 from nws.memory.column import SeriesColumn
 from nws.memory.journal import LogError
+from nws.memory.journalled import Submission
 from nws.service.arrival_order import ArrivalOrder
 from nws.service.database import CURRENT, Arrivals, ForecastDatabase
 from nws.service.events import EventBroker
@@ -32,6 +33,9 @@ CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
 DISK_SECONDS: Final = 20.0
 """How long a batch waits for the disk before its sender is told to send it again."""
+VERSION: Final = metadata.version("apples")
+MOST_AT_ONCE: Final = 1000
+"""Rows that are checked before others get a turn."""
 MOST_PROBLEMS: Final = 50
 MOST_PAGES: Final = 4
 """Questions for which a page of metrics is kept from scrape to scrape."""
@@ -77,8 +81,15 @@ class RequestHandler:
     async def store(self, rows: Sequence[tuple[str, float, float]]) -> Receipt:
         """Store rows and return when they are on the disk."""
         self.asked_to_store += 1
-        submission = self.database.submit(rows)
-        waiting = [asyncio.wrap_future(future) for future in submission.futures]
+        submissions: list[tuple[int, Submission]] = []
+        for start in range(0, len(rows), MOST_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # others first
+            part = rows[start : start + MOST_AT_ONCE]
+            submissions.append((start, self.database.submit(part)))
+        waiting = [
+            asyncio.wrap_future(future) for _, each in submissions for future in each.futures
+        ]
         if waiting:
             done, pending = await asyncio.wait(waiting, timeout=DISK_SECONDS)
             for late in pending:
@@ -88,17 +99,20 @@ class RequestHandler:
                 raise failed[0]
             if pending:
                 raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
-        self.stored_total += submission.stored
-        self.refused_total += len(submission.refused)
-        known = len(rows) - len(submission.refused) - submission.stored
-        refused = sorted(submission.refused)
+        parts = [each for _, each in submissions]
+        refused = sorted(
+            (start + i, why) for start, each in submissions for i, why in each.refused
+        )
+        stored = sum(each.stored for each in parts)
+        self.stored_total += stored
+        self.refused_total += len(refused)
         return Receipt(
-            stored=submission.stored,
-            duplicates=known,
+            stored=stored,
+            duplicates=len(rows) - len(refused) - stored,
             refused=[{"index": i, "reason": why[:300]} for i, why in refused[:MOST_REASONS]],
             refused_total=len(refused),
-            late=submission.late,
-            ahead=submission.ahead,
+            late=sum(each.late for each in parts),
+            ahead=sum(each.ahead for each in parts),
         )
 
     async def forecasts(self, names: Iterable[str], **question: Any) -> bytes:
@@ -108,8 +122,8 @@ class RequestHandler:
         found = await in_slices(names, lambda name: json.dumps(self._forecast(name, asked)))
         return f'{{"asof":{asof!r},"forecasts":[{",".join(found)}]}}'.encode()
 
-    async def weather(self, **question: Any) -> bytes:
-        """Return the weather of what is current as ``nws.weather/1``: what is stale is not known."""
+    async def weather(self, **question: Any) -> list[bytes]:
+        """Return the weather of what is current as ``nws.weather/1``, in pieces: what is stale is not known."""
         asked = {key: value for key, value in question.items() if value is not None}
 
         def told(column: SeriesColumn) -> tuple[str, str] | None:
@@ -120,10 +134,13 @@ class RequestHandler:
 
         now = self.clock()
         found = await in_slices(self.database.columns(), told)
-        return assembled(now, [each for each in found if each is not None]).encode()
+        return [
+            piece.encode()
+            for piece in assembled(now, (each for each in found if each is not None))
+        ]
 
-    async def metrics(self, over: float | None, level: float | None) -> bytes:
-        """Return the page for a Prometheus server."""
+    async def metrics(self, over: float | None, level: float | None) -> list[bytes]:
+        """Return the page for a Prometheus server, in pieces."""
         page = self.pages.pop((over, level), None)
         if page is None:
             question = {"over": over, "level": level}
@@ -132,7 +149,7 @@ class RequestHandler:
         self.pages[over, level] = page  # the latest one asked for is the last one to be forgotten
         while len(self.pages) > MOST_PAGES:
             del self.pages[next(iter(self.pages))]
-        return await page.text(self.status)
+        return await page.pieces(self.status)
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
         """Return the answer that describes a registration."""
@@ -165,19 +182,19 @@ class RequestHandler:
             for name, members in cliques_of({n: a.site for n, a in reachable.items()}).items()
         }
 
-    def status(self) -> ServiceStatus:
-        """Return how the service is."""
+    def status(self, measurements: int | None = None) -> ServiceStatus:
+        """Return how the service is; `measurements`: how many are kept, if that is known."""
         columns = self.database.columns()
         problems = self.database.problems()
         retention = self.database.memory.retention
         limits = {each.name: getattr(retention, each.name) for each in fields(retention)}
         return ServiceStatus(
             status="impaired" if problems else "ok",
-            version=metadata.version("apples"),
+            version=VERSION,
             profile=self.database.profile,
             uptime=time.monotonic() - self.started,
             series=len(columns),
-            measurements=sum(map(len, columns)),
+            measurements=sum(map(len, columns)) if measurements is None else measurements,
             stored_total=self.stored_total,
             refused_total=self.refused_total,
             backlog=self.database.forecasting.backlog,

@@ -106,8 +106,11 @@ class MetricsPage:
         """Whether it was asked for lately."""
         return self._timer() - self._asked < WANTED_SECONDS
 
-    async def text(self, status: Callable[[], ServiceStatus]) -> bytes:
-        """Return the page. A stale series has an age but no forecast: it is not to look alive."""
+    async def pieces(self, status: Callable[[int], ServiceStatus]) -> list[bytes]:
+        """Return the page in pieces. A stale series has an age but no forecast: it is not to look alive.
+
+        `status` is asked for the state of the service, given how many measurements are kept.
+        """
         self._asked = self._timer()
         until, behind, now = self._asked + REFRESH_SECONDS, 0, self._clock()
         rows: dict[str, list[str]] = {name: [] for name in OF_SERIES}
@@ -132,9 +135,10 @@ class MetricsPage:
         pieces = []
         for name, lines in rows.items():
             pieces.append(f"# HELP {name} {OF_SERIES[name]}\n# TYPE {name} gauge\n".encode())
-            pieces += [text.encode() for text in await in_slices(_thousands(lines), "".join)]
-        pieces.append(_health(status(), behind).encode())
-        return b"".join(pieces)
+            pieces += [text.encode() for text in await in_slices(thousands(lines), "".join)]
+        kept = sum(await in_slices(self._database.columns(), len))
+        pieces.append(_health(status(kept), behind).encode())
+        return pieces
 
     def refresh(self, seconds: float, columns: Iterable[SeriesColumn]) -> bool:
         """Make some of what is behind anew, for about `seconds`; return whether `columns` were all looked at."""
@@ -170,7 +174,8 @@ class MetricsPage:
         return shown
 
 
-def _thousands(lines: list[str]) -> list[list[str]]:
+def thousands(lines: list[str]) -> list[list[str]]:
+    """Return lines in lots that are joined at once."""
     return [lines[start : start + 1000] for start in range(0, len(lines), 1000)]
 
 

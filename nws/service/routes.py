@@ -33,6 +33,7 @@ from nws.service.messages import (
     ProbingAnswer,
     Receipt,
     Registering,
+    Sample,
     Seconds,
     SeriesEntry,
     SeriesList,
@@ -177,7 +178,7 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     async def store(request: Request) -> Receipt:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())
-        _check_bounds(batch)
+        await in_slices(enumerate(batch.measurements), _check_bounds)
         return await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )
@@ -206,7 +207,8 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     @router.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
     async def weather(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
-        return _json(await handler.weather(**query.model_dump()))
+        pieces = await handler.weather(**query.model_dump())
+        return StreamingResponse(_each(pieces), media_type="application/json")
 
     @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
     async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
@@ -236,12 +238,13 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
     @router.get("/v1/status", tags=["service"])
     async def status() -> ServiceStatus:
         """Return how the service is, and what is wrong."""
-        return handler.status()
+        return handler.status(sum(await in_slices(handler.database.columns(), len)))
 
     @router.get("/metrics", tags=["service"], response_class=PlainTextResponse)
-    async def metrics(query: Annotated[WeatherQuery, Query()]) -> PlainTextResponse:
+    async def metrics(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts and our own health for a Prometheus server."""
-        return PlainTextResponse(await handler.metrics(query.over, query.level), media_type=KIND)
+        pieces = await handler.metrics(query.over, query.level)
+        return StreamingResponse(_each(pieces), media_type=KIND)
 
 
 WEATHER: dict[int | str, dict[str, Any]] = {
@@ -253,13 +256,20 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _check_bounds(batch: Batch) -> None:
+def _check_bounds(placed: tuple[int, Sample]) -> None:
     """Refuse a message with a value that a series of its kind cannot have."""
-    for place, sample in enumerate(batch.measurements):
-        try:
-            checked_amount(sample["series"], sample["value"])
-        except ValueError as error:
-            raise HTTPException(422, f"measurements.{place}.value: {error}") from None
+    place, sample = placed
+    try:
+        checked_amount(sample["series"], sample["value"])
+    except ValueError as error:
+        raise HTTPException(422, f"measurements.{place}.value: {error}") from None
+
+
+async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a long answer, each in a turn of the loop of its own."""
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)
 
 
 def _json(document: bytes) -> Response:

@@ -33,7 +33,7 @@ def store(handler, name, values, last=NOW, period=10.0):
 
 
 def page(handler, over=None):
-    return asyncio.run(handler.metrics(over, None)).decode()
+    return b"".join(asyncio.run(handler.metrics(over, None))).decode()
 
 
 def values(text):
@@ -100,12 +100,15 @@ def test_what_a_scrape_has_no_time_for_is_made_before_the_next_and_counted(handl
     (kept,) = handler.pages.values()
     ticks = iter(range(10**6))
     kept._timer = lambda: float(next(ticks))  # a second goes by between two looks at the clock
-    shown = values(asyncio.run(kept.text(handler.status)).decode())
+    shown = values(b"".join(asyncio.run(kept.pieces(handler.status))).decode())
     assert shown["nws_forecasts_behind"] == 2
     columns = iter(handler.database.columns())
     while not kept.refresh(0.5, columns):
         pass
-    assert values(asyncio.run(kept.text(handler.status)).decode())["nws_forecasts_behind"] == 0
+    assert (
+        values(b"".join(asyncio.run(kept.pieces(handler.status))).decode())["nws_forecasts_behind"]
+        == 0
+    )
 
 
 def test_only_so_many_questions_are_kept(handler):
@@ -137,7 +140,7 @@ def test_the_weather_of_many_is_that_of_one_by_one(handler):
     wanted = {
         SeriesName.parse(name): handler.database.forecast(name, over=60.0)[0] for name in names
     }
-    text = asyncio.run(handler.weather(over=60.0, level=None)).decode()
+    text = b"".join(asyncio.run(handler.weather(over=60.0, level=None))).decode()
     assert Weather.from_json(text) == Weather.of(wanted, NOW)
 
 
