@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
+from apples.agent.information.loading import Others
 from apples.agent.launching import calibration_plan
 from apples.agent.models import store_speeds
 from apples.agent.models.model import SpeedFunction
@@ -81,11 +82,13 @@ def calibrate_hosts(
     return {host.name: of[host.name] for host in information.hosts if host.name in of}
 
 
-def probe_hosts(information: InformationPool, rows: Mapping[str, float]) -> dict[str, float]:
+def probe_hosts(
+    information: InformationPool, rows: Mapping[str, float], others: Others = remote_hosts
+) -> dict[str, float]:
     """Return by host how many times longer the application's kernel takes there now than the model says.
 
     The kernel runs on all of them at once, a process on each, for the 0.2 s or so that a size takes. Hosts on
-    which it cannot be measured are left out.
+    which it cannot be measured are left out, so other machines that nobody has looked at.
 
     Parameters
     ----------
@@ -93,8 +96,12 @@ def probe_hosts(information: InformationPool, rows: Mapping[str, float]) -> dict
         The pool under the weather of this moment.
     rows
         By host: the rows that it would have.
+    others
+        Which hosts of a list are other machines.
     """
     plain = replace(information, slowdown={})
+    away = {host.name for host in others(plain.hosts)} - set(plain.findings)
+    near = [name for name in rows if name not in away]
 
     def probed(name: str) -> float | None:
         host, parameters = replace(plain.hosts[name], slots=1), plain.application.parameters
@@ -113,8 +120,8 @@ def probe_hosts(information: InformationPool, rows: Mapping[str, float]) -> dict
         seconds = found.wall_seconds_per_point * plain.application.columns * size
         return seconds / float(plain.model.computation([host], np.array([float(size)]))[0])
 
-    with ThreadPoolExecutor(max(1, len(rows))) as pool:
-        every = zip(rows, pool.map(probed, rows), strict=True)
+    with ThreadPoolExecutor(max(1, len(near))) as pool:
+        every = zip(near, pool.map(probed, near), strict=True)
         return {name: slowdown for name, slowdown in every if slowdown is not None}
 
 

@@ -85,6 +85,15 @@ def test_a_host_on_which_the_kernel_cannot_run_is_left_out(kernel):
     assert found == {"bob": pytest.approx(1.0)}
 
 
+def test_another_machine_that_nobody_looked_at_is_not_taken_for_this_one(kernel):
+    takes, sizes = kernel
+    takes.update(ada=(SPEED, 0.0, 7, SPEED), bob=(SPEED, 0.0, 7, SPEED))
+    information = pool(hosts(), LINKS)
+    away = lambda every: tuple(host for host in every if host.name == "ada")  # noqa: E731
+    assert set(calibration.probe_hosts(information, {"ada": 9.0, "bob": 9.0}, away)) == {"bob"}
+    assert set(sizes) == {"bob"}
+
+
 @pytest.mark.mpi
 def test_the_sample_says_the_wall_time_of_its_kernel(tmp_path):
     (tmp_path / "hosts.toml").write_text(

@@ -262,7 +262,7 @@ def _prepared(
     refresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
     while True:
         rehearsal = RecordingActuator(starter if look else None)
-        probe = probe_hosts if weather == "live" else None
+        probe = partial(probe_hosts, others=kind.sensed_hosts) if weather == "live" else None
         coordinator = coordinator_of(spec, information, rehearsal, refresh, probe)
         decided = decide(title, blueprint, coordinator)
         moves = decided.refusal is None and decided.decisions.policy is not None
