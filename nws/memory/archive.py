@@ -37,6 +37,7 @@ ROW: Final = np.dtype(
         ("crc", "<u4"),
     ]
 )
+LAST_SLOT: Final = 1 << 32
 Rows = NDArray[np.void]
 
 
@@ -165,8 +166,8 @@ class Archive:
     ) -> list[Slot]:
         """Return the slots of a series that begin in `start` to `stop`, oldest first.
 
-        Of the resolution that is nearest below `step`, and coarser where that is no longer kept;
-        two resolutions never cover the same seconds.
+        Of the resolution that is nearest below `step`, coarser where that is no longer kept and
+        finer where it is not yet made; two resolutions never cover the same seconds.
         """
         key = np.uint64(key_of(series))
         wanted = max(
@@ -174,12 +175,16 @@ class Archive:
             default=0,
         )
         found: list[Slot] = []
+        end = stop
         for place in range(wanted, len(self.tiers)):  # what is finer covers the latest
-            slots = self._slots(place, key, start, stop)
+            slots = self._slots(place, key, start, end)
             found = slots + found
             if slots:
                 whole = self.tiers[place + 1].step if place + 1 < len(self.tiers) else 0.0
-                stop = math.floor(slots[0].start / whole) * whole if whole else start
+                end = math.floor(slots[0].start / whole) * whole if whole else start
+        for place in reversed(range(wanted)):
+            begin = found[-1].start + found[-1].step if found else start
+            found += self._slots(place, key, begin, stop)
         return found
 
     def tidy(self, now: float) -> int:
@@ -206,7 +211,7 @@ class Archive:
 
     def size(self) -> int:
         """Return the bytes of all files."""
-        return sum(path.stat().st_size for tier in self.tiers for path in self._paths(tier))
+        return sum(_bytes(path) for tier in self.tiers for path in self._paths(tier))
 
     def _recover(self) -> None:
         """See what is archived already: of the finest, from the last two files."""
@@ -222,23 +227,31 @@ class Archive:
             self._look_for_pending(place)
 
     def _look_for_pending(self, place: int) -> None:
-        """Find the slots that were over, or begun, when the last process ended."""
-        finer, tier = self.tiers[place - 1], self.tiers[place]
-        paths = self._paths(tier)[-1:]
-        known = max(
-            (int(rows["slot"].max()) for p in paths if len(rows := self._rows(p))), default=-1
-        )
-        for path in self._paths(finer):
-            if (_number(path) + 1) * finer.file > (known + 1) * tier.step:
-                rows = _sound(self._rows(path))
-                self._note(place, (tuple(row)[:2] for row in rows[["key", "slot"]]), known)
+        """Find the slots that were over, or begun, when the last process ended.
 
-    def _note(self, place: int, rows: Iterable[tuple[int, int]], known: int = -1) -> None:
+        It may have ended, or the power, in the middle of a write: a slot is done for those series
+        alone that have a row of it, and the last two files of the finer are always looked at.
+        """
+        finer, tier = self.tiers[place - 1], self.tiers[place]
+        ratio = round(tier.step / finer.step)
+        made = [_sound(self._rows(path)) for path in self._paths(tier)[-1:]]
+        paths = self._paths(finer)[-2:]
+        first = max((int(rows["slot"].max()) + 1 for rows in made if len(rows)), default=0)
+        if paths:
+            first = min(first, math.floor(_number(paths[0]) * finer.file / tier.step))
+        rows = _sound(self._between(finer, first * ratio, LAST_SLOT))
+        done = _sound(self._between(tier, first, LAST_SLOT))
+        slots = rows["slot"] // ratio
+        for slot in np.unique(slots).tolist():
+            keys = np.setdiff1d(rows["key"][slots == slot], done["key"][done["slot"] == slot])
+            if len(keys):
+                self._pending[place][slot] = set(keys.tolist())
+
+    def _note(self, place: int, rows: Iterable[tuple[int, int]]) -> None:
         ratio = round(self.tiers[place].step / self.tiers[place - 1].step)
         pending = self._pending[place]
         for key, slot in rows:
-            if int(slot) // ratio > known:
-                pending.setdefault(int(slot) // ratio, set()).add(int(key))
+            pending.setdefault(slot // ratio, set()).add(key)
 
     def _coarser(self, place: int, now: float) -> None:
         """Make the slots of a tier that are over out of those of the tier before."""
@@ -250,9 +263,11 @@ class Archive:
         if not slots:
             return
         rows = _sound(self._between(finer, slots[0] * ratio, (slots[-1] + 1) * ratio))
+        rows = rows[np.argsort(rows["key"], kind="stable")]
+        keys, first = np.unique(rows["key"], return_index=True)
         found: list[tuple[Any, ...]] = []
-        for key in sorted(set().union(*(pending[slot] for slot in slots))):
-            part = _latest(rows[rows["key"] == np.uint64(key)])
+        for key, begin, end in zip(keys.tolist(), first, [*first[1:], len(rows)], strict=False):
+            part = _latest(rows[begin:end])
             made = _summed(
                 key,
                 part["slot"].astype(np.int64) // ratio,
@@ -293,8 +308,7 @@ class Archive:
     def _slots(self, place: int, key: np.uint64, start: float, stop: float) -> list[Slot]:
         tier = self.tiers[place]
         first, last = math.ceil(start / tier.step), math.ceil(stop / tier.step)
-        rows = self._between(tier, first, last)
-        rows = _latest(_sound(rows[rows["key"] == key]))
+        rows = _latest(_sound(self._between(tier, first, last, key)))
         return [
             Slot(
                 int(r["slot"]) * tier.step,
@@ -305,13 +319,15 @@ class Archive:
             for r in rows
         ]
 
-    def _between(self, tier: Tier, first: int, last: int) -> Rows:
-        """Return the rows of slots `first` to `last`, that one not."""
+    def _between(self, tier: Tier, first: int, last: int, key: np.uint64 | None = None) -> Rows:
+        """Return the rows of slots `first` to `last`, that one not; of one series, or of all."""
         found = [np.empty(0, ROW)]
         for path in self._paths(tier):
             begin = _number(path) * tier.file / tier.step
             if begin < last and begin + tier.file / tier.step > first:
                 rows = self._rows(path)
+                if key is not None:  # first: a day of all series is a thousand times as long
+                    rows = rows[rows["key"] == key]
                 found.append(rows[(rows["slot"] >= max(0, first)) & (rows["slot"] < last)])
         return np.concatenate(found)
 
@@ -330,6 +346,13 @@ class Archive:
 
 
 ENDS: Final = ("mean", "low", "high")
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # let go meanwhile
+        return 0
 
 
 def _number(path: Path) -> int:

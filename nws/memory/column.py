@@ -174,3 +174,4 @@ class SeriesColumn:
             self._changes += 1
             del self._times[:count]
             del self._values[:count]
+            self._changes += 1  # twice: else `arrays` could begin before and end after it

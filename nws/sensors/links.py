@@ -249,21 +249,28 @@ class UdpSensor(Sensor):
         sent: list[float] = []
         trips: dict[int, float] = {}
         start = self._timer()
-        end = start + self._spacing * (self._datagrams - 1) + self._patience
-        while len(trips) < self._datagrams and (now := self._timer()) < end:
-            due = start + self._spacing * len(sent)
-            if len(sent) < self._datagrams and now >= due:
+        waiting = True
+        while waiting and len(trips) < self._datagrams:
+            now = self._timer()
+            all_sent = len(sent) == self._datagrams
+            due = sent[-1] + self._patience if all_sent else start + self._spacing * len(sent)
+            if not all_sent and now >= due:
                 number = len(sent).to_bytes(LENGTH)
                 sent.append(self._timer())
                 with contextlib.suppress(OSError):  # the last one met nobody: it is lost
                     out.send((mark + number).ljust(DATAGRAM_BYTES, b"\0"))
                 continue
-            out.settimeout(max(1e-4, (due if len(sent) < self._datagrams else end) - now))
-            with contextlib.suppress(OSError):
+            # What has come back is here even if this process was kept from looking: then it is
+            # late, but not lost. So the buffer is emptied before the wait ends.
+            out.settimeout(max(0.0, due - now))
+            try:
                 data = out.recv(DATAGRAM_BYTES)
-                place = int.from_bytes(data[MARK : MARK + LENGTH])
-                if data[:MARK] == mark and place < len(sent):
-                    trips.setdefault(place, self._timer() - sent[place])
+            except OSError:  # nothing yet; or nobody is there, as one that was sent has met
+                waiting = not all_sent or now < due
+                continue
+            place = int.from_bytes(data[MARK : MARK + LENGTH])
+            if data[:MARK] == mark and place < len(sent):
+                trips.setdefault(place, self._timer() - sent[place])
         return [trips[place] for place in sorted(trips)]
 
 
@@ -374,14 +381,16 @@ class BandwidthSensor(Sensor):
     def _transfer(self, channel: DeadlineConnection, size: int) -> float:
         """Send `size` bytes and return the seconds until they were acknowledged."""
         start = self._timer()
-        channel.send(size.to_bytes(LENGTH))
-        for begin in range(0, size, PIECE):
-            channel.send(self._piece[: size - begin])
-        self.sent += size
-        if int.from_bytes(channel.receive(LENGTH)) != size:
-            raise SensorError(
-                f"{self._series[0]}: {size} bytes were not acknowledged", transient=True
-            )
-        seconds = self._timer() - start
-        self.seconds += seconds
+        try:
+            channel.send(size.to_bytes(LENGTH))
+            for begin in range(0, size, PIECE):
+                channel.send(self._piece[: size - begin])
+                self.sent += min(PIECE, size - begin)
+            if int.from_bytes(channel.receive(LENGTH)) != size:
+                raise SensorError(
+                    f"{self._series[0]}: {size} bytes were not acknowledged", transient=True
+                )
+        finally:  # one that fails costs the link as much
+            seconds = self._timer() - start
+            self.seconds += seconds
         return seconds

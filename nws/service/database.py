@@ -179,15 +179,16 @@ class ForecastDatabase:
     def slots(self, text: str, start: float, stop: float, step: float) -> list[Slot]:
         """Return what is known of a series from `start` to `stop` for a grid of `step` seconds.
 
-        Measurements as long as they are kept one by one, each a slot of its own, and slots of the
-        archive before.
+        Slots of the archive as far as measurements are no longer kept one by one, the one
+        included within which those that are kept begin; then these, each a slot of its own.
         """
-        samples = self.memory.samples(text, np.nextafter(start, -np.inf), stop)
+        samples = self.memory.samples(text, until=stop)
         first = samples[0][0] if samples else stop
         older = self.archive.read(text, start, first, step) if first > start else []
+        begin = older[-1].start + older[-1].step if older else start
         return [
-            *(slot for slot in older if slot.start + slot.step <= first),
-            *(Slot(at, 0.0, 1, value, value, value) for at, value in samples),
+            *older,
+            *(Slot(at, 0.0, 1, value, value, value) for at, value in samples if at >= begin),
         ]
 
     def freshness(self, text: str) -> Freshness:

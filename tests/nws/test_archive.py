@@ -61,6 +61,14 @@ def test_hours_are_made_of_what_five_minutes_hold(tmp_path):
     assert (hours[1].low, hours[1].high) == (min(values[60:]), max(values[60:]))
 
 
+def test_where_hours_are_not_yet_made_five_minutes_stand(tmp_path):
+    archive = Archive(tmp_path, SMALL)
+    archive.add([column(*regular(0.0, 7200.0))], now=7300.0)
+    slots = archive.read(str(NAME), 0.0, 7200.0, step=3600.0)
+    assert [slot.step for slot in slots] == [3600.0] + [300.0] * 12
+    assert [slot.start for slot in slots[1:]] == [3600.0 + 300.0 * place for place in range(12)]
+
+
 def test_a_slot_that_is_not_over_is_not_archived_and_none_twice(tmp_path):
     archive = Archive(tmp_path, SMALL)
     times, values = regular(0.0, 3000.0)
@@ -85,6 +93,24 @@ def test_a_restart_goes_on_where_the_last_process_ended(tmp_path, torn):
     assert [slot.count for slot in again.read(str(NAME), 0.0, 14400.0)] == [5] * 48
     assert [slot.count for slot in again.read(str(NAME), 0.0, 14400.0, 3600.0)] == [60] * 4
     assert path.stat().st_size == 48 * ROW.itemsize
+
+
+@pytest.mark.parametrize("left", [0, 1.5, 2, 3.25])
+def test_hours_of_which_only_some_were_written_are_made_after_a_restart(tmp_path, left):
+    times, values = regular(0.0, 7200.0)
+    kept = []
+    for host in ("ada", "bob"):
+        kept.append(SeriesColumn(SeriesName("availableCpu", host), 2000))
+        kept[-1].extend(times, values)
+    Archive(tmp_path, SMALL).add(kept, now=9000.0)
+    path = tmp_path / "3600" / "0.rows"
+    path.write_bytes(path.read_bytes()[: int(left * ROW.itemsize)])
+    again = Archive(tmp_path, SMALL)
+    again.add(kept, now=9000.0)
+    for column in kept:
+        assert [slot.count for slot in again.read(column.text, 0.0, 7200.0, 3600.0)] == [60, 60]
+        assert [slot.step for slot in again.read(column.text, 0.0, 7200.0, 3600.0)] == [3600.0] * 2
+    assert len(path.read_bytes()) == 4 * ROW.itemsize
 
 
 def test_a_bad_byte_costs_its_slot(tmp_path):
@@ -151,9 +177,10 @@ def test_a_grid_of_a_database_goes_back_beyond_what_is_kept_one_by_one(quick_dis
     assert {slot.step for slot in slots} == {300.0, 0.0}
     bands = bands_on_grid(slots, 300.0, 0.0, now[0])
     assert len(bands) == 40
-    gaps = [time for time, mean, _, _ in bands if mean is None]
-    assert len(gaps) <= 1  # where the first measurement that is kept begins within a slot
-    assert all(low <= mean <= high for _, mean, low, high in bands if mean is not None)
+    assert all(low <= mean <= high for _, mean, low, high in bands)  # and none of them a gap
+    assert sum(slot.count for slot in slots) == 200
+    hours = database.slots(str(NAME), 0.0, now[0], 3600.0)
+    assert sum(slot.count for slot in hours) == 200
     database.close()
     again = ForecastDatabase(quick_disk, Retention(capacity=20), clock=lambda: now[0])
     assert again.slots(str(NAME), 0.0, now[0], 300.0) == slots

@@ -126,7 +126,7 @@ def test_history_of_a_file_warms_the_forecasts(running, tmp_path):
     home, _ = running
     now = int(time.time() * 1000)
     rows = [
-        f'{{__name__="node_procs_running", instance="old:9100"}} {1 + step % 3} {now - 15000 * (60 - step)}'
+        f'{{__name__="node_procs_running", instance="old:9100"}} {1 + step % 3} {now - 60000 * (59 - step)}'
         for step in range(60)
     ]
     rows.append(

@@ -156,6 +156,19 @@ def test_datagrams_that_do_not_come_back_are_losses():
 
 
 @pytest.mark.hardware
+def test_a_process_that_was_kept_from_sending_loses_nothing(endpoint):
+    looks = iter(range(10**9))
+
+    def timer():
+        return time.perf_counter() + (100.0 if next(looks) > 6 else 0.0)
+
+    sensor = UdpSensor(
+        "ada", "bob", endpoint.address, SECRET, datagrams=8, patience=60.0, timer=timer
+    )
+    assert {m.series.resource: m.value for m in sensor.measure()}["lossUdp"] == 0.0
+
+
+@pytest.mark.hardware
 def test_no_datagram_at_all_is_no_loss_but_a_failure():
     with SilentEndpoint(SECRET) as endpoint:
         sensor = UdpSensor("ada", "bob", endpoint.address, SECRET, datagrams=2, patience=0.01)
