@@ -9,8 +9,9 @@ counts. So a year of 1,000 series takes 1.2 GB, whatever the rate at which they 
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -138,12 +139,13 @@ class Archive:
         """
         finest = self.tiers[0]
         over = math.floor((now - LAG) / finest.step)
+        floor = math.floor((now - max(tier.age for tier in self.tiers)) / finest.step)
         with self._adding:
             found: list[tuple[Any, ...]] = []
             done: dict[int, int] = {}
             for column in columns:
                 key = key_of(column.text)
-                first = self._done.get(key, self._floor) + 1
+                first = max(self._done.get(key, self._floor) + 1, floor)
                 if column.newest < first * finest.step:
                     continue
                 times, values = column.arrays(first * finest.step)
@@ -260,9 +262,20 @@ class Archive:
         ratio = round(tier.step / finer.step)
         pending = self._pending[place]
         slots = sorted(each for each in pending if each < over)
-        if not slots:
-            return
-        rows = _sound(self._between(finer, slots[0] * ratio, (slots[-1] + 1) * ratio))
+        # A file of the finer at a time: what wants to be made may lie a year apart.
+        for _, part in groupby(slots, lambda slot: math.floor(slot * tier.step / finer.file)):
+            group = list(part)
+            rows = _sound(self._between(finer, group[0] * ratio, (group[-1] + 1) * ratio))
+            self._append(
+                place, self._made_of(rows, ratio, {slot: pending[slot] for slot in group})
+            )
+            for slot in group:
+                del pending[slot]
+
+    def _made_of(
+        self, rows: Rows, ratio: int, wanted: Mapping[int, Collection[int]]
+    ) -> list[tuple[Any, ...]]:
+        """Return a row of the next tier for each slot and key that is `wanted`."""
         rows = rows[np.argsort(rows["key"], kind="stable")]
         keys, first = np.unique(rows["key"], return_index=True)
         found: list[tuple[Any, ...]] = []
@@ -276,10 +289,8 @@ class Archive:
                 part["low"],
                 part["high"],
             )
-            found += [row for row in made if key in pending.get(row[1], ()) and row[1] < over]
-        self._append(place, found)
-        for slot in slots:
-            del pending[slot]
+            found += [row for row in made if key in wanted.get(row[1], ())]
+        return found
 
     def _append(self, place: int, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write rows to the files of their slots, and return when they are on the disk."""

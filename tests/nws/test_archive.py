@@ -69,6 +69,13 @@ def test_where_hours_are_not_yet_made_five_minutes_stand(tmp_path):
     assert [slot.start for slot in slots[1:]] == [3600.0 + 300.0 * place for place in range(12)]
 
 
+def test_what_is_older_than_any_slot_is_kept_makes_no_file(tmp_path):
+    archive = Archive(tmp_path, SMALL)
+    assert archive.add([column([0.0, 90 * DAY, 99.9 * DAY], [0.5] * 3)], now=100 * DAY) == 2
+    assert [path.name for path in sorted(tmp_path.glob("300/*"))] == ["90.rows", "99.rows"]
+    assert sorted(path.name for path in tmp_path.glob("3600/*")) == ["22.rows", "24.rows"]
+
+
 def test_a_slot_that_is_not_over_is_not_archived_and_none_twice(tmp_path):
     archive = Archive(tmp_path, SMALL)
     times, values = regular(0.0, 3000.0)
