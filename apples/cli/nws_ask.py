@@ -15,7 +15,7 @@ from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
 from apples.views.weather import forecasts_text, measurements_csv, series_text, service_text
-from nws import Client, ServiceError
+from nws import Client, SeriesName, ServiceError
 
 Service = Annotated[
     str | None,
@@ -115,6 +115,7 @@ def extract(
     """
     if band and step is None:
         raise UsageError("--band needs --step: a measurement has no low and high")
+    checked_series(series)
     start = None if since is None else datetime.now(UTC).timestamp() - since
     with asking(service, token_file, certificate) as client:
         found = client.range(series, start=start, count=count, step=step)
@@ -155,8 +156,16 @@ def _named(client: Client, patterns: list[str]) -> list[str]:
                 say(f"{pattern}: the first {MOST_MATCHED} of {found['total']}")
             names |= dict.fromkeys(one["series"] for one in found["series"])
         else:
-            names[pattern] = None
+            names[checked_series(pattern)] = None
     return list(names)
+
+
+def checked_series(text: str) -> str:
+    """Return the name of a series; UsageError if it is none."""
+    try:
+        return str(SeriesName.parse(text))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 MOST_MATCHED = 10_000

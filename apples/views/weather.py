@@ -31,7 +31,7 @@ def _forecast(one: Document) -> str:
         interval = f" [{ends[0]}, {ends[1]}]"
     return (
         f"{series}  {quantity(series, one['value'])}{error}{interval}  {one['state']}, "
-        f"{duration(one['age'])} old; {one['method']} from {one['samples']}{_horizon(one)}"
+        f"{ago(one['age'])} old; {one['method']} from {one['samples']}{_horizon(one)}"
         + "".join(f"; {remark}" for remark in one.get("remarks", ()))
     )
 
@@ -50,6 +50,20 @@ def quantity(series: str, value: float) -> str:
     if resource in SHARES:
         return digits(value)
     return WORDS.get(resource, "{:.6g}".format)(value)
+
+
+def ago(seconds: float) -> str:
+    """Return an age in the unit that suits it.
+
+    Examples
+    --------
+    >>> ago(12.5), ago(1500.0), ago(7200.0), ago(1e6)
+    ('12.5 s', '25 min', '2 h', '11.57 d')
+    """
+    for unit, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.4g} {name}"
+    return duration(seconds)
 
 
 def _rate(value: float) -> str:
@@ -93,7 +107,7 @@ def top_text(found: Document, width: int, blocks: bool) -> str:
         resource = one["series"].partition("/")[0]
         scale = 1.0 if resource in SHARES else most[resource] or 1.0
         expected = "-" if one["value"] is None else quantity(one["series"], one["value"])
-        age = "-" if one["age"] is None else duration(one["age"])
+        age = "-" if one["age"] is None else ago(one["age"])
         stale = "" if one["state"] == "current" else f"  {one['state']}"
         lines.append(
             f"{one['series']:<{name}} {quantity(one['series'], one['latest']):>10} {expected:>10}  "
@@ -137,14 +151,17 @@ def series_text(series: Sequence[Document]) -> str:
     """Return how fresh series are and what is kept of them, a line each."""
     return "\n".join(
         f"{one['series']}  {quantity(one['series'], one['latest'])}  {one['state']}, "
-        f"{duration(one['age'])} old; "
+        f"{ago(one['age'])} old; "
         f"{one['count']} kept since {_moment(one['oldest'])}"
         for one in series
     )
 
 
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):  # a stamp of no year that there is
+        return f"{seconds:.6g}"
 
 
 def measurements_csv(found: Document, band: bool = False) -> str:

@@ -85,6 +85,25 @@ def test_a_wildcard_forecasts_all_that_match(running):
     names = [line.split()[0] for line in done.out.splitlines()]
     assert names == ["freeDisk/ada", "freeMemory/ada", "availableCpu/ada"]
     assert "no series matches nothing/*" in done.err
+    for verb in ("forecast", "extract"):
+        done = nws(home, verb, "no/such/a/name")
+        assert (done.code, "is not resource/host" in done.err) == (2, True)
+
+
+def test_a_stamp_of_no_year_there_is_is_shown_as_it_is(running):
+    home, _ = running
+    document = {"schema": "nws.measurements/1", "measurements": []}
+    document["measurements"] = [{"series": "degrees/hell", "time": -1e300, "value": 1.0}]
+    folder = home / "apples/nws"
+    answer = requests.post(
+        (folder / "url").read_text().strip() + "/v1/measurements",
+        json=document,
+        headers={"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"},
+        timeout=60,
+    )
+    assert answer.json()["stored"] == 1
+    assert "1 kept since -1e+300" in nws(home, "query", "degrees/*").out
+    assert "+295 d" in nws(home, "top", "degrees/*").out
 
 
 def test_top_shows_a_line_a_series_with_its_band_and_the_same_numbers_as_json(running):
