@@ -118,6 +118,7 @@ def _end_remains(job: store.StoredJob) -> None:
 def _kill_marked(job: store.StoredJob) -> None:
     if not job_processes.kill_marked(job.id, END_SECONDS):
         raise LaunchError(f"processes that cannot be killed: {job_processes.marked(job.id)}")
+    job.clear_up()
 
 
 def _start_supervisor(job: store.StoredJob, lock: int) -> int:

@@ -15,18 +15,22 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
+from apples.malleable.control.job_file import RUN_FILE
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.storage import documents, state
 from apples.storage.naming import naming
+from apples.supervision import job_processes
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
 IDENTIFIER = re.compile(r"[0-9a-f]{8}")
+RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
+"""Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
 """Room for the last record and the result of a run: some KB, and some for each of many hosts."""
 START_SECONDS = 5.0
@@ -106,6 +110,18 @@ class StoredJob:
         """Replace the record of a job that is over; the room that was kept for it is given back."""
         self._to_the_last(lambda: self.write(record))
         self.reserve.unlink(missing_ok=True)
+        (self.folder / RUN_FILE).unlink(missing_ok=True)
+
+    def clear_up(self) -> None:
+        """Remove what a run left outside this folder whose every process was killed."""
+        note = self.folder / RUN_FILE
+        with suppress(FileNotFoundError):
+            left = Path(note.read_text("utf-8", errors="replace"))
+            if RUN_FOLDER.fullmatch(
+                left.name
+            ):  # a note that a full disk has cut short names another
+                job_processes.remove_run(str(left), [])
+            note.unlink()
 
     def begin_again(self, record: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
         """Make the record of a job that is over that of one that starts again, from a commit (its manifest)."""

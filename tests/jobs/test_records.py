@@ -79,6 +79,18 @@ def test_a_job_that_cannot_go_on_says_why_and_stays_as_it_was(job, record, words
         service.restart(job.id)
 
 
+@pytest.mark.parametrize(("name", "kept"), [("apples-abcdefg8", False), ("apples-abc", True)])
+def test_a_runs_folder_is_removed_only_where_the_note_of_it_is_whole(job, tmp_path, name, kept):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "task.json").touch()
+    (job.folder / "run").write_text(str(folder))
+    job.clear_up()
+    job.clear_up()  # there is nothing left to do
+    assert folder.exists() == kept
+    assert not (job.folder / "run").exists()
+
+
 def test_a_damaged_record_is_a_failed_job_among_the_others(job):
     other = store.create({}, "other")
     (job.folder / "job.json").write_text("{")

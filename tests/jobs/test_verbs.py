@@ -198,9 +198,13 @@ def test_a_job_of_which_everything_was_killed_or_cancelled_goes_on_unless_its_co
 ):
     name, slow = committed(tmp_path)
     job = store.job(name)
+    folder = Path((job.folder / "run").read_text())
+    assert folder.is_dir()
     kill_supervisor(name, *marked(name))
     assert ask("restart", name).document["attempt"] == 2
+    assert not folder.exists()
     assert ask("cancel", name).document["state"] == "cancelled"
+    assert not (job.folder / "run").exists()
 
     kept = {}
     for manifest in whole_manifests(job.commits):

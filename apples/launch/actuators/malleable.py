@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.malleable.control.change_cost import Bandwidth, expected_cost
 from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
+from apples.malleable.control.job_file import RUN_FILE, EngineName, HostSpec, JobFile
 from apples.malleable.control.messages import TRANSIENT_REASONS, CommandOutcome
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.resources import Host, HostList
@@ -202,7 +203,7 @@ class MalleableActuator(Actuator):
         order = job_manager.command(self._job(name, places, plan), secret, self.folder)
 
         def start() -> Run:
-            return Run(
+            run = Run(
                 order,
                 [RankGroup(one.host.name, one.ranks, one.program.local) for one in plan.strips],
                 startup_seconds=self.startup_seconds,
@@ -215,6 +216,8 @@ class MalleableActuator(Actuator):
                 others=[one.host for one in places],
                 resumes=self.attempt > 1,
             )
+            self._note(run.directory)
+            return run
 
         run = started(start, self.talk)
         announce = (self.folder or run.directory) / job_manager.ANNOUNCE_FILE
@@ -222,6 +225,12 @@ class MalleableActuator(Actuator):
         return MalleableExecution(
             run, ControlClient(name, secret, announce), quotas.warnings, epoch
         )
+
+    def _note(self, directory: Path) -> None:
+        """Note in the job's folder where the run's is; a full disk costs that note, not the job."""
+        if self.folder is not None:
+            with suppress(OSError):
+                (self.folder / RUN_FILE).write_text(str(directory), "utf-8")
 
     def _secret(self) -> bytes:
         if self.folder is None:

@@ -13,6 +13,9 @@ from typing import Any, Literal
 from apples.malleable.control.command import HostShare
 
 SCHEMA = "apples.job-file/1"
+RUN_FILE = "run"
+"""In a job's folder: the path of the folder that its run has elsewhere, for whoever clears up after all that would
+have done so was killed."""
 ENGINES = ("auto", "merge", "restart")
 EngineName = Literal["auto", "merge", "restart"]
 
