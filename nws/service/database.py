@@ -139,6 +139,7 @@ class ForecastDatabase:
         self._snapshots = SnapshotFile(directory / "states", profile, files)
         size = (retention or Retention()).size
         self.archive = Archive(directory / "archive", size=size, files=files)
+        self._not_archived: list[str] = []
         saved = self._snapshots.read()
         self._covered = {text: state.position for text, state in saved.items()}
         self.forecasting = Forecasting(make or makes(profile, engine), saved)
@@ -225,7 +226,13 @@ class ForecastDatabase:
 
     def roll_up(self, pause: Callable[[], object] | None = None) -> int:
         """Archive the slots that are over; return how many. OSError: tried again the next time."""
-        return self.archive.add(self.memory.columns(), self._clock(), pause)
+        try:
+            count = self.archive.add(self.memory.columns(), self._clock(), pause)
+        except OSError as error:
+            self._not_archived = [f"{self.archive.directory}: {error.strerror or error}"]
+            raise
+        self._not_archived = []
+        return count
 
     def tidy(self) -> int:
         """Let go of what is too old and compact what is too long; return the files removed."""
@@ -242,7 +249,12 @@ class ForecastDatabase:
 
     def problems(self) -> list[str]:
         """Return what is wrong, one line each."""
-        return [*self.memory.problems(), *self._snapshots.problems, *self.forecasting.problems]
+        return [
+            *self.memory.problems(),
+            *self._snapshots.problems,
+            *self.forecasting.problems,
+            *self._not_archived,
+        ]
 
     def mended(self) -> list[str]:
         """Return what was found wrong and set aside, one line each: nothing of it is wrong any more."""

@@ -114,3 +114,20 @@ def test_a_state_that_could_not_be_read_is_a_problem_until_the_next_is_saved(qui
     again.save()
     assert again.problems() == []
     again.close()
+
+
+def test_an_archive_that_cannot_be_written_is_a_problem_until_it_can(quick_disk):
+    database = ForecastDatabase(quick_disk, clock=lambda: 10_000.0)
+    for step in range(30):
+        database.store(Measurement(ADA, 100.0 * step, 0.5))
+    folder = quick_disk / "archive" / "300"
+    folder.rmdir()
+    folder.write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        database.roll_up()
+    assert database.problems() == [f"{quick_disk / 'archive'}: Not a directory"]
+    folder.unlink()
+    folder.mkdir()
+    assert database.roll_up() == 10
+    assert database.problems() == []
+    database.close(save=False)
