@@ -32,6 +32,7 @@ from nws.forecasters import SlidingMedian as SlidingMedian
 from nws.forecasters import Smoothing as Smoothing
 from nws.forecasters import TrimmedMean as TrimmedMean
 from nws.forecasters import TwoLevel as TwoLevel
+from nws.forecasters.analog import Analog as Analog
 from nws.forecasters.auto_lag_ar import AutoLagAr as AutoLagAr
 from nws.forecasters.profiles import PROFILES as PROFILES
 from nws.forecasters.profiles import classic as classic

@@ -38,10 +38,12 @@ def _starts(fields: dict[str, at.Field]) -> NDArray[np.int64]:
     return np.array([field.start for field in fields.values()], dtype=np.int64)
 
 
-C, D, E, K, L = at.C, at.D, at.E, at.K, at.L
+C, D, E, K, L, M = at.C, at.D, at.E, at.K, at.L, at.M
+OWN_AT, CHOICE_AT, ENDS_AT = at.OWN_AT, at.CHOICE_AT, at.ENDS_AT
 LEVELS = np.array(at.LEVELS)
-SCORED, EXPERT_ERROR, REGRET, POWER, CANDIDATE, CANDIDATE_ERROR = range(6)
-FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = range(6, 12)
+SCORED, EXPERT_ERROR, REGRET, POWER, EXCESS, SPREAD, REACH, CANDIDATE, CANDIDATE_ERROR = range(9)
+FINAL, CHOSEN, ERROR, SCALE, QUANTILE, COVERED = range(9, 15)
+AGGREGATION, PATIENCE, FAINTEST, SIXTH = at.AGGREGATION, at.PATIENCE, at.FAINTEST, 1.0 / 6.0
 STEP_AT = _starts(at.STEP)
 MEAN_AT = _starts(at.MEAN)
 CLIP, TINY, TRACE, FORGETTING = at.CLIP, at.TINY, at.TRACE, at.FORGETTING
@@ -119,18 +121,53 @@ def score_experts(
 
 
 @compiled
+def aggregate(b: Block, o: int, s: NDArray[np.int64], cand: Block, actual: float) -> None:
+    """Move the regrets of the aggregation against the others (`nws.bank.vectorised.aggregate`)."""
+    mixed = float(cand[AGGREGATION])
+    sign = 0.0
+    if mixed > actual:
+        sign = 1.0
+    elif mixed < actual:
+        sign = -1.0
+    for c in range(AGGREGATION):
+        regret = sign * (mixed - cand[c])
+        square = regret * regret
+        b[o + s[SPREAD] + c] += square
+        b[o + s[REACH] + c] = max(float(b[o + s[REACH] + c]), abs(regret))
+        b[o + s[EXCESS] + c] += regret - rate_of(b, o, s, c) * square
+
+
+@compiled
+def rate_of(b: Block, o: int, s: NDArray[np.int64], k: int) -> float:
+    """Return the learning rate of a candidate (`nws.bank.vectorised.rates_of`)."""
+    spread, reach = float(b[o + s[SPREAD] + k]), float(b[o + s[REACH] + k])
+    if spread > 0:
+        return min(0.5 / max(reach, TINY), sqrt(PATIENCE / max(spread, TINY)))
+    return 0.0
+
+
+@compiled
+def faded(power: float) -> float:
+    """Return e to the `power`, at most 0, reproducibly (`nws.bank.vectorised.faded`)."""
+    y = max(power, FAINTEST) / 64.0
+    y = 1.0 + y * (1.0 + y * (0.5 + y * SIXTH))
+    for _ in range(6):
+        y *= y
+    return y
+
+
+@compiled
 def score_answers(
-    b: Block, o: int, s: NDArray[np.int64], cand: Block, first: int, second: int, actual: float
+    b: Block, o: int, s: NDArray[np.int64], cand: Block, second: int, actual: float
 ) -> float:
     """Score the candidates and the two answers; return the error of the second answer."""
+    aggregate(b, o, s, cand, actual)
     share = 1.0 / float(b[o + s[SCORED]])
     for c in range(C):
-        error = abs(cand[c] - actual)
+        error = cand[c] - actual
         i = o + s[CANDIDATE_ERROR] + c
-        b[i] += share * (error - b[i])
-        i += C
         b[i] += share * (error * error - b[i])
-    error = abs(cand[first] - actual)
+    error = abs(cand[AGGREGATION] - actual)
     i = o + s[ERROR]
     b[i] += share * (error - b[i])
     error = actual - cand[second]
@@ -165,6 +202,29 @@ def track(
 
 
 @compiled
+def mix_candidates(b: Block, o: int, s: NDArray[np.int64]) -> None:
+    """Fill in the aggregation of the other candidates, and which of them weighs most."""
+    cand = o + s[CANDIDATE]
+    rate, gain = np.empty(AGGREGATION), np.empty(AGGREGATION)
+    top = -np.inf
+    for c in range(AGGREGATION):
+        rate[c] = rate_of(b, o, s, c)
+        gain[c] = rate[c] * b[o + s[EXCESS] + c]
+        top = max(top, gain[c])
+    total = 0.0
+    mix = 0.0
+    heaviest = 0.0
+    for c in range(AGGREGATION):
+        weight = rate[c] * faded(gain[c] - top)
+        total += weight
+        mix += weight * b[cand + c]
+        if c == 0 or weight > heaviest:
+            heaviest = weight
+            b[o + s[CHOSEN]] = c
+    b[cand + AGGREGATION] = mix / total if total > 0 else float(b[cand])
+
+
+@compiled
 def answer(b: Block, o: int, s: NDArray[np.int64], issued: Block, variance: float) -> None:
     """Fill in the candidates' forecasts and which of them is the answer (`vectors.answer`)."""
     experts = len(issued)
@@ -188,16 +248,13 @@ def answer(b: Block, o: int, s: NDArray[np.int64], issued: Block, variance: floa
             total += weight
             mix += weight * issued[k]
         b[cand + 1 + c] = mix / total if total > 0 else issued[best]
-    first = 0
+    mix_candidates(b, o, s)
     second = 1
-    for c in range(1, C):
-        if b[o + s[CANDIDATE_ERROR] + c] < b[o + s[CANDIDATE_ERROR] + first]:
-            first = c
-        if b[o + s[CANDIDATE_ERROR] + C + c] < b[o + s[CANDIDATE_ERROR] + C + second]:
+    for c in range(2, C):
+        if b[o + s[CANDIDATE_ERROR] + c] < b[o + s[CANDIDATE_ERROR] + second]:
             second = c
-    b[o + s[CHOSEN]] = first
     b[o + s[CHOSEN] + 1] = second
-    b[o + s[FINAL]] = b[cand + first]
+    b[o + s[FINAL]] = b[cand + AGGREGATION]
     b[o + s[FINAL] + 1] = b[cand + second]
 
 
@@ -378,6 +435,9 @@ STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
 HORIZON_EXPERTS, DIRECT = np.array(at.HORIZON_EXPERTS), np.array(at.DIRECT)
 DIRECT_PAST = np.array([at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT])
 FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
+ANALOG, FAR = at.EXPERTS.index("analog_3"), np.float32(np.inf)
+PATTERNS, PATTERN, FRAME_PATTERN = np.array(at.PATTERNS), at.PATTERN, at.FRAME_PATTERN
+NEIGHBOURS, FRAME_NEIGHBOURS, COMPARABLE = at.NEIGHBOURS, at.FRAME_NEIGHBOURS, at.COMPARABLE
 SOURCES = ("layout.py", "compiled.py")
 
 
@@ -388,10 +448,9 @@ def learn(wide: Wide, value: float) -> None:
     issued = wide[EXPERT : EXPERT + E]
     c = STEP_AT[CANDIDATE]
     cand = wide[c : c + C]
-    first = int(wide[STEP_AT[CHOSEN]])
     second = int(wide[STEP_AT[CHOSEN] + 1])
     score_experts(wide, 0, STEP_AT, issued, cand, value, STEP_DISCOUNT)
-    error = score_answers(wide, 0, STEP_AT, cand, first, second, value)
+    error = score_answers(wide, 0, STEP_AT, cand, second, value)
     track(wide, 0, STEP_AT, error, STEP_RATE, SCALE_GAIN, -1)
     sd = sqrt(wide[VARIANCE])
     inverse = 1.0 / sd if sd > 0 else 0.0
@@ -418,7 +477,158 @@ def look_back(wide: Wide, narrow: Narrow, tick: int, x: Wide, w: Wide, lags: Wid
 
 
 @compiled
-def advance_horizons(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int) -> None:
+def latest_values(wide: Wide, narrow: Narrow, tick: int, past: Narrow) -> int:
+    """Write the values that the history holds of the series, the newest first; return how many."""
+    count = min(int(wide[AGE]) + 1, HISTORY)
+    newest = tick % HISTORY
+    since = narrow[: newest + 1][::-1]
+    before = narrow[newest + 1 : HISTORY][::-1]
+    first = min(count, newest + 1)
+    for i in range(first):
+        past[i] = since[i]
+    for i in range(count - first):
+        past[first + i] = before[i]
+    return count
+
+
+@compiled
+def measure_distances(past: Narrow, lags: int, distance: Narrow) -> None:
+    """Fill in how far the latest values are from the stretch of every lag (`nws.bank.analogs`)."""
+    three, six, twelve = distance[0], distance[1], distance[2]
+    for part in range(4):
+        j = 3 * part
+        a, b, c = past[j], past[j + 1], past[j + 2]
+        of_a, of_b, of_c = past[j + 1 :], past[j + 2 :], past[j + 3 :]
+        for i in range(lags):
+            apart = abs(of_a[i] - a) + abs(of_b[i] - b) + abs(of_c[i] - c)
+            if part == 0:
+                three[i] = apart
+            elif part == 1:
+                six[i] = three[i] + apart
+            elif part == 2:
+                twelve[i] = apart
+            else:
+                twelve[i] = six[i] + (twelve[i] + apart)
+
+
+@compiled
+def scan(
+    distance: Narrow,
+    first: int,
+    stop: int,
+    nearest: NDArray[np.int64],
+    least: Narrow,
+    found: int,
+    limit: np.float32,
+) -> int:
+    """Take the places from `stop` down to `first` into the `nearest`; return how many are found.
+
+    They stand in the order of their distance, of equals the first place first. None that is further
+    than `limit` is wanted.
+    """
+    count = len(nearest)
+    if found == count:
+        limit = least[count - 1]
+    while stop > first:
+        start = max(first, stop - 32)
+        near = 0
+        part = distance[start:stop]
+        for i in range(len(part)):  # compiled to a few vector instructions
+            near += 1 if part[i] <= limit else 0
+        i = stop - 1
+        while near > 0 and i >= start:
+            value = distance[i]
+            if value <= limit:
+                found = min(found, count - 1)
+                j = found
+                while j > 0 and least[j - 1] >= value:
+                    least[j] = least[j - 1]
+                    nearest[j] = nearest[j - 1]
+                    j -= 1
+                least[j] = value
+                nearest[j] = i
+                found += 1
+                if found == count:
+                    limit = least[count - 1]
+            i -= 1
+        stop = start
+    return found
+
+
+@compiled
+def median_of(values: Wide) -> float:
+    """Return the median of an odd number of values, which it sorts."""
+    for i in range(1, len(values)):
+        value = values[i]
+        j = i
+        while j > 0 and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+    return float(values[len(values) // 2])
+
+
+@compiled
+def forecast_by_analogs(
+    wide: Wide,
+    past: Narrow,
+    distance: Narrow,
+    lags: int,
+    horizons: NDArray[np.int64],
+    followed: Wide,
+) -> None:
+    """Fill in the experts that look for analogs, and what they forecast for the further horizons.
+
+    Without enough stretches to compare both repeat the last value. The stretches that serve a
+    horizon serve all shorter ones: from the longest on, those of smaller lags are added.
+    """
+    f = wide[EXPERT : EXPERT + E]
+    f[ANALOG : ANALOG + len(PATTERNS)] = f[0]
+    followed[:] = f[0]
+    if lags < COMPARABLE:
+        return
+    most = FRAME_NEIGHBOURS if len(followed) > 0 else NEIGHBOURS
+    nearest, least = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.float32)
+    values = np.empty(NEIGHBOURS)
+    frame = distance[FRAME_PATTERN]
+    sums = np.zeros(len(past) + 1 if len(followed) > 0 else 1)
+    for i in range(len(sums) - 1):
+        sums[i + 1] = sums[i] + past[i]
+    means = np.empty(most)
+    found, stop = 0, lags
+    for place in range(len(followed) - 1, -1, -1):
+        horizon = horizons[place + 1]
+        first = min(horizon - 1, stop)
+        found = scan(frame, first, stop, nearest, least, found, FAR)
+        stop = first
+        if lags - horizon + 1 >= most:
+            for i in range(most):
+                end = nearest[i] + 1
+                means[i] = (sums[end] - sums[end - horizon]) / float(horizon)
+            followed[place] = median_of(means)
+    scan(frame, 0, stop, nearest, least, found, FAR)
+    others, closest = np.empty(NEIGHBOURS, dtype=np.int64), np.empty(NEIGHBOURS, dtype=np.float32)
+    for row in range(len(PATTERNS)):
+        others[:] = nearest[:NEIGHBOURS]
+        if row != FRAME_PATTERN:
+            # As many stretches as are wanted lie within the greatest distance of these.
+            limit = distance[row, others[0]]
+            for i in range(1, NEIGHBOURS):
+                limit = max(limit, distance[row, others[i]])
+            scan(distance[row], 0, lags, others, closest, 0, limit)
+        for i in range(NEIGHBOURS):
+            values[i] = past[others[i]]
+        f[ANALOG + row] = min(max(median_of(values), wide[LOW]), wide[HIGH])
+
+
+@compiled
+def advance_horizons(
+    wide: Wide,
+    narrow: Narrow,
+    horizons: NDArray[np.int64],
+    tick: int,
+    followed: Wide,
+) -> None:
     """Score what is known by now of every further horizon, and answer anew."""
     ring = FURTHER + (len(horizons) - 1) * FURTHER_SIZE
     total, count, upto = 0.0, 0.0, 0
@@ -433,16 +643,15 @@ def advance_horizons(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], ti
                 total += narrow[(tick - upto) % HISTORY]
                 count += 1.0
             upto += 1
-        if tick % every == 0:
+        # The slot holds the answer of `horizon` ticks ago, which the mean just now completes; it is
+        # scored first and then overwritten by the new answer. Between two scorings none is kept.
+        slot = ring + SLOT * ((tick // every) % places) if tick % every == 0 else -1
+        if slot >= 0 and wide[AGE] >= horizon and 2.0 * count >= horizon:
             m = MATRICES + j * D * D
             p = wide[m : m + D * D].reshape(D, D)
-            # The slot holds the answer of `horizon` ticks ago, which the mean just now completes;
-            # it is scored first and then overwritten by the new answer.
-            slot = ring + SLOT * ((tick // every) % places)
-            if wide[AGE] >= horizon and 2.0 * count >= horizon:
-                past = PAST + K * ((tick - horizon) % LONGEST)
-                score_horizon(wide, narrow, o, slot, past, p, horizon, total / count)
-            answer_horizon(wide, narrow, o, slot)
+            past = PAST + K * ((tick - horizon) % LONGEST)
+            score_horizon(wide, narrow, o, slot, past, p, horizon, total / count)
+        answer_horizon(wide, narrow, o, slot, followed[j])
         # A horizon that was hardly ever scored repeats the one-step answer.
         if narrow[o] * every < TRUSTED:
             narrow[o + MEAN_AT[FINAL]] = wide[STEP_AT[FINAL]]
@@ -457,18 +666,17 @@ def score_horizon(
     wide: Wide, narrow: Narrow, o: int, slot: int, past: int, p: Wide, horizon: int, actual: float
 ) -> None:
     """Score what was forecast of `actual`, and move the direct regression towards it."""
-    issued, cand, x = np.empty(K + 1), np.empty(C), np.ones(D)
-    for k in range(K):
-        issued[k] = narrow[past + k]
-    issued[K] = narrow[slot + C]
+    issued, cand, x = np.empty(M), np.empty(C), np.ones(D)
+    issued[:K] = narrow[past : past + K]
+    issued[K:] = narrow[slot + OWN_AT : slot + CHOICE_AT]
     cand[:] = narrow[slot : slot + C]
-    first, second = int(narrow[slot + C + 1]) // C, int(narrow[slot + C + 1]) % C
-    held = 1 if narrow[slot + C + 2] <= actual <= narrow[slot + C + 3] else 0
+    second = int(narrow[slot + CHOICE_AT])
+    held = 1 if narrow[slot + ENDS_AT] <= actual <= narrow[slot + ENDS_AT + 1] else 0
     every = max(1, horizon // SLOTS)
     share = sqrt(every / horizon)
     narrow[o] += 1.0
     score_experts(narrow, o, MEAN_AT, issued, cand, actual, MEAN_DISCOUNT * every)
-    error = score_answers(narrow, o, MEAN_AT, cand, first, second, actual)
+    error = score_answers(narrow, o, MEAN_AT, cand, second, actual)
     track(narrow, o, MEAN_AT, error, MEAN_RATE * share, SCALE_GAIN * share, held)
     sd = sqrt(wide[VARIANCE])
     inverse = 1.0 / sd if sd > 0 else 0.0
@@ -479,11 +687,11 @@ def score_horizon(
 
 
 @compiled
-def answer_horizon(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
-    """Answer a horizon, and keep the answer until it can be scored."""
+def answer_horizon(wide: Wide, narrow: Narrow, o: int, slot: int, followed: float) -> None:
+    """Answer a horizon, `followed` being the analogs'; keep the answer in a slot, if there is one."""
     sd = sqrt(wide[VARIANCE])
     inverse = 1.0 / sd if sd > 0 else 0.0
-    issued = np.empty(K + 1)
+    issued = np.empty(M)
     z = 0.0
     for i in range(D - 1):
         away = wide[EXPERT + DIRECT[i]] - wide[AVERAGE]
@@ -493,17 +701,20 @@ def answer_horizon(wide: Wide, narrow: Narrow, o: int, slot: int) -> None:
         issued[k] = wide[EXPERT + HORIZON_EXPERTS[k]]
     direct = wide[AVERAGE] + sd * clipped(z, CLIP)
     issued[K] = min(max(direct, wide[LOW]), wide[HIGH])
+    issued[K + 1] = min(max(followed, wide[LOW]), wide[HIGH])
     answer(narrow, o, MEAN_AT, issued, wide[VARIANCE])
+    if slot < 0:
+        return
     for c in range(C):
         narrow[slot + c] = narrow[o + MEAN_AT[CANDIDATE] + c]
-    first, second = narrow[o + MEAN_AT[CHOSEN]], narrow[o + MEAN_AT[CHOSEN] + 1]
+    second = narrow[o + MEAN_AT[CHOSEN] + 1]
     centre = narrow[slot + int(second)]
     scale = narrow[o + MEAN_AT[SCALE]]
     q = o + MEAN_AT[QUANTILE] + 2 * LEVEL
-    narrow[slot + C] = issued[K]
-    narrow[slot + C + 1] = first * C + second
-    narrow[slot + C + 2] = centre + narrow[q] * scale
-    narrow[slot + C + 3] = centre + narrow[q + 1] * scale
+    narrow[slot + OWN_AT : slot + CHOICE_AT] = issued[K:]
+    narrow[slot + CHOICE_AT] = second
+    narrow[slot + ENDS_AT] = centre + narrow[q] * scale
+    narrow[slot + ENDS_AT + 1] = centre + narrow[q + 1] * scale
 
 
 @compiled
@@ -525,16 +736,24 @@ def step(wide: Wide, narrow: Narrow, horizons: NDArray[np.int64], tick: int, val
     # Stage 3: the history, where a missing value is the forecast that was made of it.
     narrow[tick % HISTORY] = value
     narrow[VALID + tick % LONGEST] = 1.0 if known else 0.0
-    # Stage 4: both autoregressions, experts 21 and 22, then the one-step answer.
+    # Stage 4: both autoregressions, experts 21 and 22, and the analogs; then the one-step answer.
     f = wide[EXPERT : EXPERT + E]
     x, w = wide[AR_X : AR_X + ORDER], wide[AR_W : AR_W + ORDER]
     f[21] = look_back(wide, narrow, tick, x, w, FIRST_LAGS)
     x, w = wide[LAG_X : LAG_X + LAGS], wide[LAG_W : LAG_W + LAGS]
     f[22] = look_back(wide, narrow, tick, x, w, wide[LAG : LAG + LAGS])
+    past = np.empty(HISTORY, dtype=np.float32)
+    distance = np.empty((len(PATTERNS), HISTORY), dtype=np.float32)
+    count = latest_values(wide, narrow, tick, past)
+    lags = max(0, count - PATTERN)
+    if lags >= COMPARABLE:
+        measure_distances(past, lags, distance)
+    followed = np.empty(len(horizons) - 1)
+    forecast_by_analogs(wide, past[:count], distance, lags, horizons, followed)
     answer(wide, 0, STEP_AT, f, wide[VARIANCE])
     # Stage 5: the further horizons.
     if len(horizons) > 1:
-        advance_horizons(wide, narrow, horizons, tick)
+        advance_horizons(wide, narrow, horizons, tick, followed)
 
 
 def _edition() -> int:

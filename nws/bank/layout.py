@@ -5,8 +5,8 @@ same places, so that what one has saved another restores, bit for bit. The rings
 hold values in the engine's own unit, as deviations from the first one, so that an offset costs no
 digits.
 
-`E` experts answer one step ahead. The `HORIZON_EXPERTS` among them, and a direct regression, are
-scored on the mean of the next H samples for every further horizon H.
+`E` experts answer one step ahead. The `HORIZON_EXPERTS` among them, and what is `OWN` to a horizon,
+are scored on the mean of the next H samples for every further horizon H.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,20 +32,48 @@ EXPERTS: Final = (
     "self_tuning_smoothing",
     "robust_ar_16",
     "auto_lag_ar_8",
+    "analog_3",
+    "analog_6",
+    "analog_12",
 )
-"""The 18 of NWS 2.x in its order, and the five that the default profile adds."""
+"""The 18 of NWS 2.x in its order, and the eight that the default profile adds."""
 HORIZON_EXPERTS: Final = (0, 1, 2, 3, 5, 7, 10, 12, 15, 17, 18, 21)
 """Those that are scored on means: what averages, and what knows a periodicity."""
 DIRECT: Final = (0, 3, 12, 15, 18, 21)
 """Regressors of the direct regression on a mean, all of them `HORIZON_EXPERTS`; last a constant."""
-CANDIDATES: Final = ("lowest error", "mixture squared", "mixture absolute", "lowest lately")
-"""What the answer of a horizon is chosen from; the criterion squared starts at the second."""
+OWN: Final = ("direct_regression", "analog_mean")
+"""What answers for the mean of one horizon alone, beside the experts of one step."""
+CANDIDATES: Final = (
+    "lowest error",
+    "mixture squared",
+    "mixture absolute",
+    "lowest lately",
+    "aggregation",
+)
+"""What a horizon answers with: the last, which mixes those before it, for the absolute error; for
+the squared error the one that had the lowest, from the second on."""
+LATELY: Final = 3
+AGGREGATION: Final = len(CANDIDATES) - 1
 HORIZONS: Final = (1, 3, 6, 12, 30, 60, 120)
 """The horizons: numbers of samples whose mean is forecast."""
 LEVELS: Final = (0.5, 0.8, 0.9, 0.95)
 """Nominal levels of the prediction intervals that are tracked."""
 CERTIFIED: Final = 2
 """The level whose coverage on means is that of intervals as they were issued."""
+
+PATTERNS: Final = (3, 6, 12)
+"""How many of the latest values the analogs compare with every stretch of the history.
+
+Each is twice as long as the one before, so that its distances are sums of two of that one's.
+"""
+PATTERN: Final = PATTERNS[-1]
+FRAME_PATTERN: Final = 1
+"""Which of the patterns finds the stretches whose further course forecasts means."""
+NEIGHBOURS: Final = 9
+FRAME_NEIGHBOURS: Final = 15
+"""Stretches that analogs forecast the next value and a mean from: the median of what followed."""
+COMPARABLE: Final = 32
+"""Fewer stretches than this to compare with, and an analog repeats the last value."""
 
 RECENT: Final = 51
 HISTORY: Final = 896
@@ -57,8 +85,12 @@ K: Final = len(HORIZON_EXPERTS)
 C: Final = len(CANDIDATES)
 D: Final = len(DIRECT) + 1
 L: Final = len(LEVELS)
-SLOT: Final = C + 4
-"""What is kept of an answer until it is scored: candidates, direct, the choices, lower, upper."""
+M: Final = K + len(OWN)
+SLOT: Final = C + len(OWN) + 3
+"""What is kept of an answer until it is scored: candidates, own, the choice, lower, upper."""
+OWN_AT: Final = C
+CHOICE_AT: Final = C + len(OWN)
+ENDS_AT: Final = CHOICE_AT + 1
 SLOTS: Final = 30
 """Longer horizons are scored every second or fourth sample, so that no ring is longer than this."""
 
@@ -76,6 +108,10 @@ MEAN_RATE: Final = 0.075
 TUNING_RATE: Final = 0.05
 TRUSTED: Final = 10.0
 """Scored samples after which a horizon answers for itself and no longer with the first horizon."""
+PATIENCE: Final = 1.386
+"""ln 4: the logarithm of how many candidates are aggregated, in their rate of learning."""
+FAINTEST: Final = -60.0
+"""Weights fade no further than e to this."""
 TINY: Final = 1e-300
 
 
@@ -106,10 +142,13 @@ def _score_fields(experts: int) -> dict[str, tuple[int, ...]]:
         "expert_error": (2, experts),  # mean absolute error, and exponentially discounted
         "regret": (2, experts),  # of ML-Poly, on squared and on absolute error
         "power": (2, experts),
+        "excess": (AGGREGATION,),  # regrets of the aggregation, less their second order
+        "spread": (AGGREGATION,),  # sums of their squares
+        "reach": (AGGREGATION,),  # the greatest of each
         "candidate": (C,),  # their forecasts
-        "candidate_error": (2, C),  # mean absolute, mean squared error
+        "candidate_error": (C,),  # mean squared error
         "final": (2,),  # the forecast for the criterion absolute, squared
-        "chosen": (2,),  # which candidate that is
+        "chosen": (2,),  # the candidate that weighs most in the first; the second
         "error": (2,),  # mean absolute error of the first, mean squared error of the second
         "scale": (),  # exponentially weighted absolute error of the second
         "quantile": (L, 2),  # of the error of the second, in units of the scale
@@ -154,7 +193,7 @@ MATRICES: Final = STEP["covered"].stop
 NARROW: Final = _placed({"history": (HISTORY,), "valid": (LONGEST,), "past": (LONGEST, K)})
 """Fields at the start of the float32 block: values, whether measured, forecasts of the experts."""
 FURTHER: Final = NARROW["past"].stop
-MEAN: Final = _placed(_score_fields(K + 1) | {"direct_w": (D,)})
+MEAN: Final = _placed(_score_fields(M) | {"direct_w": (D,)})
 """Fields of every further horizon, one after the other behind them; then the rings of answers."""
 FURTHER_SIZE: Final = MEAN["direct_w"].stop
 

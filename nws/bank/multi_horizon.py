@@ -56,16 +56,17 @@ def make_engine(engine: str, series: SeriesFields, wide: Array, narrow: Array) -
     )
 
 
-SCHEMA = "nws.ladder/1"
+SCHEMA = "nws.ladder/2"
+"""1 knew no analogs: its blocks have other places, and a series begins again with what is kept of it."""
 
 
 class MultiHorizonForecaster(FrameForecaster):
     """Forecasts one series as `nws.bank.bank.Bank` forecasts many, with the same numbers.
 
-    The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an
-    auto-lag AR(8), answered by the choice among the expert of the lowest error so far, of the
-    lowest error lately, and two ML-Poly mixtures; chosen anew for every horizon, by
-    the error on the mean of the next so many values.
+    The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16), an
+    auto-lag AR(8) and three analogs, answered by the choice among the expert of the lowest error
+    so far, of the lowest error lately, two ML-Poly mixtures and Bernstein online aggregation;
+    chosen anew for every horizon, by the error on the mean of the next so many values.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class MultiHorizonForecaster(FrameForecaster):
 
     @property
     def method(self) -> str:
-        """The predictor, or the mixture, behind `forecast`."""
+        """The predictor, or the mixture, that weighs most in `forecast`."""
         return self._method(0, self._which) if self._samples else "nothing yet"
 
     def outlook(
@@ -211,7 +212,10 @@ class MultiHorizonForecaster(FrameForecaster):
         names = ("schema", "ladder", "tick", "values", "wide", "narrow")
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
-            raise ValueError(f"not a state {SCHEMA} of the horizons {self.horizons}")
+            held = f"{given['schema']!r:.40} of the horizons {given['ladder']!r:.60}"
+            raise ValueError(
+                f"a state {held}: one of {SCHEMA!r} of {list(self.horizons)} is wanted"
+            )
         tick, values = given["tick"], given["values"]
         if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):
             raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
@@ -248,12 +252,12 @@ class MultiHorizonForecaster(FrameForecaster):
             if float(scores.scored[0, 0]) * at.stride(self.horizons[place]) < at.TRUSTED:
                 scores, first = step, True
         chosen = int(scores.chosen[0, which, 0])
-        if chosen in {1, 2}:
+        if chosen not in {0, at.LATELY}:
             return at.CANDIDATES[chosen]
         expert = int(scores.expert_error[0, 0 if chosen == 0 else 1, :, 0].argmin())
         if first:
             return at.EXPERTS[expert]
-        return at.EXPERTS[at.HORIZON_EXPERTS[expert]] if expert < at.K else "direct_regression"
+        return at.EXPERTS[at.HORIZON_EXPERTS[expert]] if expert < at.K else at.OWN[expert - at.K]
 
 
 def nearest(horizons: Sequence[int], samples: float) -> int:

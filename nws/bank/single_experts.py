@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from nws.bank import layout as at
+from nws.bank.analogs import DistanceRing
 from nws.bank.vectorised import Array, SeriesFields
 
 
@@ -232,6 +233,7 @@ class Autoregressions:
         self._two = np.empty((2, 1))
         self._past = np.zeros(ROOM)
         self._latest = at.HISTORY
+        self.ring = DistanceRing()
         self._fits = [0.0, 0.0]
         self._unchecked = 0
 
@@ -243,6 +245,7 @@ class Autoregressions:
         self._w[1, : at.LAGS], self._x[1, : at.LAGS] = s.lag_w[:, 0], s.lag_x[:, 0]
         rows = np.arange(tick - at.HISTORY, tick) % at.HISTORY
         self._past[: at.HISTORY] = s.history[rows, 0]
+        self.ring.resume(s.history[rows, 0])
         self._latest = at.HISTORY - 1
         self._behind = np.concatenate([np.arange(at.ORDER), s.lag[:, 0] - 1]).astype(np.intp)
         self._deepest = int(self._behind.max())
@@ -299,7 +302,8 @@ class Autoregressions:
         if self._latest == ROOM:
             self._past[: at.HISTORY] = self._past[-at.HISTORY :]
             self._latest = at.HISTORY
-        self._past[self._latest] = history[tick % at.HISTORY, 0]
+        self._past[self._latest] = kept = history[tick % at.HISTORY, 0]
+        self.ring.push(kept)
         flat = self._flat
         self._past.take(self._latest - self._behind, out=flat)
         flat -= mean

@@ -10,13 +10,16 @@ With numba there is no such copy: `nws.bank.multi_horizon` runs the compiled tic
 
 import math
 from abc import ABC, abstractmethod
+from operator import mul
 
 import numpy as np
 
 from nws.bank import layout as at
 from nws.bank import vectorised
-from nws.bank.single_experts import Autoregressions, WindowExperts
+from nws.bank.analogs import Analogs
+from nws.bank.single_experts import Autoregressions, WindowExperts, in_order
 from nws.bank.vectorised import (
+    ANALOG,
     DIRECT,
     DIRECT_PAST,
     HORIZON_EXPERTS,
@@ -36,6 +39,9 @@ COPIED = (
         "expert_error",
         "regret",
         "power",
+        "excess",
+        "spread",
+        "reach",
         "candidate",
         "candidate_error",
         "final",
@@ -51,16 +57,16 @@ class FurtherHorizons(HorizonFields):
     def __init__(self, series: SeriesFields) -> None:
         self._series = series
         self._further, self._every = series.further, series.every
+        self._lengths = self._further.tolist()
         count = len(self._further)
         self._p = series.direct_p[..., 0]
         self._rings, self._past = series.rings[..., 0], series.past[..., 0]
-        self._issued = np.empty((count, at.K + 1))
-        self._now = np.empty((count, at.K + 1))
+        self._issued = np.empty((count, at.M))
+        self._now = np.empty((count, at.M))
         self._x = np.ones((count, at.D))
         self._x_now = np.ones(at.D)
         self._weight = np.empty((count, 2, 1))
-        self._products = np.empty((2, count, 2, at.K + 1))
-        self._cost = np.empty((count, 2, at.C))
+        self._products = np.empty((2, count, 2, at.M))
         self._slot = np.empty((count, at.SLOT), dtype=np.float32)
         self._row = np.arange(count)
         cycle = range(int(self._every.max(initial=1)))
@@ -74,6 +80,7 @@ class FurtherHorizons(HorizonFields):
         """Take over the fields of the series."""
         for name in COPIED:
             setattr(self, name, np.array(getattr(self._series.means, name)[..., 0], order="C"))
+        self._rates = vectorised.rates_of(self.spread, self.reach)
         self._young = True
 
     def save(self) -> None:
@@ -82,7 +89,13 @@ class FurtherHorizons(HorizonFields):
             getattr(self._series.means, name)[..., 0] = getattr(self, name)
 
     def advance_horizons(
-        self, tick: int, age: int, latest: Array, f: Array, moments: "SeriesMoments"
+        self,
+        tick: int,
+        age: int,
+        latest: Array,
+        analogs: Analogs,
+        f: Array,
+        moments: "SeriesMoments",
     ) -> None:
         """Score what is known by now, and answer anew.
 
@@ -90,6 +103,8 @@ class FurtherHorizons(HorizonFields):
         ----------
         latest
             The last values, the newest first, as many as the highest horizon is long.
+        analogs
+            The analogs of the latest of them.
         f
             What the experts forecast.
         moments
@@ -106,7 +121,7 @@ class FurtherHorizons(HorizonFields):
         if ripe:
             totals = np.add.accumulate(latest)[self._further[:ripe] - 1]
             self._score(ripe, tick, places[:ripe], totals / self._further[:ripe], moments)
-        self._answer(due, places, f, moments)
+        self._answer(due, places, analogs, f, moments)
         if self._young:
             young = self.scored * self._every < at.TRUSTED
             self.final[young] = moments.final
@@ -120,7 +135,7 @@ class FurtherHorizons(HorizonFields):
         slot = self._rings[places].astype(np.float64)
         issued, column = self._issued[:m], actual[:, None]
         issued[:, : at.K] = self._past[(tick - self._further[:m]) % at.LONGEST]
-        issued[:, at.K] = slot[:, at.C]
+        issued[:, at.K :] = slot[:, at.OWN_AT : at.CHOICE_AT]
         self.scored[:m] += 1.0
         share = 1.0 / self.scored[:m].astype(np.float64)
         weight = self._weight[:m]
@@ -139,27 +154,40 @@ class FurtherHorizons(HorizonFields):
         regret *= regret
         self.power[:m] += regret
         away = self._score_answers(m, slot, column, share)
-        held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
+        held = (actual >= slot[:, at.ENDS_AT]) & (actual <= slot[:, at.ENDS_AT + 1])
         self._track(m, away, share, held)
         self._learn(m, issued, actual, moments)
 
     def _score_answers(self, m: int, slot: Array, column: Array, share: Array) -> Array:
-        cost, row = self._cost[:m], self._row[:m]
-        candidate = slot[:, : at.C]
-        np.abs(candidate - column, out=cost[:, 0])
-        np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
-        both = slot[:, at.C + 1].astype(np.intp)
-        first, second = both // at.C, both % at.C
+        row, candidate = self._row[:m], slot[:, : at.C]
+        error = candidate - column
+        self._aggregate(m, candidate, error)
+        cost = error * error
+        second = slot[:, at.CHOICE_AT].astype(np.intp)
         spent = np.empty((m, 2))
-        spent[:, 0], spent[:, 1] = cost[row, 0, first], cost[row, 1, second]
+        np.abs(error[:, at.AGGREGATION], out=spent[:, 0])
+        spent[:, 1] = cost[row, second]
         spent -= self.error[:m]
         spent *= share[:, None]
         self.error[:m] += spent
         cost -= self.candidate_error[:m]
-        cost *= share[:, None, None]
+        cost *= share[:, None]
         self.candidate_error[:m] += cost
         away: Array = column[:, 0] - candidate[row, second]
         return away
+
+    def _aggregate(self, m: int, candidate: Array, error: Array) -> None:
+        """Move the regrets of the aggregation (`nws.bank.vectorised.aggregate`)."""
+        regret = candidate[:, at.AGGREGATION :] - candidate[:, : at.AGGREGATION]
+        regret *= np.sign(error[:, at.AGGREGATION :])
+        reach, spread = self.reach[:m], self.spread[:m]
+        np.maximum(reach, np.abs(regret), out=reach, casting="same_kind")
+        square = regret * regret
+        spread += square
+        self._rates[:m] = vectorised.rates_of(spread, reach)
+        square *= self._rates[:m]
+        regret -= square
+        self.excess[:m] += regret
 
     def _track(self, m: int, away: Array, share: Array, held: Array) -> None:
         scale, quantile = self.scale[:m], self.quantile[:m]
@@ -196,19 +224,26 @@ class FurtherHorizons(HorizonFields):
             moved *= np.where(trace > at.TRACE, at.TRACE / trace, 1.0)[:, None, None]
         p[...] = moved
 
-    def _answer(self, due: int, places: Array, f: Array, moments: "SeriesMoments") -> None:
-        """Answer the first `due` horizons, and keep the answers until they can be scored."""
-        now, row, candidate = self._now[:due], self._row[:due], self.candidate[:due]
+    def _answer(
+        self, due: int, places: Array, analogs: Analogs, f: Array, moments: "SeriesMoments"
+    ) -> None:
+        """Answer all horizons, and keep the answers of the first `due` until they can be scored."""
+        now, row, candidate = self._now, self._row, self.candidate
         self._x_now[:-1] = moments.standard(f[DIRECT])
-        fits = np.add.accumulate(self.direct_w[:due] * self._x_now, axis=1)[:, -1]
+        fits = np.add.accumulate(self.direct_w * self._x_now, axis=1)[:, -1]
         now[:, : at.K] = f[HORIZON_EXPERTS]
-        direct = moments.mean + moments.deviation * np.minimum(np.maximum(fits, -at.CLIP), at.CLIP)
-        np.minimum(np.maximum(direct, moments.low), moments.high, out=now[:, at.K])
-        best = self.expert_error[:due].argmin(axis=2)
+        own = now[:, at.K :]
+        np.minimum(np.maximum(fits, -at.CLIP), at.CLIP, out=own[:, 0])
+        own[:, 0] *= moments.deviation
+        own[:, 0] += moments.mean
+        for place, horizon in enumerate(self._lengths):
+            own[place, 1] = analogs.means(horizon, f[:1])[0]
+        np.minimum(np.maximum(own, moments.low), moments.high, out=own)
+        best = self.expert_error.argmin(axis=2)
         lowest = now[row, best[:, 0]]
-        products = self._products[:, :due]
-        np.maximum(0.0, self.regret[:due], out=products[0])
-        products[0] /= self.power[:due] + moments.floor
+        products = self._products
+        np.maximum(0.0, self.regret, out=products[0])
+        products[0] /= self.power + moments.floor
         np.multiply(products[0], now[:, None], out=products[1])
         total, mix = np.add.accumulate(products, axis=3)[:, :, :, -1]
         candidate[:, 0], candidate[:, 3] = lowest, now[row, best[:, 1]]
@@ -217,17 +252,26 @@ class FurtherHorizons(HorizonFields):
         else:
             mixed = np.repeat(lowest[:, None], 2, axis=1)
             candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
-        chosen = self.candidate_error[:due].argmin(axis=2)
-        chosen[:, 1] = self.candidate_error[:due, 1, 1:].argmin(axis=1) + 1
-        self.chosen[:due] = chosen
-        final = self.final[:due]
-        final[:] = candidate[row[:, None], chosen]
+        gain = self._rates * self.excess
+        gain -= gain.max(axis=1, keepdims=True)
+        share = vectorised.faded(gain)
+        share *= self._rates
+        self.chosen[:, 0] = share.argmax(axis=1)
+        total = np.add.accumulate(share, axis=1)[:, -1]
+        share *= candidate[:, : at.AGGREGATION]
+        mix = np.add.accumulate(share, axis=1)[:, -1]
+        candidate[:, at.AGGREGATION] = np.divide(mix, total, out=lowest.copy(), where=total > 0)
+        second = self.candidate_error[:, 1:].argmin(axis=1) + 1
+        self.chosen[:, 1] = second
+        final = self.final
+        final[:, 0] = candidate[:, at.AGGREGATION]
+        final[:, 1] = candidate[row, second]
         slot = self._slot[:due]
-        slot[:, : at.C] = candidate
-        slot[:, at.C] = now[:, at.K]
-        slot[:, at.C + 1] = chosen[:, 0] * at.C + chosen[:, 1]
+        slot[:, : at.C] = candidate[:due]
+        slot[:, at.OWN_AT : at.CHOICE_AT] = own[:due]
+        slot[:, at.CHOICE_AT] = second[:due]
         ends = self.quantile[:due, at.CERTIFIED] * self.scale[:due, None]
-        slot[:, at.C + 2 :] = final[:, 1:] + ends
+        slot[:, at.ENDS_AT :] = final[:due, 1:] + ends
         self._rings[places] = slot
 
 
@@ -284,9 +328,10 @@ class OneStepHorizon:
         r = self._scores
         self._scored = float(r.scored[0, 0])
         self._candidate: list[float] = r.candidate[0, :, 0].tolist()
-        costs = r.candidate_error[0, :, :, 0].tolist()
-        self._mae: list[float] = costs[0]
-        self._mse: list[float] = costs[1]
+        self._mse: list[float] = r.candidate_error[0, :, 0].tolist()
+        self._excess: list[float] = r.excess[0, :, 0].tolist()
+        self._spread: list[float] = r.spread[0, :, 0].tolist()
+        self._reach: list[float] = r.reach[0, :, 0].tolist()
         self.final = r.final[0, :, 0].tolist()
         self._chosen = [int(each) for each in r.chosen[0, :, 0]]
         self._final_error: list[float] = r.error[0, :, 0].tolist()
@@ -299,7 +344,9 @@ class OneStepHorizon:
         r = self._scores
         r.scored[0, 0], r.scale[0, 0] = self._scored, self._scale
         r.candidate[0, :, 0], r.final[0, :, 0] = self._candidate, self.final
-        r.candidate_error[0, :, :, 0] = self._mae, self._mse
+        r.candidate_error[0, :, 0] = self._mse
+        r.excess[0, :, 0], r.spread[0, :, 0] = self._excess, self._spread
+        r.reach[0, :, 0] = self._reach
         r.chosen[0, :, 0], r.error[0, :, 0] = self._chosen, self._final_error
         r.quantile[0, :, :, 0], r.covered[0, :, 0] = self._quantile, self._covered
 
@@ -326,15 +373,38 @@ class OneStepHorizon:
         self._score_answers(value, share)
 
     def _score_answers(self, value: float, share: float) -> None:
-        errors = [abs(candidate - value) for candidate in self._candidate]
-        mae, mse, total = self._mae, self._mse, self._final_error
-        for place, error in enumerate(errors):
-            mae[place] += share * (error - mae[place])
+        mse, total = self._mse, self._final_error
+        self._aggregate(value)
+        for place, candidate in enumerate(self._candidate):
+            error = candidate - value
             mse[place] += share * (error * error - mse[place])
-        first, second = self._chosen
-        total[0] += share * (errors[first] - total[0])
-        total[1] += share * (errors[second] * errors[second] - total[1])
-        self._track(value - self._candidate[second], share)
+        total[0] += share * (abs(self._candidate[at.AGGREGATION] - value) - total[0])
+        error = value - self._candidate[self._chosen[1]]
+        total[1] += share * (error * error - total[1])
+        self._track(error, share)
+
+    def _aggregate(self, value: float) -> None:
+        """Move the regrets of the aggregation (`nws.bank.vectorised.aggregate`)."""
+        *others, mixed = self._candidate
+        sign = float(mixed > value) - float(mixed < value)
+        spread, reach = self._spread, self._reach
+        for place, candidate in enumerate(others):
+            regret = sign * (mixed - candidate)
+            square = regret * regret
+            spread[place] += square
+            reach[place] = max(reach[place], abs(regret))
+            self._excess[place] += regret - rate_of(spread[place], reach[place]) * square
+
+    def _aggregated(self, candidate: list[float]) -> float:
+        """Return the aggregation of the candidates, and note which of them weighs most."""
+        rates = list(map(rate_of, self._spread, self._reach))
+        gains = list(map(mul, rates, self._excess))
+        top = max(gains)
+        weights = [rate * faded(gain - top) for rate, gain in zip(rates, gains, strict=True)]
+        total = in_order(weights)
+        self._chosen[0] = weights.index(max(weights))
+        mix = in_order(list(map(mul, weights, candidate)))
+        return mix / total if total > 0 else candidate[0]
 
     def _track(self, error: float, share: float) -> None:
         scale, covered = self._scale, self._covered
@@ -366,11 +436,12 @@ class OneStepHorizon:
         mixed = [
             mix / total if total > 0 else lowest for mix, total in zip(mixes, totals, strict=True)
         ]
-        self._candidate = [lowest, *mixed, float(f[lately])]
-        first = self._mae.index(min(self._mae))
+        candidate = [lowest, *mixed, float(f[lately])]
+        aggregation = self._aggregated(candidate)
+        self._candidate = [*candidate, aggregation]
         second = self._mse.index(min(self._mse[1:]), 1)
-        self._chosen = [first, second]
-        self.final = [self._candidate[first], self._candidate[second]]
+        self._chosen[1] = second
+        self.final = [aggregation, self._candidate[second]]
 
 
 class SeriesEngine(ABC):
@@ -432,13 +503,18 @@ class SingleSeriesEngine(SeriesEngine):
         low, high = experts.low, experts.high
         f[21] = min(max(mean + deviation * clipped(fits[0]), low), high)
         f[22] = min(max(mean + deviation * clipped(fits[1]), low), high)
+        analogs = self._autoregressions.ring.analogs(min(self._age + 1, at.HISTORY))
+        followed = analogs.next_values(f[:1])[:, 0]
+        np.minimum(np.maximum(followed, low), high, out=f[ANALOG:])
         first.answer(f, experts.variance)
         self._series.valid[tick % at.LONGEST, 0] = known
         self._whole = self._whole + 1 if known else 0
         if self._further is not None:
-            self._advance_horizons(tick, mean, deviation, by)
+            self._advance_horizons(tick, analogs, mean, deviation, by)
 
-    def _advance_horizons(self, tick: int, mean: float, deviation: float, by: float) -> None:
+    def _advance_horizons(
+        self, tick: int, analogs: Analogs, mean: float, deviation: float, by: float
+    ) -> None:
         further, experts, s = self._further, self._experts, self._series
         assert further is not None  # noqa: S101 - for the type checker
         # Without a missing value within the longest horizon the small arrays do; else the
@@ -448,16 +524,15 @@ class SingleSeriesEngine(SeriesEngine):
                 mean, experts.variance, deviation, by, experts.low, experts.high
             )
             moments.final = self._first.final
-            further.advance_horizons(
-                tick, self._age, self._autoregressions.latest(at.LONGEST), self._f, moments
-            )
+            latest = self._autoregressions.latest(at.LONGEST)
+            further.advance_horizons(tick, self._age, latest, analogs, self._f, moments)
             return
         further.save()
         s.mean[0], s.variance[0] = experts.mean, experts.variance
         s.low[0], s.high[0], s.age[0] = experts.low, experts.high, self._age
         s.expert[:, 0] = self._f
         s.step.final[0, :, 0] = self._first.final
-        vectorised.advance_horizons(s, tick)
+        vectorised.advance_horizons(s, tick, analogs)
         further.resume()
 
     def final(self, which: int) -> float:
@@ -499,6 +574,23 @@ class SingleSeriesEngine(SeriesEngine):
         backwards = (tick - 1 - np.arange(at.LONGEST)) % at.LONGEST
         missing = np.flatnonzero(self._series.valid[backwards, 0] == 0)
         return int(missing[0]) if len(missing) else at.LONGEST
+
+
+def rate_of(spread: float, reach: float) -> float:
+    """Return the learning rate of a candidate (`nws.bank.vectorised.rates_of`)."""
+    if spread > 0:
+        steady = math.sqrt(at.PATIENCE / max(spread, at.TINY))
+        return min(steady, 0.5 / max(reach, at.TINY))
+    return 0.0
+
+
+def faded(power: float) -> float:
+    """Return e to the `power`, at most 0 (`nws.bank.vectorised.faded`)."""
+    y = max(power, at.FAINTEST) / 64.0
+    y = 1.0 + y * (1.0 + y * (0.5 + y * vectorised.SIXTH))
+    for _ in range(6):
+        y *= y
+    return y
 
 
 def clipped(value: float) -> float:

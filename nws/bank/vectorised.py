@@ -5,7 +5,8 @@ A tick has five stages:
 1. `learn`: the forecasts that were made of the values are scored, and the regressions learn.
 2. `take`: the experts take the values in. Where a value is missing, stages 1 and 2 are left out.
 3. The history takes the value or, where it is missing, the bank's own forecast (`finish`).
-4. `look_back`: both autoregressions forecast from the history; then the one-step answer is chosen.
+4. `look_back`: both autoregressions forecast from the history, and so do the analogs
+   (`nws.bank.analogs`); then the one-step answer is chosen.
 5. `advance_horizons`: means that are known by now are scored, and further horizons answer.
 
 Arrays have the series last and the horizons first: J horizons, E experts, C candidates, N series.
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.bank import layout as at
+from nws.bank.analogs import Analogs, distances
 from nws.forecasters.auto_lag_ar import dominant_lags
 
 Array = NDArray[Any]
@@ -36,6 +38,9 @@ class HorizonFields:
     expert_error: Array
     regret: Array
     power: Array
+    excess: Array
+    spread: Array
+    reach: Array
     candidate: Array
     candidate_error: Array
     final: Array
@@ -115,29 +120,61 @@ def score_experts(
     add(scores.power, regret * regret, ok)
 
 
+def aggregate(scores: HorizonScores, candidate: Array, actual: Array, ok: Array | None) -> None:
+    """Move the regrets of the aggregation, the last of `candidate` (J, C, N), against the others.
+
+    Bernstein online aggregation (Wintenberger 2017, "Optimal learning with Bernstein online
+    aggregation") on the gradient of the absolute error: with the regret r of the mixture against a
+    candidate, ``R += r - eta r^2`` and ``eta = min(1 / (2 max|r|), sqrt(ln 4 / sum r^2))``.
+    """
+    mixed = candidate[:, at.AGGREGATION :]
+    regret = np.sign(mixed - actual[:, None]) * (mixed - candidate[:, : at.AGGREGATION])
+    square = regret * regret
+    ok = None if ok is None else ok[:, None]
+    add(scores.spread, square, ok)
+    reach = np.maximum(scores.reach, np.abs(regret))
+    np.copyto(scores.reach, reach, where=True if ok is None else ok, casting="same_kind")
+    add(scores.excess, regret - rates_of(scores.spread, scores.reach) * square, ok)
+
+
+def rates_of(spread: Array, reach: Array) -> Array:
+    """Return the learning rate of each candidate, 0 of one that never differed from the mixture."""
+    wide = np.maximum(spread.astype(np.float64), at.TINY)
+    rate = np.sqrt(at.PATIENCE / wide)
+    np.minimum(rate, 0.5 / np.maximum(reach.astype(np.float64), at.TINY), out=rate)
+    rate *= spread > 0
+    return rate
+
+
+def faded(power: Array) -> Array:
+    """Return e to the `power`, at most 0, as ``(1 + y + y^2/2 + y^3/6)^64`` with y a 64th of it.
+
+    The same bits with every library, which `exp` does not promise; right within 0.1 % down to -8,
+    where weights begin to be nothing. Below -60 it is as at -60.
+    """
+    y = np.maximum(power, at.FAINTEST) / 64.0
+    y = 1.0 + y * (1.0 + y * (0.5 + y * SIXTH))
+    for _ in range(6):
+        y *= y
+    result: Array = y
+    return result
+
+
 def score_answers(
-    scores: HorizonScores, candidate: Array, chosen: Array, actual: Array, ok: Array | None
+    scores: HorizonScores, candidate: Array, second: Array, actual: Array, ok: Array | None
 ) -> Array:
-    """Score the candidates (J, C, N) and the two `chosen` ones; return the error of the second."""
+    """Score the candidates (J, C, N) and both answers; return the error of the `second`, as chosen."""
     share = shares(scores)[:, None]
-    cost = np.empty(scores.candidate_error.shape)
-    np.abs(candidate - actual[:, None], out=cost[:, 0])
-    np.multiply(cost[:, 0], cost[:, 0], out=cost[:, 1])
+    error = candidate - actual[:, None]
+    cost = error * error
     some = None if ok is None else ok[:, None]
-    more = None if ok is None else ok[:, None, None]
-    add(scores.candidate_error, share[:, None] * (cost - scores.candidate_error), more)
-    places = chosen.astype(np.intp)
-    second = places[:, 1]
-    spent = np.stack(
-        [
-            cost[scores.row, 0, places[:, 0], scores.column],
-            cost[scores.row, 1, second, scores.column],
-        ],
-        axis=1,
-    )
+    aggregate(scores, candidate, actual, ok)
+    add(scores.candidate_error, share * (cost - scores.candidate_error), some)
+    row, column, place = scores.row, scores.column, second.astype(np.intp)
+    spent = np.stack([np.abs(error[:, at.AGGREGATION]), cost[row, place, column]], axis=1)
     add(scores.error, share * (spent - scores.error), some)
-    error: Array = actual - candidate[scores.row, second, scores.column]
-    return error
+    away: Array = actual - candidate[row, place, column]
+    return away
 
 
 def track(
@@ -178,9 +215,9 @@ def answer(scores: HorizonScores, issued: Array, variance: Array) -> None:
 
     The candidates: the expert of the lowest mean absolute error, the mixtures with the weights of
     ML-Poly, ``w ~ max(R, 0) / (c + sum r^2)`` with c the variance of the series (squared for
-    the squared error) in place of 1, so that units do not matter; the expert that expert_error least
-    lately. The answers: the candidate of the lowest mean absolute error, and the one of the second
-    to last of the lowest mean squared error.
+    the squared error) in place of 1, so that units do not matter; the expert that erred least
+    lately; and the aggregation of these, with the weights ``w ~ eta exp(eta R)``. The answers: the
+    aggregation, and the one from the second on of the lowest mean squared error.
     """
     best = scores.expert_error.argmin(axis=2)
     row, column = scores.row, scores.column
@@ -194,10 +231,17 @@ def answer(scores: HorizonScores, issued: Array, variance: Array) -> None:
     mixed = np.empty(mix.shape)
     mixed[...] = lowest[:, None]
     scores.candidate[:, 1:3] = np.divide(mix, total, out=mixed, where=total > 0)
-    chosen = scores.candidate_error.argmin(axis=2)
-    chosen[:, 1] = scores.candidate_error[:, 1, 1:].argmin(axis=1) + 1
-    scores.chosen[:] = chosen
-    scores.final[:] = scores.candidate[row[:, None], chosen, column]
+    members = scores.candidate[:, : at.AGGREGATION]
+    rate = rates_of(scores.spread, scores.reach)
+    gain = rate * scores.excess
+    share = rate * faded(gain - gain.max(axis=1, keepdims=True))
+    total, mix = in_order(share, 1), in_order(share * members, 1)
+    scores.candidate[:, at.AGGREGATION] = np.divide(mix, total, out=lowest.copy(), where=total > 0)
+    scores.chosen[:, 0] = share.argmax(axis=1)
+    second = scores.candidate_error[:, 1:].argmin(axis=1) + 1
+    scores.chosen[:, 1] = second
+    scores.final[:, 0] = scores.candidate[:, at.AGGREGATION]
+    scores.final[:, 1] = scores.candidate[row, second, column]
 
 
 def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> None:
@@ -222,6 +266,7 @@ def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> 
         np.copyto(p, moved, where=ok[..., None, None, :])
 
 
+SIXTH = 1.0 / 6.0
 SHORTEST = np.array([5.0, 21.0])[:, None]
 WIDEST = np.array([21.0, 51.0])[:, None]
 OFFSET = np.array([1.0, 5.0])[:, None]
@@ -295,6 +340,7 @@ FIRST_LAGS = np.arange(1, at.ORDER + 1)[:, None]
 DIRECT = list(at.DIRECT)
 DIRECT_PAST = [at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT]
 HORIZON_EXPERTS = list(at.HORIZON_EXPERTS)
+ANALOG = at.EXPERTS.index("analog_3")
 ALWAYS = np.array(1.0)
 
 
@@ -362,7 +408,7 @@ def learn(s: SeriesFields, value: Array) -> None:
     step, actual = s.step, value[None]
     step.scored += 1.0
     score_experts(step, s.expert[None], step.candidate, actual, at.STEP_DISCOUNT * ALWAYS, None)
-    error = score_answers(step, step.candidate, step.chosen, actual, None)
+    error = score_answers(step, step.candidate, step.chosen[:, 1], actual, None)
     track(step, error, at.STEP_RATE * ALWAYS, at.SCALE_GAIN * ALWAYS, None, None)
     z = clipped((value - s.mean) * inverse(np.sqrt(s.variance)))
     regress(s.ar_p, s.ar_w, s.ar_x, z)
@@ -449,9 +495,20 @@ def finish(s: SeriesFields, tick: int, value: Array, known: Array) -> None:
     s.valid[tick % at.LONGEST] = known
     s.expert[21] = look_back(s, tick, s.ar_x, s.ar_w, FIRST_LAGS)
     s.expert[22] = look_back(s, tick, s.lag_x, s.lag_w, s.lag.astype(np.intp))
+    analogs = analogs_of(s, tick)
+    followed = analogs.next_values(s.expert[0])
+    s.expert[ANALOG:] = np.minimum(np.maximum(followed, s.low), s.high)
     answer(s.step, s.expert[None], s.variance)
     if len(s.horizons) > 1:
-        advance_horizons(s, tick)
+        advance_horizons(s, tick, analogs)
+
+
+def analogs_of(s: SeriesFields, tick: int) -> Analogs:
+    """Return the analogs of the latest values, `tick` being that of the newest."""
+    length = np.minimum(s.age + 1.0, at.HISTORY).astype(np.intp)
+    rows = np.arange(tick, tick - int(length.max()), -1) % at.HISTORY
+    past = np.ascontiguousarray(s.history[rows].T)
+    return Analogs(past, distances(past, length), length)
 
 
 def known_means(s: SeriesFields, tick: int, horizons: Array) -> tuple[Array, Array]:
@@ -465,8 +522,8 @@ def known_means(s: SeriesFields, tick: int, horizons: Array) -> tuple[Array, Arr
     return total / np.maximum(count, 1.0), enough & (s.age >= horizons[:, None])
 
 
-def advance_horizons(s: SeriesFields, tick: int) -> None:
-    """Score what is known by now of the further horizons that are due, and answer anew."""
+def advance_horizons(s: SeriesFields, tick: int, analogs: Analogs) -> None:
+    """Score what is known by now of the further horizons that are due, and answer all anew."""
     due = int(np.count_nonzero(tick % s.every == 0))
     horizons, every = s.further[:due], s.every[:due]
     means = s.means.part(slice(0, due))
@@ -479,19 +536,23 @@ def advance_horizons(s: SeriesFields, tick: int) -> None:
         whole = None if ok.all() else ok
         slot = s.rings[places].astype(np.float64)
         past = s.past[(tick - horizons) % at.LONGEST]
-        issued = np.concatenate([past, slot[:, at.C : at.C + 1]], axis=1)
+        issued = np.concatenate([past, slot[:, at.OWN_AT : at.CHOICE_AT]], axis=1)
         score_horizons(means, issued, slot, actual, horizons, every, whole)
         x = np.ones((due, at.D, len(s.mean)))
         x[:, :-1] = clipped((issued[:, DIRECT_PAST] - s.mean) * by)
         z = clipped((actual - s.mean) * by)
         regress(s.direct_p[:due], means.direct_w, x, z, whole)
-    # Answer anew: the direct regression on the mean is one more expert beside the one-step ones.
+    # Answer anew: the direct regression on the mean, and what followed the analogs, are experts
+    # beside the one-step ones.
     x = clipped((s.expert[DIRECT] - s.mean) * by)
-    z = np.add.accumulate(means.direct_w[:, :-1] * x, axis=1)[:, -1] + means.direct_w[:, -1]
-    direct = np.minimum(np.maximum(s.mean + deviation * clipped(z), s.low), s.high)
-    experts = np.broadcast_to(s.expert[HORIZON_EXPERTS], (due, at.K, len(s.mean)))
-    answer(means, np.concatenate([experts, direct[:, None]], axis=1), s.variance)
-    keep(s, means, places, direct)
+    w = s.means.direct_w
+    z = np.add.accumulate(w[:, :-1] * x, axis=1)[:, -1] + w[:, -1]
+    followed = [analogs.means(int(horizon), s.expert[0]) for horizon in s.further]
+    own = np.stack([s.mean + deviation * clipped(z), np.stack(followed)], axis=1)
+    own = np.minimum(np.maximum(own, s.low), s.high)
+    experts = np.broadcast_to(s.expert[HORIZON_EXPERTS], (len(s.further), at.K, len(s.mean)))
+    answer(s.means, np.concatenate([experts, own], axis=1), s.variance)
+    keep(s, means, places, own[:due])
     # A horizon that was hardly ever scored repeats the one-step answer.
     young = s.means.scored * s.every[:, None] < at.TRUSTED
     np.copyto(s.means.final, s.step.final, where=young[:, None], casting="same_kind")
@@ -507,26 +568,25 @@ def score_horizons(
     every: Array,
     ok: Array | None,
 ) -> None:
-    """Score the experts (J, K + 1, N) and the answers in `slot` (J, SLOT, N) of some horizons."""
+    """Score the experts (J, M, N) and the answers in `slot` (J, SLOT, N) of some horizons."""
     means.scored += 1.0 if ok is None else ok
     candidate = slot[:, : at.C]
-    chosen = np.stack(np.divmod(slot[:, at.C + 1], at.C), axis=1)
-    held = (actual >= slot[:, at.C + 2]) & (actual <= slot[:, at.C + 3])
+    held = (actual >= slot[:, at.ENDS_AT]) & (actual <= slot[:, at.ENDS_AT + 1])
     share = np.sqrt(every / horizons)[:, None]
     gain = (at.MEAN_DISCOUNT * every)[:, None]
     score_experts(means, issued, candidate, actual, gain, ok)
-    error = score_answers(means, candidate, chosen, actual, ok)
+    error = score_answers(means, candidate, slot[:, at.CHOICE_AT], actual, ok)
     track(means, error, at.MEAN_RATE * share, at.SCALE_GAIN * share, held, ok)
 
 
-def keep(s: SeriesFields, means: HorizonScores, places: Array, direct: Array) -> None:
+def keep(s: SeriesFields, means: HorizonScores, places: Array, own: Array) -> None:
     """Keep what the horizons have answered until it can be scored."""
     scale = means.scale[:, None]
     centre = means.final[:, 1:]
     slot = [
         means.candidate,
-        direct[:, None].astype(np.float32),
-        means.chosen[:, :1] * np.float32(at.C) + means.chosen[:, 1:],
+        own.astype(np.float32),
+        means.chosen[:, 1:],
         centre + means.quantile[:, at.CERTIFIED] * scale,
     ]
     s.rings[places] = np.concatenate(slot, axis=1)

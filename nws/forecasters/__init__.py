@@ -7,8 +7,9 @@
    outliers.
 5. `AdaptiveMedian`: a median that tunes the length of its own window.
 6. `EwAr1`, `SelfTuningSmoothing`, `RobustAr`: what follows a trend back to the mean, tunes itself,
-   regresses on the past. `AutoLagAr` looks for the periodicity first; it needs NumPy and is therefore
-   to be had from the front door or its own module, not from here.
+   regresses on the past. `AutoLagAr` looks for the periodicity first, and `Analog` for the
+   stretches of the past that look like the present; both need NumPy and are therefore to be had
+   from the front door or their own modules, not from here.
 7. `LowestError`: runs others side by side and answers with the one that has been wrong least;
    `TwoLevel`: with the one that was best over the stretch of the past that judges best.
 

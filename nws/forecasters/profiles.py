@@ -34,8 +34,8 @@ def classic(criterion: Criterion = "absolute") -> TwoLevel:
 def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaster:
     """Return the profile that forecasts best, fresh: `nws.bank.multi_horizon.MultiHorizonForecaster`.
 
-    The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16) and an auto-lag
-    AR(8), scored on seven horizons, with prediction intervals
+    The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16), an auto-lag AR(8)
+    and three analogs, scored on seven horizons, with prediction intervals
     (docs/explanation/forecasting.md). Loads NumPy. `options` are those of `MultiHorizonForecaster`.
 
     Examples

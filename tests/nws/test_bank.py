@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from nws import (
+    Analog,
     Bank,
     EwAr1,
     MultiHorizonForecaster,
@@ -13,7 +14,15 @@ from nws import (
     classic_primaries,
 )
 from nws.bank import layout as at
-from nws.bank.vectorised import SeriesFields, in_order
+from nws.bank.vectorised import (
+    HorizonScores,
+    SeriesFields,
+    answer,
+    faded,
+    in_order,
+    score_answers,
+    score_experts,
+)
 
 pytestmark = pytest.mark.xdist_group("what loads numba")
 KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.HORIZONS, 0.0), (at.HORIZONS, 0.1)]
@@ -115,6 +124,79 @@ def test_one_series_alone_is_forecast_as_in_a_bank(horizons, gaps):
     assert all(map(np.array_equal, blocks_of(alone), blocks_of(bank)))
 
 
+def test_the_analogs_of_a_bank_are_the_reference_forecasters():
+    """To the last bit where no difference is rounded: halves, many of them equally far."""
+    values = np.random.default_rng(5).integers(0, 9, size=1100) / 2.0
+    alone, reference = (
+        MultiHorizonForecaster(horizons=(1,)),
+        [Analog(each) for each in at.PATTERNS],
+    )
+    for value in values.tolist():
+        for form in (alone, *reference):
+            form.update(value)
+        experts = alone.all_outlooks()[4][at.EXPERTS.index("analog_3") :]
+        assert experts.tolist() == [each.forecast() for each in reference]
+
+
+@pytest.mark.more
+def test_every_form_agrees_once_the_history_is_full():
+    values, forms = walks(at.HISTORY + 60, gaps=0.02)[:, 3], forms_of_one_series((1, 12))
+    forms = [form for form in forms if isinstance(form, MultiHorizonForecaster)]
+    for value in values:
+        for form in forms:
+            feed(form, value)
+    for form in forms:
+        assert all(map(np.array_equal, blocks_of(form), blocks_of(forms[0])))
+
+
+def test_a_shape_that_recurs_at_no_period_is_foreseen():
+    """A job's load has a course; when the next job comes nobody knows."""
+    random, values = np.random.default_rng(2), [0.0]
+    while len(values) < 900:
+        values += [0.0] * int(random.integers(3, 40)) + [4.0, 1.0, 3.0, 2.0]
+    forecaster = MultiHorizonForecaster(horizons=(1,))
+    errors = {"analog_3": 0.0, "robust_ar_16": 0.0, "auto_lag_ar_8": 0.0, "last_value": 0.0}
+    for tick, value in enumerate(values):
+        if tick > 300 and values[tick - 1]:
+            experts = forecaster.all_outlooks()[4]
+            for name in errors:
+                errors[name] += abs(experts[at.EXPERTS.index(name)] - value)
+        forecaster.update(value)
+    analog = errors.pop("analog_3")
+    assert analog < 0.2 * min(errors.values())
+
+
+def test_two_experts_that_err_to_either_side_are_aggregated_to_what_is_right():
+    scores = HorizonScores(np.zeros((1, at.MATRICES, 1)), at.STEP)
+    apart = np.full(at.E, 5.0)
+    apart[3], apart[8] = 1.0, -1.0
+    for actual in np.random.default_rng(4).normal(size=400):
+        issued = (actual + apart)[None, :, None]
+        answer(scores, issued, np.ones(1))
+        error = scores.candidate[0, :, 0] - actual
+        scores.scored += 1.0
+        known = np.full((1, 1), actual)
+        score_experts(scores, issued, scores.candidate, known, np.ones(1), None)
+        score_answers(scores, scores.candidate, scores.chosen[:, 1], known, None)
+    assert abs(error[at.AGGREGATION]) < 0.1
+    assert abs(error[0]) == 1.0  # the best expert alone
+
+
+def test_a_weight_fades_as_e_to_its_power_without_the_library_of_the_machine():
+    power = np.linspace(-60.0, 0.0, 601)
+    weight = faded(power)
+    assert weight[-81:] == pytest.approx(np.exp(power[-81:]), rel=1e-3)
+    assert (np.diff(weight) > 0).all()
+    assert faded(np.zeros(1)) == 1.0
+    assert 0 < faded(np.array([-1e300])) < 1e-25
+
+
+def test_a_state_of_the_profile_without_analogs_is_refused_by_name():
+    state = MultiHorizonForecaster().state() | {"schema": "nws.ladder/1"}
+    with pytest.raises(ValueError, match=r"a state 'nws.ladder/1' .* 'nws.ladder/2' .* is wanted"):
+        MultiHorizonForecaster().restore(state)
+
+
 def test_a_series_in_a_bank_does_not_know_its_neighbours():
     values = walks(200)
     together = Bank(3, engine="numpy")
@@ -208,8 +290,8 @@ def test_a_first_change_that_is_only_rounding_lets_no_score_overflow(away):
     assert single.forecast() == bank.forecast()[0]
 
 
-def test_a_series_takes_less_than_24_kilobytes():
-    assert Bank(1, engine="numpy").bytes_per_series <= 24_000
+def test_a_series_takes_less_than_26_kilobytes():
+    assert Bank(1, engine="numpy").bytes_per_series <= 26_000
 
 
 def test_the_fields_are_views_of_the_blocks():

@@ -38,6 +38,7 @@ from nws.forecasters import (
     TrimmedMean,
     TwoLevel,
 )
+from nws.forecasters.analog import Analog
 from nws.forecasters.auto_lag_ar import AutoLagAr
 from nws.memory.journalled import JournalMemory
 from nws.sensors.links import BandwidthSensor
@@ -62,6 +63,7 @@ FORECASTERS = {
     "self_tuning_smoothing": SelfTuningSmoothing,
     "robust_ar": lambda: RobustAr(4),
     "auto_lag_ar": AutoLagAr,
+    "analog": lambda: Analog(3),
     "dynamite": dynamite,
     "default": default,
     "default_one_step": lambda: default("squared", horizons=(1,)),
@@ -101,7 +103,7 @@ def test_forecasters_keep_their_contract(make, check):
 
 def test_no_forecaster_is_left_out():
     made = {type(make()).__name__ for make in FORECASTERS.values()}
-    assert made == {*nws.forecasters.__all__, "AutoLagAr", "MultiHorizonForecaster"}
+    assert made == {*nws.forecasters.__all__, "Analog", "AutoLagAr", "MultiHorizonForecaster"}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 
 from nws import (
     AdaptiveMedian,
+    Analog,
     LastValue,
     LowestError,
     RunningMean,
@@ -116,6 +117,8 @@ def test_an_adaptive_window_never_leaves_its_bounds():
         lambda: TrimmedMean(0),
         lambda: AdaptiveMedian(start=4, minimum=5, maximum=21, offset=1),
         lambda: AdaptiveMedian(start=5, minimum=5, maximum=21, offset=0),
+        lambda: Analog(0),
+        lambda: Analog(13),
         lambda: LowestError({}),
         lambda: SortedWindow(0),
     ],
