@@ -68,7 +68,8 @@ class DeliveryQueue:
             try:
                 receipt = self._store.store(piece)
             except ServiceError as error:
-                if error.transient or error.status in {401, 403, 421}:
+                # Without a status nothing was refused: a certificate that ended may be renewed.
+                if error.transient or error.status in {None, 401, 403, 421}:
                     raise
                 if len(piece) > 1:
                     most = len(piece) // 2

@@ -68,6 +68,18 @@ def test_what_will_never_be_taken_does_not_block_the_rest():
     assert len(queue) == 0
 
 
+def test_nothing_is_dropped_because_of_a_certificate():
+    store = MoodyStore()
+    queue = DeliveryQueue(store)
+    store.error = ServiceError("TLS: certificate has expired", transient=False)
+    queue.take(some(5))
+    with pytest.raises(ServiceError, match="expired"):
+        queue.deliver()
+    store.error = None
+    queue.deliver()
+    assert store.taken == some(5)
+
+
 def test_one_that_will_never_be_taken_costs_none_of_its_message():
     class Strict(MoodyStore):
         def store(self, measurements):
