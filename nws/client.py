@@ -222,8 +222,9 @@ class Client:
             reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
             raise ServiceError(reason, transient=True) from error
         except requests.exceptions.SSLError as error:
-            reason = f"{self.url}: TLS: {tls_reason(error)}"
-            raise ServiceError(reason, transient=False) from error
+            reason = tls_reason(error)
+            cut = "EOF" in reason  # a service that ends, or one behind a proxy that starts again
+            raise ServiceError(f"{self.url}: TLS: {reason}", transient=cut) from error
         except requests.ConnectionError as error:
             raise ServiceError(f"{self.url} does not answer", transient=True) from error
         except (requests.RequestException, OSError, ValueError) as error:

@@ -124,6 +124,16 @@ def test_a_service_without_tls_is_told_from_one_that_does_not_answer(scripted):
         client.status()
 
 
+def test_a_tls_connection_that_is_cut_may_be_made_again(scripted):
+    server = scripted(0, 0)
+    with (
+        Client(f"https://127.0.0.1:{server.port}", "t", deadline=60) as client,
+        pytest.raises(ServiceError) as caught,
+    ):
+        client.status()
+    assert caught.value.transient
+
+
 def test_a_file_of_authorities_that_is_not_there_is_named(tmp_path):
     with (
         Client("https://127.0.0.1:9", "t", certificate=tmp_path / "ca.pem") as client,
