@@ -180,7 +180,7 @@ def wide(server, client, series, seconds=12):
             spent = (cpu_seconds(server) - before) / seconds
             print(
                 f"{page} of {series} series, {length:,} bytes: first {took[0] * 1e3:.0f}, then "
-                f"{told(took[1:])}; server {spent:.0%} of a CPU"
+                f"{told(took[1:] or took)}; server {spent:.0%} of a CPU"
             )
             for path, taken in zip(paths, heard(askers), strict=True):
                 print(f"  {path.partition('?')[0]} meanwhile: {told(taken)} of {len(taken)}")
