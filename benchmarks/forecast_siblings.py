@@ -75,7 +75,7 @@ def regression(values, regressors, horizon):
     `regressors` (T, R, N): what is known before each value. Each mean teaches once it is known.
     """
     ticks, size, count = regressors.shape
-    p = np.repeat(np.eye(size)[:, :, None], count, axis=2)
+    p = np.repeat(100.0 * np.eye(size)[:, :, None], count, axis=2)  # shares vary by a tenth
     w = np.zeros((size, count))
     made = np.full(values.shape, np.nan)
     total = np.vstack([np.zeros((1, count)), np.cumsum(values, axis=0)])
