@@ -1,6 +1,6 @@
 """How long a resize takes: the form of Tables 1 to 5 of Kale, Kumar and DeSouza 2002, and this project's bars.
 
-    python benchmarks/resize.py [--repeats N] [tables|bars|shapes|interference]..
+    python benchmarks/resize.py [--repeats N] [tables|bars|shapes|growth|interference]..
 
 Every rank is a host of its own on this machine. Times count from the safe point; the wait for it is apart.
 """
@@ -32,7 +32,7 @@ REPEATS = 20
 
 
 def job_main(kind: str, rows: int, stop: Path, pause: float) -> None:
-    """Hold rows, tiles or a sparse matrix until told to stop; say what a copy costs after each change."""
+    """Hold rows, tiles or a sparse matrix until told to stop; say how long changes took, and what a copy costs."""
     from apples import malleable  # noqa: PLC0415 - a rank's part of this file
 
     def fill(*place: object) -> None:
@@ -51,7 +51,12 @@ def job_main(kind: str, rows: int, stop: Path, pause: float) -> None:
             own = job.array("array", (rows, COLUMNS), fill=fill)
         state = job.state(iteration=0, stop=0.0)
         while not state.stop:
-            if job.safepoint():
+            begin = time.perf_counter()
+            if change := job.safepoint():
+                stood = 0.0 if change.is_new else time.perf_counter() - begin
+                stood = job.allreduce(stood, malleable_max())
+                if job.rank == 0:
+                    os.write(1, f"stood {stood}\n".encode())
                 job.comm.Barrier()
                 seconds = copy_seconds(own.own)
                 slowest = job.allreduce(seconds, malleable_max())
@@ -203,6 +208,28 @@ def shapes(repeats: int) -> None:
         against_memcpy(f"{kind}, 128 MB, 2 ranks to 4", run, answers[1::2], 4)
 
 
+def growth(repeats: int) -> None:
+    """Half of the hosts join at once and leave again: how long the job stands still, and until they are empty."""
+    print(f"\n1 MB a rank, every rank a host: ms, medians of {repeats}, {os.cpu_count()} CPUs")
+    print(
+        f"{'ranks':>12} {'grow: stands':>13} {'shrink: stands':>15} {'hosts empty':>12} {'load':>6}"
+    )
+    for ranks, grown, emptied in ((8, 50, 0), (16, 0, 0), (32, 150, 300)):
+        hosts = [f"h{index}" for index in range(ranks)]
+        run = measured(ranks * MEGABYTE // (8 * COLUMNS), hosts[: ranks // 2],
+                       [hosts, hosts[: ranks // 2]] * repeats)  # fmt: skip
+        shrinks = done(run)[1::2]
+        stood = [float(line.split()[1]) for line in run.lines if line.startswith("stood")][1:]
+        figures = middle(stood[::2]), middle(stood[1::2]), middle([d.seconds for d in shrinks])
+        print(
+            "{:>12} {:13.1f} {:15.1f} {:12.1f} {:6.1f}".format(ranks, *figures, os.getloadavg()[0])
+        )
+        if grown:
+            show(f"growth from {ranks // 2} ranks to {ranks}, standstill", figures[0], grown, "ms")
+        if emptied:
+            show(f"shrink from {ranks} ranks, hosts empty", figures[2], emptied, "ms")
+
+
 def interference(repeats: int) -> None:
     """Table 5: two adaptive jobs at once against two rigid jobs at once."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
@@ -252,7 +279,13 @@ def show(what: str, value: float, limit: float, unit: str) -> None:
     print(f"{'ok ' if value <= limit else 'OVER'} {what}: {value:.2f} {unit} (at most {limit:g})")
 
 
-PARTS = {"tables": tables, "bars": bars, "shapes": shapes, "interference": interference}
+PARTS = {
+    "tables": tables,
+    "bars": bars,
+    "shapes": shapes,
+    "growth": growth,
+    "interference": interference,
+}
 
 
 def main() -> None:

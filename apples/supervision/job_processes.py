@@ -79,12 +79,16 @@ def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
 def kill_descendants(ancestor: int, *, spare: int = 0, seconds: float = float("inf")) -> None:
     """Kill all descendants of this process and reap them, until none is left or for at most `seconds`.
 
+    Looking for them is a look at every process of the machine; a process that has no child has none.
+
     Parameters
     ----------
     spare
         A child that the caller kills and reaps itself; neither it nor its end is touched here.
     """
     deadline = time.monotonic() + seconds
+    if ancestor == os.getpid() and childless():
+        return
     while found := [pair for pair in descendants(ancestor) if pair[0] != spare]:
         for pid, parent in found:
             kill_child(pid, parent)
@@ -94,6 +98,15 @@ def kill_descendants(ancestor: int, *, spare: int = 0, seconds: float = float("i
         if time.monotonic() > deadline:
             return
         time.sleep(0.005)
+
+
+def childless() -> bool:
+    """Whether this process has no child, not even one that has ended and was not reaped."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def kill_child(pid: int, parent: int) -> None:

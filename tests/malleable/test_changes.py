@@ -29,7 +29,11 @@ SHAPES = COUNTING.with_name("shapes.py")
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
 KILLED = ("rank", "launcher", "supervisor")
 NEWCOMERS = [
-    *((stage, victim, "KILL") for stage in ("start", "wait", "change") for victim in KILLED),
+    *(
+        (stage, victim, "KILL")
+        for stage in ("start", "meet", "wait", "change")
+        for victim in KILLED
+    ),
     *(
         ("wait", "connection", "KILL"),
         ("change", "connection", "KILL"),
@@ -39,7 +43,13 @@ NEWCOMERS = [
 ]
 """Stage, victim and how it is struck, on a host that is to join."""
 MEMBERS = [
-    *(("start", "rank"), ("wait", "supervisor"), ("change", "rank"), ("change", "supervisor")),
+    *(
+        ("start", "rank"),
+        ("meet", "rank"),
+        ("wait", "supervisor"),
+        ("change", "rank"),
+        ("change", "supervisor"),
+    ),
     *(("save", "supervisor"), ("clear", "supervisor"), ("launch", "rank"), ("leave", "launcher")),
 ]
 """Stage and victim, on a host that is a member."""
@@ -73,7 +83,10 @@ def rehearsed(
         argv, SLOTS, shares(*first), commands(),
         watch=watch, **more,
     )  # fmt: skip
-    assert struck == strikes, f"met nobody: {[str(one) for one in strikes if not one.struck]}"
+    assert struck == strikes, (
+        f"met nobody: {[str(one) for one in strikes if not one.struck]}",
+        run.notices,
+    )
     assert run.ended == JobEnded("finished"), run.notices
     totals = [line for line in run.lines if line.startswith("total")]
     assert totals == ["total right on ada"], run.lines
@@ -84,18 +97,19 @@ def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):
     grown = ["ada", "bob", "eve"]
     strikes = [
         Strike("start", "bob", "rank"),
+        Strike("meet", "bob", "rank", first=True),
         Strike("wait", "bob", "launcher", first=True),
         Strike("change", "bob", "supervisor", first=True),
         *(Strike("change", "bob", "rank"), Strike("launch", "eve", "rank")),
         Strike("leave", "bob", "rank"),
     ]
-    refused = 3 * [ResizeRefused]
+    refused = 4 * [ResizeRefused]
     come_to = Counter()
 
     def count(engine):
         come_to[engine.stage] += 1
 
-    maps = [grown] * 4 + [["ada", "bob"]]
+    maps = [grown] * 5 + [["ada", "bob"]]
     notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps, before_tick=count)
     assert [type(one) for one in notices[: len(refused)]] == refused
     assert all(one.reason.startswith("bob: ") for one in notices[: len(refused)]), notices
@@ -114,6 +128,21 @@ def test_the_loss_of_a_newcomer_refuses_the_command_and_costs_the_job_nothing(
     assert isinstance(refused, ResizeRefused), refused
     assert refused.reason.startswith("bob: "), refused
     assert isinstance(done, ResizeDone), done
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("lost", ["bob", "eve"])
+@pytest.mark.parametrize("stage", ["start", "meet", "wait", "change"])
+def test_the_loss_of_one_of_several_newcomers_refuses_the_command_and_costs_nothing(
+    stage, lost, tmp_path
+):
+    grown = ["ada", "bob", "eve"]
+    strikes = [Strike(stage, lost, "rank")]
+    warm = [] if stage == "start" else ["bob", "eve"]  # who is parked already has no such stage
+    refused, grew, done, _ = rehearsed(tmp_path, strikes, ["ada"], [grown, grown], warm=warm)
+    assert isinstance(refused, ResizeRefused), refused
+    assert refused.reason.startswith(f"{lost}: "), refused
+    assert [type(one) for one in (grew, done)] == [ResizeDone, ResizeDone]
 
 
 @pytest.mark.more

@@ -48,6 +48,32 @@ def test_a_released_host_has_no_process_of_the_job(tmp_path):
     assert run.lines[0] in {"total right on eve,ada", "total right on ada,eve"}
 
 
+@pytest.mark.more
+def test_many_hosts_join_at_once_and_leave_at_once(tmp_path):
+    slots = {"ada": 1, "bob": 2, "eve": 1, "far": 1, "gus": 1, "hal": 2}
+    every = list(slots)
+    maps = [shares(*every), shares("ada"), shares(*reversed(every)), shares("gus")]
+    program = counting(300, tmp_path)
+    run = rehearse(program, slots, shares("ada"), then_stop(maps, tmp_path), warm=["far", "hal"])
+    assert run.ended.state == "finished", run.ended
+    assert [type(notice) for notice in run.notices] == [*4 * [ResizeDone], JobEnded]
+    assert run.lines == ["total right on gus"]
+
+
+def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_path):
+    program = (
+        sys.executable,
+        str(HERE / "programs_mpi" / "leaving.py"),
+        str(tmp_path / "stop"),
+        str(tmp_path),
+    )
+    run = rehearse(program, SLOTS, shares("ada", "eve"), then_stop([shares("ada")], tmp_path))
+    assert run.ended.state == "finished", run.ended
+    assert run.residents == [[]]
+    assert (tmp_path / "eve").read_text() == "not flushed"
+    assert (tmp_path / "eve-ended").exists()
+
+
 def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_path):
     maps = then_stop([shares("ada", "bob", "eve")], tmp_path)
     run = rehearse(counting(3, tmp_path), SLOTS, shares("ada"), maps)

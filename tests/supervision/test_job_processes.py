@@ -22,9 +22,9 @@ import os, subprocess, sys
 from apples.supervision import job_processes
 job_processes.become_subreaper()
 subprocess.run(["sh", "-c", "sleep 600 & sleep 600 & true"])
-print(len(list(job_processes.descendants(os.getpid()))), flush=True)
+print(len(list(job_processes.descendants(os.getpid()))), job_processes.childless(), flush=True)
 job_processes.kill_descendants(os.getpid())
-print(len(list(job_processes.descendants(os.getpid()))), flush=True)
+print(len(list(job_processes.descendants(os.getpid()))), job_processes.childless(), flush=True)
 """
 
 
@@ -75,7 +75,7 @@ def test_a_subreaper_inherits_orphans_and_leaves_none():
     done = subprocess.run(
         [sys.executable, "-c", SUBREAPER], capture_output=True, timeout=30, check=True
     )
-    assert done.stdout.split() == [b"2", b"0"]
+    assert done.stdout.split() == [b"2", b"False", b"0", b"True"]
 
 
 def test_a_process_that_is_gone_has_no_parent_and_no_state():

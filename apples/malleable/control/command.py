@@ -99,8 +99,6 @@ class ChangePlan:
         The strips before and after.
     slots
         Ranks of every host.
-    hosts
-        Names of all hosts of the job file; the host of a `RankId` is a place in it.
     lost
         Hosts whose loss the change is about.
     commits
@@ -119,7 +117,6 @@ class ChangePlan:
     old: tuple[HostRows, ...]
     new: tuple[HostRows, ...]
     slots: Mapping[str, int]
-    hosts: tuple[str, ...]
     origin: ChangeOrigin
     lost: tuple[str, ...] = ()
     commits: str = ""
@@ -135,9 +132,8 @@ class ChangePlan:
     @classmethod
     def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
         """Return the plan of a document."""
-        lists = {name: tuple(raw[name]) for name in ("hosts", "lost")}
         maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
-        return cls(**{**raw, **lists, **maps})
+        return cls(**{**raw, "lost": tuple(raw["lost"]), **maps})
 
 
 @dataclass(frozen=True, slots=True)

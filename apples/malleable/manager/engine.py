@@ -7,8 +7,9 @@ the loss of a host both start again on the survivors from the last commit.
 
 The stages of a change, and what ends each:
 
-    merge    idle -> start (new groups have parked) -> wait (rank 0 asks, at a safe point, what there is to do)
-             -> change (all data is in its new places) -> leave (released hosts are empty) -> idle
+    merge    idle -> start (new groups have parked) -> meet (they have merged with each other)
+             -> wait (rank 0 asks, at a safe point, what there is to do) -> change (all data is in its new places)
+             -> leave (released hosts are empty) -> idle
     restart  idle -> wait (safe point) -> change (rank 0 has committed) -> stop (the old world is empty)
              -> launch (the new world has parked) -> change -> leave -> idle
     back     change -> save (every member has saved what it had at the safe point) -> clear -> launch -> ..
@@ -52,9 +53,8 @@ from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 from apples.malleable.manager.process_groups import WORLD, Message, ProcessGroup, ProcessGroups
 
-Stage = Literal[
-    "launch", "idle", "start", "wait", "change", "leave", "stop", "save", "clear", "finish", "over"
-]
+Stage = Literal["launch", "idle", "start", "meet", "wait", "change", "leave", "stop", "save", "clear",
+                "finish", "over"]  # fmt: skip
 
 
 @dataclass
@@ -78,6 +78,8 @@ class Reconfiguration:
         When the safe point was reached; 0 before.
     seconds
         How long it may take from there until the new map holds.
+    port
+        Where those that join have met, and the job connects to them.
     """
 
     command: ResizeCommand | None
@@ -93,6 +95,7 @@ class Reconfiguration:
     mark: float = field(default_factory=time.monotonic)
     safe: float = 0.0
     seconds: float = CHANGE_SECONDS
+    port: str = ""
     moved_rows: int = 0
     moved_bytes: int = 0
 
@@ -161,7 +164,7 @@ class Reconfiguration:
 
 
 START_SECONDS = 60.0
-"""A group that was started for a change must have parked by then; twice as long at the launch."""
+"""Groups that were started for a change must have parked and met by then; twice as long at the launch."""
 SAVE_SECONDS = 60.0
 """For members to save what they have, beside the time that a slow memory takes for it."""
 SAVE_RATE = 1e8
@@ -209,12 +212,10 @@ class ReconfigurationEngine:
         self.members: tuple[HostRows, ...] = ()
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
         self._rate, self._warned = 0.0, ""
-        self._awaited: set[tuple[str, int]] = (
-            set()
-        )  # ranks that have not yet saved, or left the old map
-        self._broken: tuple[float, str] | None = (
-            None  # since when MPI, or a host that leaves, is so; why
-        )
+        # Ranks that have not yet saved, or left the old map.
+        self._awaited: set[tuple[str, int]] = set()
+        # Since when MPI, or a host that leaves, is so; of which host; why.
+        self._broken: tuple[float, str, str] | None = None
         self._repairs = 0
         self._finished = False
         again = job.attempt > 1
@@ -276,16 +277,18 @@ class ReconfigurationEngine:
         if self.stage == "leave":
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
-        limits = {"start": START_SECONDS, "launch": 2 * START_SECONDS, "change": change.seconds,
-                  "save": saving, "stop": LEAVE_SECONDS, "finish": LEAVE_SECONDS}  # fmt: skip
+        limits = {"start": START_SECONDS, "meet": START_SECONDS, "launch": 2 * START_SECONDS,
+                  "change": change.seconds, "save": saving, "stop": LEAVE_SECONDS,
+                  "finish": LEAVE_SECONDS}  # fmt: skip
         return limits.get(self.stage, math.inf)
 
     def _end_stage(self) -> None:
         """End a stage that takes too long."""
         change, limit = self._change, f"{self._limit:.3g} s"
         slow = [group.host for group in self.groups if group.phase == "starting"]
-        if self.stage == "start":
-            self._refuse(f"{', '.join(slow)}: not ready within {limit}")
+        if self.stage in ("start", "meet"):
+            late = slow if self.stage == "start" else change.joining
+            self._refuse(f"{', '.join(late)}: not ready within {limit}")
         elif self.stage == "launch" and change.origin == "start":
             self._end("failed", f"the job was not ready within {limit}")
         elif self.stage == "launch" and change.origin != "moved":
@@ -329,10 +332,18 @@ class ReconfigurationEngine:
         if host:
             self._give_up(host, why)
             return
-        self._change.end_phase("start")
         if self.stage == "launch":
-            self._launch(self.groups[keys[0]], len(keys) - 1)
-            return
+            self._launch(keys)
+        elif keys:
+            self.stage = "meet"
+            self.groups.meet("join", keys)
+        else:
+            self._on_met("")
+
+    def _on_met(self, port: str) -> None:
+        """Go on when those that are to join, if anybody is, have merged and wait for the job at a port."""
+        self._change.port = port
+        self._change.end_phase("start")
         self._wait()
 
     def _wait(self) -> None:
@@ -341,24 +352,20 @@ class ReconfigurationEngine:
         key = WORLD if self.restarts else self.members[0].host
         self.groups[key].send({"order": "ask"}, 0)
 
-    def _launch(self, first: ProcessGroup, joining: int) -> None:
-        """Let the first group admit the others."""
+    def _launch(self, keys: Sequence[str]) -> None:
+        """Let all groups meet and share out the data."""
+        first = self.groups[keys[0]]
         self._rows = int(first.declared["rows"])
         self._row_bytes = int(first.declared["row_bytes"])
         need = sum(self.slots[member.host] for member in self._change.new)
         if self._rows and need > self._rows:
             self._end("failed", f"{self._rows} rows for {need} ranks")
             return
+        self._change.end_phase("start")
         self._change.assign_rows(self._rows, self.slots)
         self._change.seconds = self._cost(self._rows).limit
-        self.stage, first.phase = "change", "joining"
-        first.send(
-            {
-                **self.groups.joining_order("launch", first),
-                "plan": self._plan(),
-                "joining": joining,
-            }
-        )
+        self.stage = "change"
+        self.groups.meet("launch", keys, plan=self._plan())
 
     def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
         """Return what it costs to move so many rows, at this rate or that of the last change."""
@@ -374,8 +381,9 @@ class ReconfigurationEngine:
         self._change.safe = time.monotonic()
         self.stage = "change"
         order = "restart" if self.restarts else "resize"
-        joining = 0 if self.restarts else len(self._change.joining)
-        group.send({"order": order, "plan": self._plan(), "joining": joining}, rank)
+        if not self.restarts:
+            self.groups.accept(self._change.joining)
+        group.send({"order": order, "plan": self._plan(), "port": self._change.port}, rank)
 
     def _plan(self) -> dict[str, object]:
         """Return the plan of the change under way, as the ranks get it."""
@@ -385,7 +393,6 @@ class ReconfigurationEngine:
             old=self.members,
             new=change.new,
             slots=self.slots,
-            hosts=tuple(host.host for host in self.job.hosts),
             origin=change.origin,
             lost=change.lost,
             commits=self.groups.directory,
@@ -401,8 +408,10 @@ class ReconfigurationEngine:
         if event == "parked":
             group.parked(message)
             self._on_parked()
-        elif event == "invite" and self.stage == "change":
-            self.groups.invite([] if self.restarts else self._change.joining, message["port"])
+        elif event == "tell" and self.stage in ("meet", "change"):
+            self.groups.hand_on(group, self._change.joining, message)
+        elif event == "met" and self.stage == "meet":
+            self._on_met(message["port"])
         elif event == "failed" and self.stage != "clear":
             self._end("failed", f"rank {rank} on {group.host}: {message['message']}")
         elif event == "safepoint":
@@ -423,7 +432,7 @@ class ReconfigurationEngine:
         if event == "broken":
             said = f"rank {rank} on {group.host}: {message['message']}"
             since = time.monotonic() - (BROKEN_SECONDS if message["certain"] else 0.0)
-            self._broken = self._broken or (since, said)
+            self._broken = self._broken or (since, group.host, said)
         elif event == "unsaved" and self.stage == "save":
             self._recover(why=f"{self._change.reason}; no state was saved: {message['reason']}")
         elif event == "saved" and self.stage == "save":
@@ -475,8 +484,8 @@ class ReconfigurationEngine:
     def _advance_when_empty(self) -> None:
         """Take the step that waited until groups were empty."""
         change = self._change
-        if self.stage == "leave" and not self._awaited:
-            if self.groups.have_emptied(change.leaving):
+        if self.stage == "leave":
+            if self.groups.have_emptied(change.leaving) and not self._awaited:
                 self._complete(change)
         elif self.stage == "stop" and self.groups[WORLD].phase == "empty":
             change.end_phase("leave")
@@ -542,14 +551,16 @@ class ReconfigurationEngine:
         """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
         if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
             return
-        reason, self._broken = self._broken[1], None
-        if self.stage == "change":
+        (_, host, reason), self._broken = self._broken, None
+        if self.stage in ("meet", "wait") and host in self._change.joining:
+            self._refuse(reason)
+        elif self.stage == "change":
             self._take_back(reason)
         elif self.stage == "leave":
             self._recover(why=reason)
-        elif self.stage in ("idle", "start", "wait") and self.groups.committed:
+        elif self.stage in ("idle", "start", "meet", "wait") and self.groups.committed:
             self._repair(reason)
-        elif self.stage in ("idle", "start", "wait"):
+        elif self.stage in ("idle", "start", "meet", "wait"):
             self._end("failed", reason)
 
     def _repair(self, reason: str) -> None:
@@ -562,10 +573,15 @@ class ReconfigurationEngine:
 
     def _refuse(self, reason: str) -> None:
         """Give a command up before anything changed."""
-        if not self.restarts:
-            self.groups.give_up(self._change.joining)
         self._answer(reason)
         self.stage = "idle"
+        if self.restarts:
+            return
+        joining, self._change.joining = self._change.joining, []
+        if self._broken is not None and self._broken[1] in joining:
+            self._broken = None
+        self.groups.give_up(joining)
+        self.groups.start_warm()
 
     def _give_up(self, host: str, why: str) -> None:
         """Refuse a command, go on without a host that cannot take a commit, or end a launch."""
@@ -606,8 +622,8 @@ class ReconfigurationEngine:
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
-                self._broken = self._broken or (time.monotonic(), said)
-        elif self.stage in ("start", "wait") and undecided:
+                self._broken = self._broken or (time.monotonic(), group.host, said)
+        elif self.stage in ("start", "meet", "wait") and undecided:
             self.groups.discard(group.host)
             self._refuse(said)
         elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):

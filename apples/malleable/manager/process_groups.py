@@ -153,6 +153,10 @@ class ProcessGroup:
             self._begun = time.monotonic()
             self._order("end")
 
+    def end_when_empty(self) -> None:
+        """Let the supervisor end when its ranks have, which leave."""
+        self._order("release")
+
     def dismiss(self) -> None:
         """Let the supervisor end, and with it all there is of the job on the host."""
         with contextlib.suppress(OSError):
@@ -427,19 +431,27 @@ class ProcessGroups:
             host in self.lost, host not in warm, crc32(f"{self.job.job} {host}".encode())
         ))  # fmt: skip
 
-    def joining_order(self, order: str, group: ProcessGroup) -> Message:
-        """Return the order that every rank of a group gets when it becomes a member of the job."""
-        names = [place.host for place in self.job.hosts]
-        ids = [(names.index(p.host), rank) for p in group.places for rank in range(p.slots)]
-        return {"order": order, "rank_ids": ids, "commit_seconds": self.job.commit_seconds}
+    def meet(self, order: str, joining: Sequence[str], **more: object) -> None:
+        """Let groups that have parked meet, in this order, and then join the job or, at a launch, be it."""
+        meeting = {
+            "order": order,
+            "groups": len(joining),
+            "commit_seconds": self.job.commit_seconds,
+        }
+        for place, key in enumerate(joining):
+            self.groups[key].phase = "joining"
+            self.groups[key].send({**meeting, **more, "place": place})
 
-    def invite(self, joining: Sequence[str], port: str) -> None:
-        """Send the next group that joins the port to which it connects."""
-        waiting = [host for host in joining if self.groups[host].phase == "parked"]
-        if waiting:
-            group = self.groups[waiting[0]]
-            group.phase = "joining"
-            group.send({**self.joining_order("join", group), "port": port})
+    def hand_on(self, group: ProcessGroup, joining: Sequence[str], message: Message) -> None:
+        """Give the first rank of a group that meets others the word of another group's."""
+        to = joining[message["place"]]
+        place = joining.index(group.host)
+        self.groups[to].send({"order": "word", "place": place, "word": message["word"]}, 0)
+
+    def accept(self, joining: Sequence[str]) -> None:
+        """Let groups that have met, and wait for the job, accept its connection."""
+        for host in joining:
+            self.groups[host].send({"order": "accept"})
 
     def hold(self, leaving: Sequence[str]) -> None:
         """Tell all who took part in a change that it holds: the members from now on, and those that leave."""
@@ -447,6 +459,8 @@ class ProcessGroups:
             if group.phase in ("joining", "member"):
                 group.phase = "leaving" if group.host in leaving else "member"
                 group.send({"order": "hold"})
+                if group.phase == "leaving":
+                    group.end_when_empty()
 
     def save(self) -> None:
         """Have every member save what it had at the safe point."""

@@ -6,7 +6,8 @@ stopped, and keeps the memory that ranks hand it, so that a checkpoint in memory
 its host. Three parties talk to it:
 
 - The job manager, over standard input and output, in JSON lines. Its orders: ``start`` (group, ranks, argv,
-  files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``ping``. The reports to it:
+  files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end with the
+  group), ``ping``. The reports to it:
   ``alive``, ``message`` (of a rank), ``lost`` (why), ``empty`` (no process of the group is left); from a remote
   supervisor also ``output``, ``errors`` (a line), and ``no_commits`` (the directory of commits is not there).
 - The ranks, each over a connection of the local socket: `apples.malleable.runtime.channel`.
@@ -239,6 +240,8 @@ class NodeSupervisor(SupervisorProcess):
         Ranks of the group that have not connected yet.
     lost, ending, leaving
         What is known of the group: its loss was reported; the manager wants its end; a rank left by itself.
+    releasing
+        Whether the host is given back: then this process ends when the group has, without being asked to.
     """
 
     def __init__(self, folder: str) -> None:
@@ -248,7 +251,7 @@ class NodeSupervisor(SupervisorProcess):
         self.launcher = 0
         self.launcher_handle = -1
         self.group = 0
-        self.lost = self.ending = self.leaving = False
+        self.lost = self.ending = self.leaving = self.releasing = False
         self.awaited = 0
         self.last_check = 0.0
         self.ended: dict[
@@ -310,6 +313,8 @@ class NodeSupervisor(SupervisorProcess):
                 if order.get("rank") in (None, rank["rank"]):
                     with contextlib.suppress(OSError):  # its end is read from its connection
                         channel.send(json.dumps(order["message"]).encode())
+        elif what == "release":
+            self.releasing = True
         elif what == "end":
             self.ending = True
             if self.launcher:
@@ -509,6 +514,8 @@ class NodeSupervisor(SupervisorProcess):
         self.ranks.clear()
         self.report("empty", group=self.group)
         self.group = 0
+        if self.releasing:
+            raise EOFError
 
     def _report_lost(self, why: str) -> None:
         """Report the loss of the group, once, unless its end was wanted."""

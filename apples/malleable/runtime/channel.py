@@ -40,6 +40,7 @@ class RankChannel:
         self._socket.connect(address)
         self._socket.setblocking(False)
         self._sending = threading.Lock()
+        self._heard: dict[int, str] = {}
         self._ready = select.poll()
         self._ready.register(self._socket, select.POLLIN)
         self.send("hello", rank=rank, pid=os.getpid())
@@ -67,6 +68,17 @@ class RankChannel:
             data, handles, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
             found.append((json.loads(data), handles[0]))
         return found
+
+    def tell(self, place: int, word: str) -> None:
+        """Have the job manager say a word to the first rank of the group at this place among those that meet."""
+        self.send("tell", place=place, word=word)
+
+    def hear(self, place: int) -> str:
+        """Return the next word from the group at this place, blocking; those of others wait."""
+        while place not in self._heard:
+            message = self.wait()
+            self._heard[message["place"]] = message["word"]
+        return self._heard.pop(place)
 
     def waiting(self) -> bool:
         """Whether a message is there: half a microsecond, for every safe point asks it."""

@@ -1,14 +1,19 @@
 """Collectives that leave the CPU to others while they wait: sums, documents to all ranks and from all.
 
 `wait` is quick when the other ranks are near; when they are not, it gives them the CPU, which they may share.
+Calls that have no form that can be tested, those that make communicators, sleep in `patient_calls`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +25,7 @@ SPIN_SECONDS = 80e-6
 YIELD_SECONDS = 5e-3
 SHARE = 0.05
 LONGEST_SECONDS = 1e-3
+NAP_SECONDS = 20e-6
 SLOW = 1e8
 """Bytes a second: slower links keep a socket's buffers full while we sleep."""
 
@@ -33,6 +39,9 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
         Bytes that MPI moves meanwhile. Over TCP it moves them in the calls of `done` alone, so no sleep
         comes between for as long as a link that a sleep would slow down needs for them.
 
+    In `patient_calls` no CPU is only yielded: that goes to nobody where each rank has a group of the scheduler's
+    of its own, as the sessions of a Linux machine have.
+
     There is no limit here: a rank that is gone or stopped is noticed by its node supervisor, and this one is ended
     too.
     """
@@ -44,8 +53,90 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
         waited = time.perf_counter() - start
         if waited > patient:
             time.sleep(min(SHARE * waited, LONGEST_SECONDS))
+        elif waited > SPIN_SECONDS and _patient:
+            time.sleep(NAP_SECONDS)
         elif waited > SPIN_SECONDS:
             os.sched_yield()
+
+
+PATIENCE = {
+    b"MPIR_CVAR_CH4_PROGRESS_THROTTLE": 1,
+    b"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": 64,
+}
+"""Control variables of MPICH (MPI 4.1, chapter 15.3): to sleep a moment after so many looks that found nothing."""
+SLICE_NANOSECONDS = 100_000
+SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+"""Number of the system call, which neither Python nor every C library has, by machine."""
+
+_patient: list[bool] = []
+
+
+@contextmanager
+def patient_calls() -> Iterator[None]:
+    """Have blocking calls of MPI sleep while they wait, which look without pause at all other times.
+
+    A collective of as many ranks as CPUs has nobody to wait for but the slowest; of more, each rank that looks
+    keeps one that could go on from its CPU for a slice of the scheduler's, at every step of the tree. So slices
+    are short meanwhile, too. Other libraries than MPICH wait as they do, other kernels than Linux 6.12 and later
+    slice as they do.
+    """
+    before = _set(PATIENCE)
+    _slice(SLICE_NANOSECONDS)
+    _patient.append(True)
+    try:
+        yield
+    finally:
+        _patient.pop()
+        _slice(0)
+        _set(before)
+
+
+def _slice(nanoseconds: int) -> None:
+    """Ask the scheduler for turns of this length for the calling thread; 0: of the usual length."""
+    call = SCHED_SETATTR.get(os.uname().machine)
+    if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return
+    # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    wanted = struct.pack("<IIQiIQQQ", 48, os.SCHED_OTHER, 0, nice, 0, nanoseconds, 0, 0)
+    ctypes.CDLL(None).syscall(call, 0, wanted, 0)
+
+
+def _set(values: Mapping[bytes, int]) -> dict[bytes, int]:
+    """Set control variables of the MPI library; return what those that it has were."""
+    before = {}
+    for name, value in values.items():
+        library, handle = _control_variable(name)
+        if library is None:
+            continue
+        found = ctypes.c_int()
+        library.MPI_T_cvar_read(handle, ctypes.byref(found))
+        library.MPI_T_cvar_write(handle, ctypes.byref(ctypes.c_int(value)))
+        before[name] = found.value
+    return before
+
+
+@cache
+def _control_variable(name: bytes) -> tuple[ctypes.CDLL | None, ctypes.c_void_p]:
+    """Return the MPI library and its handle of a control variable; no library where it has none of this name."""
+    library, index, count = _library(), ctypes.c_int(), ctypes.c_int()
+    handle = ctypes.c_void_p()
+    if library is None or library.MPI_T_cvar_get_index(name, ctypes.byref(index)):
+        return None, handle
+    library.MPI_T_cvar_handle_alloc(index, None, ctypes.byref(handle), ctypes.byref(count))
+    return library, handle
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return the MPI library that mpi4py has loaded, where it is MPICH."""
+    with open("/proc/self/maps", encoding="utf-8") as stream:  # noqa: PTH123 - pathlib is slow to load
+        paths = {line.split()[-1] for line in stream if "/libmpi" in line}
+    if MPI.get_vendor()[0] != "MPICH" or not paths:
+        return None
+    library = ctypes.CDLL(min(paths))
+    library.MPI_T_init_thread(MPI.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+    return library
 
 
 def broadcast_document(comm: MPI.Intracomm, document: Any) -> Any:

@@ -35,7 +35,7 @@ from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
-from apples.malleable.runtime.collectives import broadcast_document
+from apples.malleable.runtime.collectives import broadcast_document, patient_calls
 from apples.malleable.runtime.csr import CsrMatrix, Rows
 from apples.malleable.runtime.declared import (
     DeclarationError,
@@ -137,7 +137,6 @@ class MalleableJob:
         self._commit_seconds = commit_seconds
         self._losable: set[str] = set()
         self._committed = self._progress_sent = time.monotonic()
-        self._host, self._host_rank = -1, self._local_rank
         self._plan: ChangePlan | None = None
         self._mask = CpuMask(self._world.Get_size())
         self.comm: MPI.Intracomm = self._world
@@ -370,16 +369,22 @@ class MalleableJob:
             row_bytes=self._declared.row_bytes,
         )
         order = self._channel.wait()
-        self._host, self._host_rank = order["rank_ids"][self._local_rank]
         if self._commit_seconds is None:
             self._commit_seconds = order["commit_seconds"]
-        world, plan = (
-            self._world,
-            order.get("plan"),
-        )  # there is one at the launch, for the first group
-        if plan is None:
-            return self._change_hosts(lambda: membership.connect(world, order["port"]), None, None)
-        return self._change_hosts(lambda: self._admit(world, order), plan, None)
+        return self._change_hosts(lambda: self._meet(order), order.get("plan"), None)
+
+    def _meet(self, order: Message) -> MPI.Intracomm:
+        """Meet the other groups; then, unless this is the launch, wait without MPI until the job comes to join."""
+        channel, world, port = self._channel, self._world, ""
+        assert channel is not None  # noqa: S101 - as below
+        met = membership.meet(world, order["place"], order["groups"], channel)
+        if order["order"] == "launch":
+            return met
+        if met.Get_rank() == 0:
+            port = MPI.Open_port()
+            channel.send("met", port=port)
+        channel.wait()
+        return membership.accept(met, port, world)
 
     def _run_rigid(self) -> HostChange:
         """Share everything out over the MPI world the program was started with."""
@@ -403,6 +408,7 @@ class MalleableJob:
             channel.send("safepoint")
             while answer.get("order") in (None, "ask"):
                 answer = channel.wait()
+        plan = answer.pop("plan", None)  # all ranks get it together, those that join too
         order = broadcast_document(self.comm, answer)
         if order["order"] == "restart":
             self._restart(before)
@@ -414,9 +420,11 @@ class MalleableJob:
         def meet() -> MPI.Intracomm:
             if before is not None:
                 before()
-            return self._admit(self.comm, order)
+            if not order["port"]:
+                return self.comm
+            return membership.connect(self.comm, order["port"], self.comm, first=True)
 
-        return self._change_hosts(meet, order["plan"], state)
+        return self._change_hosts(meet, plan, state)
 
     def _restart(self, before: Callable[[], object] | None) -> None:
         """Commit and leave, to be started again on other hosts; stay where the commit fails. Collective."""
@@ -431,14 +439,6 @@ class MalleableJob:
         self._declared.release()
         self.comm.Disconnect()
         self._leave()
-
-    def _admit(self, comm: MPI.Intracomm, order: Message) -> MPI.Intracomm:
-        """Let as many groups join as the order says; the manager invites them one after another."""
-        channel = self._channel
-        assert channel is not None  # noqa: S101 - as above
-        return membership.admit(
-            comm, order["joining"], lambda port: channel.send("invite", port=port)
-        )
 
     def _change_hosts(
         self, meet: Callable[[], MPI.Intracomm], sent: Message | None, state: RankState | None
@@ -458,14 +458,15 @@ class MalleableJob:
         state
             What this rank has; None for one that joins.
         """
-        channel, rank = self._channel, self._host_rank
+        channel, rank = self._channel, self._local_rank
         assert channel is not None  # noqa: S101 - as above
         undecided = UndecidedChange(channel, state, rank)
         begin = time.perf_counter()
         try:
-            merged = meet()
-            join = time.perf_counter() - begin
-            plan, done, found = self._move_data(merged, sent, state is None)
+            with patient_calls():
+                merged = meet()
+                join = time.perf_counter() - begin
+                plan, done, found = self._move_data(merged, sent)
         except (MPI.Exception, ApplesError, MemoryError, OSError) as error:
             said = f"{type(error).__name__}: {error}"[:2000]
             channel.send("broken", message=said, certain=not isinstance(error, MPI.Exception))
@@ -503,7 +504,7 @@ class MalleableJob:
         return self._become_member(plan, done, state is None, found)
 
     def _move_data(
-        self, merged: MPI.Intracomm, sent: Message | None, is_new: bool
+        self, merged: MPI.Intracomm, sent: Message | None
     ) -> tuple[ChangePlan, ChangeResult, int]:
         """Move all data to its new places; return the plan, the result, and which commit it came from, or 0.
 
@@ -516,9 +517,6 @@ class MalleableJob:
                 "commit": self._checkpoints.number if self._checkpoints else 0,
             }
         plan = ChangePlan.load(broadcast_document(merged, sent))
-        rank_id = membership.RankId(
-            self._host, self._host_rank, -1 if is_new else self.comm.Get_rank()
-        )
         checkpoints, found = self._checkpoints, 0
         assert checkpoints is not None  # noqa: S101 - as above
         checkpoints.number = plan.commit
@@ -531,11 +529,11 @@ class MalleableJob:
 
         def take_saved(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
             if self._channel is not None:
-                mine = (self._channel, self._host_rank)
+                mine = (self._channel, self._local_rank)
                 # A commit's number is never used twice.
                 checkpoints.number = saved_state.resume(comm, *mine, self._declared, strips)
 
-        done = carry_out(merged, plan, self._declared, rank_id, take_commit, take_saved)
+        done = carry_out(merged, plan, self._declared, take_commit, take_saved)
         return plan, done, found
 
     def _become_member(
@@ -545,9 +543,9 @@ class MalleableJob:
         assert done.comm is not None  # noqa: S101 - a member has one
         self._plan, self.members, self.strip = plan, plan.new, done.strip
         self.layout = rank_ranges(plan.new, plan.slots)
-        if cpus := plan.cpus.get(plan.hosts[self._host]):
+        self.host = self.layout[done.comm.Get_rank()][0]
+        if cpus := plan.cpus.get(self.host):
             os.sched_setaffinity(0, cpus)
-        self.host = plan.hosts[self._host]
         self._work_on(done.comm)
         if plan.origin == "commit":
             return Rollback(plan.epoch, commit, plan.lost, plan.new)
@@ -562,6 +560,7 @@ class MalleableJob:
     def _leave(self) -> NoReturn:
         if self._channel is not None:
             self._channel.send("leaving")
+        membership.end_at_once()
         raise Released
 
     # -------------------------------------------------------------- declarations

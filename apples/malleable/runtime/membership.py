@@ -1,27 +1,33 @@
 """The change of a job's hosts, as its ranks make it together.
 
-1. The MPI worlds of the hosts meet: `admit` on the side of the job, `connect` on that of a group that joins.
-2. All ranks, old and new, carry out the plan (`carry_out`): every array's rows, every block and all state go to
+1. The MPI worlds of the hosts that join meet while the job computes (`meet`), however many they are.
+2. At the safe point the job connects to all of them at once (`connect`, `accept`).
+3. All ranks, old and new, carry out the plan (`carry_out`): every array's rows, every block and all state go to
    their new ranks; then those that stay get a communicator of their own.
-3. The safe point returns a `HostChange`, or a `Rollback` where the data came from a commit.
+4. The safe point returns a `HostChange`, or a `Rollback` where the data came from a commit.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
+import io
 import math
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 from mpi4py import MPI
 
 from apples.malleable.balancers.contract import Processor
 from apples.malleable.control.command import ChangePlan, HostRows
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.blocks import Blocks
-from apples.malleable.runtime.collectives import broadcast_document, total, wait
+from apples.malleable.runtime.channel import RankChannel
+from apples.malleable.runtime.collectives import broadcast_document, total
 from apples.malleable.runtime.csr import CsrMatrix
 from apples.malleable.runtime.declared import (
     DistributedArray,
@@ -85,75 +91,167 @@ class Released(SystemExit):
         super().__init__(0)
 
 
+def end_at_once() -> None:
+    """Let this process end as soon as the program has unwound: a host that waits to be empty waits for this.
+
+    All exit handlers run, open files are flushed and MPI is finalized. What is left out is how the interpreter
+    takes its modules down one by one, which is five sixths of the processor time of an end.
+    """
+    atexit.register(_end)
+
+
+def _end() -> None:
+    atexit.unregister(_end)
+    atexit._run_exitfuncs()  # what the program registered before
+    for one in gc.get_objects():
+        if isinstance(one, io.IOBase):
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # its other end is gone, or it is closed
+                one.flush()
+    if not MPI.Is_finalized():
+        MPI.Finalize()
+    os._exit(0)
+
+
 # ------------------------------------------------------------- worlds meet and part
 
 
-@dataclass(frozen=True, slots=True)
-class RankId:
-    """A rank of a merged communicator: the index of its host, its rank there, its rank before the change or -1."""
-
-    host: int
-    rank: int
-    before: int
+READY = "ready"
 
 
-def admit(comm: MPI.Intracomm, groups: int, invite: Callable[[str], object]) -> MPI.Intracomm:
-    """Return `comm` merged with `groups` groups, one after another. Collective.
+def meet(world: MPI.Intracomm, place: int, groups: int, channel: RankChannel) -> MPI.Intracomm:
+    """Return the communicator of all ranks of the groups, in the order of their places. Collective over them.
 
-    Each group that joined takes part in admitting the next. Ranks of `comm` keep their numbers. `comm`
-    itself stays as it is.
+    They merge by a binary tree: before the round of distance `step` the groups from a multiple of `step` on,
+    so many, are one communicator, which merges with the next of its kind. Pairs merge at the same time, each at
+    a port of its own, for two groups at one port crash MPICH 5.0.2. Nobody enters a call of MPI before its
+    partner has come as far: a group that waits for another leaves its CPUs alone.
 
     Parameters
     ----------
-    invite
-        Called by rank 0 with the port the next group is to connect to. One at a time: two groups at one
-        port crash MPICH 5.0.2.
+    place
+        Of this group among them.
+    channel
+        Of this rank.
     """
-    merged = comm
-    for left in range(groups, 0, -1):
-        merged = _accept(merged, comm, invite)
-        broadcast_document(merged, left - 1)
+    merged = world
+    for comes, partner in encounters(place, groups):
+        merged = (_come if comes else _receive)(merged, world, channel, partner)
     return merged
 
 
-def _accept(
-    merged: MPI.Intracomm, kept: MPI.Intracomm, invite: Callable[[str], object] | None
+def encounters(place: int, groups: int) -> Iterator[tuple[bool, int]]:
+    """Yield with whom the communicator of a group merges, round by round, and whether it is the one that comes.
+
+    Examples
+    --------
+    >>> list(encounters(2, 4)), list(encounters(0, 4))
+    ([(False, 3), (True, 0)], [(False, 1), (False, 2)])
+    """
+    step = 1
+    while step < groups:
+        first = place // step * step
+        if first % (2 * step):
+            yield True, first - step
+        elif first + step < groups:
+            yield False, first + step
+        step *= 2
+
+
+def _receive(
+    merged: MPI.Intracomm, world: MPI.Intracomm, channel: RankChannel, guest: int
 ) -> MPI.Intracomm:
-    port = ""
-    if merged.Get_rank() == 0 and invite is not None:
-        port = MPI.Open_port()
-        invite(port)
-    found = _merge(merged.Accept(port, MPI.INFO_NULL, 0), merged, kept)
+    name = ""
+    if merged.Get_rank() == 0:
+        channel.hear(guest)
+        name = MPI.Open_port()
+        channel.tell(guest, name)
+    broadcast_document(merged, None)  # the others come when the guest is there
+    return accept(merged, name, world, first=True)
+
+
+def _come(
+    merged: MPI.Intracomm, world: MPI.Intracomm, channel: RankChannel, host: int
+) -> MPI.Intracomm:
+    name = ""
+    if merged.Get_rank() == 0:
+        channel.tell(host, READY)
+        name = channel.hear(host)
+    broadcast_document(merged, None)
+    return connect(merged, name, world)
+
+
+def accept(
+    comm: MPI.Intracomm, port: str, kept: MPI.Intracomm, *, first: bool = False
+) -> MPI.Intracomm:
+    """Return the communicator of these ranks and of those that `connect` to the port, and close it. Collective.
+
+    Parameters
+    ----------
+    port
+        On rank 0.
+    kept
+        A communicator that is not left even if it is `comm`.
+    first
+        Whether these ranks come before the others.
+    """
+    merged = _merge(comm.Accept(port, MPI.INFO_NULL, 0), comm, kept, first=first)
     if port:
         MPI.Close_port(port)
-    return found
-
-
-def connect(world: MPI.Intracomm, port: str) -> MPI.Intracomm:
-    """Return the communicator of all, from the side of a group that joins. Collective over the group."""
-    merged = _merge(world.Connect(port, MPI.INFO_NULL, 0), world, world, new=True)
-    for _ in range(broadcast_document(merged, None)):
-        merged = _accept(merged, world, None)
-        broadcast_document(merged, None)
     return merged
+
+
+def connect(
+    comm: MPI.Intracomm, port: str, kept: MPI.Intracomm, *, first: bool = False
+) -> MPI.Intracomm:
+    """Return the communicator of these ranks and of those that `accept` at the port. Collective.
+
+    Parameters
+    ----------
+    port, kept, first
+        As for `accept`.
+    """
+    return _merge(comm.Connect(port, MPI.INFO_NULL, 0), comm, kept, first=first)
 
 
 def _merge(
-    inter: MPI.Intercomm, used: MPI.Intracomm, kept: MPI.Intracomm, new: bool = False
+    inter: MPI.Intercomm, used: MPI.Intracomm, kept: MPI.Intracomm, *, first: bool
 ) -> MPI.Intracomm:
-    merged = inter.Merge(new)
+    merged = inter.Merge(not first)
     inter.Disconnect()
     if used != kept:
         used.Disconnect()
     return merged
 
 
-def gather_rank_ids(comm: MPI.Intracomm, rank_id: RankId) -> list[RankId]:
-    """Return the identity of every rank. Collective."""
-    mine = np.array([rank_id.host, rank_id.rank, rank_id.before], np.int64)
-    every = np.empty((comm.Get_size(), 3), np.int64)
-    wait(comm.Iallgather(mine, every).Test)
-    return [RankId(*map(int, row)) for row in every]
+@dataclass(frozen=True, slots=True)
+class RankId:
+    """A rank of a merged communicator: its host, its rank there, its rank before the change or -1."""
+
+    host: str
+    rank: int
+    before: int
+
+
+def rank_ids(plan: ChangePlan) -> list[RankId]:
+    """Return who every rank of the merged communicator is: the old members' ranks, then those that joined.
+
+    Examples
+    --------
+    >>> old, new = (HostRows("a", 0, 2),), (HostRows("b", 0, 1), HostRows("a", 1, 1))
+    >>> [one.host for one in rank_ids(ChangePlan(1, old, new, {"a": 2, "b": 1}, "live"))]
+    ['a', 'a', 'b']
+    """
+    staying = plan.old if plan.origin == "live" else ()
+    before = [one.host for one in staying]
+    found: list[RankId] = []
+    for host in before:
+        found += [RankId(host, rank, len(found) + rank) for rank in range(plan.slots[host])]
+    for one in plan.new:
+        if one.host not in before:
+            found += [RankId(one.host, rank, -1) for rank in range(plan.slots[one.host])]
+    return found
 
 
 NOMINAL_ROWS = 1000
@@ -223,7 +321,6 @@ def carry_out(
     merged: MPI.Intracomm,
     plan: ChangePlan,
     declared: Declared,
-    rank_id: RankId,
     take_commit: Callable[[MPI.Intracomm, Sequence[RowRange]], bool],
     resume: Callable[[MPI.Intracomm, Sequence[RowRange]], None],
 ) -> ChangeResult:
@@ -234,16 +331,14 @@ def carry_out(
     Parameters
     ----------
     merged
-        All ranks, the old ones first in their old order; freed here.
-    rank_id
-        This rank's.
+        All ranks, as `rank_ids` has them.
     take_commit
         Called to take the last commit into these strips, collectively; false where there is none.
     resume
         Called to take what the ranks saved, collectively.
     """
     begin = time.perf_counter()
-    ids = gather_rank_ids(merged, rank_id)
+    ids = rank_ids(plan)
     old, new, order = layout(ids, plan)
     # State and replicated arrays first: new ranks have none of it, and blocks may be made from it.
     if plan.origin == "live":
@@ -263,14 +358,27 @@ def carry_out(
         begin_all(merged, declared, new, balanced)
     moved = total(merged, moved)
     shared = time.perf_counter()
-    # Ranks that leave get no communicator; the others are numbered in the order of the new strips.
     mine = order[merged.Get_rank()]
-    comm = merged.Split(MPI.UNDEFINED if mine is None else 0, mine or 0)
-    assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
+    comm = _renumbered(merged, order)
     ranks = {before: after for before, after in enumerate(order) if after is not None}
     strip = new[merged.Get_rank()]
     phases = {"redistribute": shared - begin, "rebuild": time.perf_counter() - shared}
     return ChangeResult(comm if mine is not None else None, ranks, strip, phases, moved)
+
+
+def _renumbered(merged: MPI.Intracomm, order: Sequence[int | None]) -> MPI.Intracomm:
+    """Return the communicator of the ranks that stay, in the order of the new strips. Collective.
+
+    Everybody knows who that is: so nothing is gathered, as `Split` would.
+    """
+    places = {after: before for before, after in enumerate(order) if after is not None}
+    every = merged.Get_group()
+    staying = every.Incl([places[number] for number in range(len(places))])
+    comm = merged.Create(staying)
+    staying.Free()
+    every.Free()
+    assert isinstance(comm, MPI.Intracomm)  # noqa: S101 - for the type checker: COMM_NULL is one too
+    return comm
 
 
 def begin_all(
@@ -297,9 +405,8 @@ def processors(
     weights = {member.host: member.weight for member in (*plan.old, *plan.new)}
     found = []
     for one, place in zip(ids, order, strict=True):
-        host = plan.hosts[one.host]
-        speed = weights.get(host, 1.0) / plan.slots.get(host, 1)
-        found.append(Processor(host, speed, enabled=place is not None))
+        speed = weights.get(one.host, 1.0) / plan.slots.get(one.host, 1)
+        found.append(Processor(one.host, speed, enabled=place is not None))
     return tuple(found)
 
 
@@ -316,8 +423,7 @@ def layout(
     new_ranges = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
     old, new, order = [], [], []
     for one in ids:
-        name = plan.hosts[one.host]
-        mine = first[name] + one.rank if name in first else None
+        mine = first[one.host] + one.rank if one.host in first else None
         old.append(old_ranges[one.before] if one.before >= 0 else RowRange(0, 0))
         new.append(RowRange(0, 0) if mine is None else new_ranges[mine])
         order.append(mine)

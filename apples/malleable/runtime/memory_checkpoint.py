@@ -41,7 +41,7 @@ def backup_ranks(plan: ChangePlan) -> list[int]:
     --------
     >>> from apples.malleable.control.command import HostRows
     >>> new = (HostRows("a", 0, 5), HostRows("b", 5, 5))
-    >>> backup_ranks(ChangePlan(1, (), new, {"a": 2, "b": 1}, ("a", "b"), "live"))
+    >>> backup_ranks(ChangePlan(1, (), new, {"a": 2, "b": 1}, "live"))
     [2, 2, 0]
     """
     first, number = [], 0

@@ -80,7 +80,7 @@ def restored():
         declared = declare(-1.0, -1)
         strip = strips(2)[comm.rank]
         array, tiles, *_ = declared.arrays
-        plan = ChangePlan(1, (), (), {}, (), "commit", commits=str(FOLDER))
+        plan = ChangePlan(1, (), (), {}, "commit", commits=str(FOLDER))
         number = checkpoint.restore_commit(comm, plan, declared, strips(2))
         right = number == 0 or (
             np.array_equal(array.local, expected(strip.first, len(strip) + 2, float(number)))

@@ -1,0 +1,30 @@
+"""Counts until told to stop; a rank that leaves has a file that nobody closes, and an exit handler.
+
+Arguments: a file whose existence says stop, and the folder of what ranks write.
+"""
+
+import atexit
+import os
+import sys
+import time
+from pathlib import Path
+
+from mpi4py import MPI
+
+from apples import malleable
+
+STOP, FOLDER = map(Path, sys.argv[1:])
+host = os.environ["APPLES_HOST"]
+words = (FOLDER / host).open("w", encoding="utf-8")
+words.write("not flushed")
+atexit.register((FOLDER / f"{host}-ended").touch)
+
+with malleable.Job() as job:
+    job.may_lose("host")
+    rows = job.array("rows", (100, 10))
+    state = job.state(iteration=0, stop=0.0)
+    while not state.stop:
+        job.safepoint()
+        time.sleep(0.002)
+        state.iteration += 1
+        state.stop = job.allreduce(float(job.rank == 0 and STOP.exists()), MPI.MAX)

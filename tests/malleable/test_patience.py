@@ -1,0 +1,29 @@
+"""MPI's own blocking calls leave their CPU to others while hosts change, and only then."""
+
+import pytest
+from mpi4py import MPI
+
+from apples.malleable.runtime import collectives
+
+pytestmark = pytest.mark.mpi
+
+
+def settings():
+    """Return the library's settings, by setting them to what they are."""
+    before = collectives._set(collectives.PATIENCE)
+    collectives._set(before)
+    return before
+
+
+def test_blocking_calls_sleep_inside_and_not_outside():
+    if MPI.get_vendor()[0] != "MPICH":
+        pytest.skip("another MPI library than MPICH waits as it does")
+    before = settings()
+    assert before.keys() == collectives.PATIENCE.keys()
+    assert before != collectives.PATIENCE
+    with collectives.patient_calls():
+        assert settings() == collectives.PATIENCE
+    assert settings() == before
+    with pytest.raises(ValueError, match="in between"), collectives.patient_calls():
+        raise ValueError("in between")
+    assert settings() == before
