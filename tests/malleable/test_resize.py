@@ -115,7 +115,8 @@ def test_a_loss_says_which_rank_was_killed_and_by_what(tmp_path):
         return
         yield
 
-    run = rehearse(counting(30, tmp_path), SLOTS, shares("ada", "bob"), killing(), minimum=2)
+    two = {"ada": 1, "bob": 2}  # and no host that could take bob's place
+    run = rehearse(counting(30, tmp_path), two, shares("ada", "bob"), killing(), minimum=2)
     assert run.ended.state == "failed"
     words = r"bob was lost: rank [01] \(process \d+\) was killed by SIGKILL; 1 hosts are left of 2 needed"
     assert re.fullmatch(words, run.ended.reason)
