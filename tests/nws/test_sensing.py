@@ -266,7 +266,7 @@ sys.exit(main())
             for host in ("ada", "bob", "cyd"):
                 command = [sys.executable, "-c", code, "--service", serving.url, "--host", host]
                 command += ["--token-file", str(tmp_path / "token"), "--listen", "127.0.0.1:0"]
-                command += ["--every", "0.5", "--udp", "--link-share", "1"]
+                command += ["--every", "0.5", "--link-share", "1"]
                 processes.append(subprocess.Popen(command))
             hosts, deadline = ("ada", "bob", "cyd"), time.monotonic() + 300
             wanted = {
@@ -276,7 +276,6 @@ sys.exit(main())
                     "jitterTcp",
                     "bandwidthTcp",
                     "connectTimeTcp",
-                    "lossUdp",
                 )
                 for a in hosts
                 for b in hosts
