@@ -212,11 +212,11 @@ class CliqueRuntime:
             lambda left: ConnectTimeSensor(here, peer, address, deadline=left).measure(),
             lambda left: LatencySensor(here, peer, address, secret, deadline=left).measure(),
         ]
+        kinds.append(lambda left: self._bandwidth(peer, address, left))
         if self._udp:
             kinds.append(
                 lambda left: UdpSensor(here, peer, address, secret, deadline=left).measure()
             )
-        kinds.append(lambda left: self._bandwidth(peer, address, left))
         found: list[Measurement] = []
         for measure in kinds:
             left = until - self._clock()

@@ -172,7 +172,7 @@ def jitter(round_trips: Sequence[float]) -> float:
 
 
 DATAGRAMS: Final = 50
-SPACING: Final = 0.01
+SPACING: Final = 0.004
 
 
 class UdpSensor(Sensor):
