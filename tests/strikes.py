@@ -58,9 +58,7 @@ class Strike:
         if self.victim not in ("supervisor", "connection"):
             found = self._processes(group.pid, self.victim)
         if found and self.first:
-            for pid in self._processes(group.pid, "rank"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
+            self._stop_ranks(group)
         if self.victim == "connection":
             group.dismiss()
             self.struck = 1
@@ -70,6 +68,21 @@ class Strike:
                 os.kill(found[-1], signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
                 self.struck = found[-1]
         return bool(self.struck)
+
+    def hold_back(self, engine):
+        """Stop the ranks of a newcomer that is to be struck in the change which begins now.
+
+        A change may be complete, and the newcomer a member, before this process gets a CPU again.
+        """
+        group = self._group(engine)
+        at_once = self.left == 0 and self.how != "PAUSE"
+        if self.stage == "change" and at_once and group and group.host in engine._change.joining:
+            self._stop_ranks(group)
+
+    def _stop_ranks(self, group):
+        for pid in self._processes(group.pid, "rank"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
 
     def _group(self, engine):
         host = self.host
@@ -108,11 +121,13 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
     engine, tick, take = manager.engine, manager.engine.tick, manager.engine.groups.on_message
     met = []
 
+    def is_for_another(one):
+        return one.stage in AFTER or not met or met[-1] is not engine._change.command
+
     def look():
         for one in strikes:
             command = engine._change.command
-            another = one.stage in AFTER or not met or met[-1] is not command
-            if (another or one.struck) and one.look(engine):
+            if (one.struck or is_for_another(one)) and one.look(engine):
                 met.append(command)
                 told(one)
             if not one.struck:
@@ -125,6 +140,10 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
 
     def look_then_take(group, rank, message):
         look()
+        one = next((one for one in strikes if not one.struck), None)
+        begins = message["event"] == "safepoint" and engine.stage == "wait"
+        if begins and one and is_for_another(one):
+            one.hold_back(engine)
         take(group, rank, message)
 
     engine.tick, engine.groups.on_message = look_then_tick, look_then_take
