@@ -334,7 +334,7 @@ class Coordinator:
         UsageError, LaunchError
             It refused, or tried in vain, and goes on as it was.
         """
-        return execution.resize(estimate.schedule, bandwidth=self.information.bandwidth)
+        return execution.resize(estimate.schedule, bandwidth=self.information.conditions.bandwidth)
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:

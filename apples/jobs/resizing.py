@@ -70,7 +70,7 @@ def _planned(
         return PlannedMove(job, talking, position, wanted, None)
     _check_known(information, wanted)
     shares = [HostShare.planned(host, count) for host, count in wanted.items()]
-    cost = expected_cost(position, shares, information.bandwidth)
+    cost = expected_cost(position, shares, information.conditions.bandwidth)
     cold = set(wanted) - {*position["hosts"], *position.get("warm", ())}
     last = (position.get("last_resize") or {}).get("phases", {})
     start = float(last.get("start") or START_SECONDS) if cold else 0.0

@@ -133,10 +133,6 @@ class InformationPool:
         """The host list."""
         return self.conditions.hosts
 
-    def bandwidth(self, source: str, target: str) -> float:
-        """Return bytes a second from one host to another."""
-        return self.conditions.link(self.hosts[source], self.hosts[target]).link.bandwidth
-
     def implementation(self, host: Host) -> str:
         """Return the implementation of the active set for `host`, empty when it has none."""
         chosen = self.active_set.implementations.get(host.name)

@@ -293,6 +293,10 @@ class Conditions:
             bandwidth.method if bandwidth else STATIC,
         )
 
+    def bandwidth(self, source: str, target: str) -> float:
+        """Return the forecast bytes a second from one host to another, by their names."""
+        return self.link(self.hosts[source], self.hosts[target]).link.bandwidth
+
     def farther(self, source: Host, target: Host) -> float:
         """Return by what factor a what-if question takes two hosts to be farther from one another."""
         factor = self.latency_factor

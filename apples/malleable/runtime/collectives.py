@@ -131,7 +131,7 @@ def _control_variable(name: bytes) -> tuple[ctypes.CDLL | None, ctypes.c_void_p]
 def _library() -> ctypes.CDLL | None:
     """Return the MPI library that mpi4py has loaded, where it is MPICH."""
     with open("/proc/self/maps", encoding="utf-8") as stream:  # noqa: PTH123 - pathlib is slow to load
-        paths = {line.split()[-1] for line in stream if "/libmpi" in line}
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in stream if "/libmpi" in line}
     if MPI.get_vendor()[0] != "MPICH" or not paths:
         return None
     library = ctypes.CDLL(min(paths))
