@@ -103,8 +103,9 @@ def test_two_of_them_measure_the_link_between_them(asked):
     (there,) = other.talk.feed(other.ask("listen", address="127.0.0.1", secret=SECRET)[1])
     what = {"host": "ada", "peer": "bob", "address": list(there.listening), "seconds": 5.0}
     (reply,) = asked.talk.feed(asked.ask("probe", **what, secret=SECRET, wide=True)[1])
-    kinds = [str(m.series) for m in reply.measurements]
-    assert kinds == ["connectTimeTcp/ada/bob", "latencyTcp/ada/bob", "bandwidthTcp/ada/bob"]
+    kinds = [m.series.resource for m in reply.measurements]
+    assert kinds == ["connectTimeTcp", "latencyTcp", "jitterTcp", "bandwidthTcp", "lossTcp"]
+    assert {str(m.series).partition("/")[2] for m in reply.measurements} == {"ada/bob"}
     (reply,) = asked.talk.feed(asked.ask("probe", **what, secret="f" * 16, wide=True)[1])
     assert [str(m.series) for m in reply.measurements] == ["connectTimeTcp/ada/bob"]
     assert "did not authenticate" in reply.failures[0]
