@@ -103,6 +103,11 @@ def python(lab, host, program, *arguments):
     return on(lab, host, "/usr/bin/env", "python3", "-c", program, *arguments)
 
 
+def is_rate(measured, asked):
+    """Whether a measured rate may be the one asked for: less comes where this machine's timers are late."""
+    return 0.6 * asked < measured < 1.15 * asked
+
+
 def rate(lab, source, target):
     """Return the bytes per second that get from one host to another, once the queues between are full."""
     address = lab.machine(target).address
