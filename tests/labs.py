@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from apples.errors import UsageError
@@ -103,9 +104,12 @@ def python(lab, host, program, *arguments):
     return on(lab, host, "/usr/bin/env", "python3", "-c", program, *arguments)
 
 
-def is_rate(measured, asked):
-    """Whether a measured rate may be the one asked for: less comes where this machine's timers are late."""
-    return 0.6 * asked < measured < 1.15 * asked
+def steady_rate(lab, source, target, asked):
+    """Return `rate`, measured again for a minute while it is too low: this machine's timers may be late."""
+    until = time.monotonic() + 60
+    while (measured := rate(lab, source, target)) < 0.85 * asked and time.monotonic() < until:
+        pass
+    return measured
 
 
 def rate(lab, source, target):
