@@ -93,7 +93,38 @@ class ConnectTimeSensor(Sensor):
         return (Measurement(self._series, self._clock(), seconds),)
 
 
-class LatencySensor(Sensor):
+class _EndpointSensor(Sensor):
+    """A sensor of some kinds of an ordered pair, by what the peer's endpoint does for it."""
+
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        host: str,
+        peer: str,
+        address: tuple[str, int],
+        secret: str,
+        deadline: float,
+        clock: Callable[[], float],
+        timer: Callable[[], float],
+    ) -> None:
+        self._series = tuple(SeriesName(kind, host, peer) for kind in kinds)
+        self._address = address
+        self._secret = secret
+        self._deadline = deadline
+        self._clock = clock
+        self._timer = timer
+
+    @property
+    def series(self) -> tuple[SeriesName, ...]:
+        """One of the ordered pair for each kind."""
+        return self._series
+
+    def _measured(self, *figures: float) -> tuple[Measurement, ...]:
+        now = self._clock()
+        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
+
+
+class LatencySensor(_EndpointSensor):
     """Measures ``latencyTcp`` and ``jitterTcp`` from `host` to `peer` in seconds.
 
     Latency is half of the least round trip, jitter half of the mean difference of a round trip and
@@ -132,25 +163,15 @@ class LatencySensor(Sensor):
     ) -> None:
         if messages < 1:
             raise ValueError(f"{messages} messages measure nothing")
-        self._series = SeriesName(LATENCY_TCP, host, peer), SeriesName(JITTER_TCP, host, peer)
-        self._address = address
-        self._secret = secret
+        kinds = (LATENCY_TCP, JITTER_TCP)
+        super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._messages = messages
-        self._deadline = deadline
-        self._clock = clock
-        self._timer = timer
-
-    @property
-    def series(self) -> tuple[SeriesName, ...]:
-        """``latencyTcp`` and ``jitterTcp`` of the ordered pair."""
-        return self._series
 
     def measure(self) -> tuple[Measurement, ...]:
         """Connect, send small messages to and fro, take half of the shortest."""
         with probing(self._address, self._secret, ECHO, self._deadline) as channel:
             trips = [self._round_trip(channel) for _ in range(self._messages)]
-        figures, now = (min(trips) / 2, jitter(trips)), self._clock()
-        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
+        return self._measured(min(trips) / 2, jitter(trips))
 
     def _round_trip(self, channel: DeadlineConnection) -> float:
         start = self._timer()
@@ -175,7 +196,7 @@ DATAGRAMS: Final = 50
 SPACING: Final = 0.004
 
 
-class UdpSensor(Sensor):
+class UdpSensor(_EndpointSensor):
     """Measures ``latencyUdp``, ``jitterUdp`` and ``lossUdp`` from `host` to `peer`.
 
     Datagrams of 64 bytes leave at an even pace and are sent back by the peer's endpoint, which was
@@ -186,7 +207,8 @@ class UdpSensor(Sensor):
     host, peer, address, secret, deadline, clock, timer
         As of `LatencySensor`.
     datagrams, spacing, patience
-        How many, at least 2, the seconds between them, and those in which the last may come back.
+        How many, at least 2, the seconds between them, and those in which the last may come back. Fewer are
+        sent, and it is waited for half of what is left, where the deadline would pass.
     """
 
     def __init__(
@@ -206,20 +228,10 @@ class UdpSensor(Sensor):
         if not 2 <= datagrams <= MOST_DATAGRAMS:
             raise ValueError(f"{datagrams} datagrams: 2 to {MOST_DATAGRAMS} are sent")
         kinds = (LATENCY_UDP, JITTER_UDP, LOSS_UDP)
-        self._series = tuple(SeriesName(kind, host, peer) for kind in kinds)
-        self._address = address
-        self._secret = secret
+        super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._datagrams = datagrams
         self._spacing = spacing
         self._patience = patience
-        self._deadline = deadline
-        self._clock = clock
-        self._timer = timer
-
-    @property
-    def series(self) -> tuple[SeriesName, ...]:
-        """``latencyUdp``, ``jitterUdp`` and ``lossUdp`` of the ordered pair."""
-        return self._series
 
     def measure(self) -> tuple[Measurement, ...]:
         """Send datagrams and see which come back.
@@ -230,30 +242,35 @@ class UdpSensor(Sensor):
             Transient: the endpoint does not answer, or none came back: a firewall may let no
             datagram through, which says nothing of losses.
         """
+        begun = self._timer()
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         with (
             probing(self._address, self._secret, DATAGRAM, self._deadline) as channel,
             socket.socket(family, socket.SOCK_DGRAM) as out,
         ):
             out.connect((self._address[0], int.from_bytes(channel.receive(LENGTH))))
-            trips = self._exchange(out, channel.receive(MARK))
+            mark = channel.receive(MARK)
+            left = max(0.0, self._deadline - (self._timer() - begun))
+            patience = min(self._patience, left / 2)
+            count = min(self._datagrams, max(2, int((left - patience) / self._spacing)))
+            trips = self._exchange(out, mark, count, patience)
         if not trips:
             place = f"{self._address[0]}:{self._address[1]}"
             raise SensorError(f"no datagram came back from {place}: blocked?", transient=True)
-        lost = (self._datagrams - len(trips)) / self._datagrams
-        figures, now = (min(trips) / 2, jitter(trips), lost), self._clock()
-        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
+        return self._measured(min(trips) / 2, jitter(trips), (count - len(trips)) / count)
 
-    def _exchange(self, out: socket.socket, mark: bytes) -> list[float]:
-        """Return the round trips of the datagrams that came back, in the order they were sent."""
+    def _exchange(
+        self, out: socket.socket, mark: bytes, count: int, patience: float
+    ) -> list[float]:
+        """Return the round trips of those of `count` datagrams that came back, in the order they were sent."""
         sent: list[float] = []
         trips: dict[int, float] = {}
         start = self._timer()
         waiting = True
-        while waiting and len(trips) < self._datagrams:
+        while waiting and len(trips) < count:
             now = self._timer()
-            all_sent = len(sent) == self._datagrams
-            due = sent[-1] + self._patience if all_sent else start + self._spacing * len(sent)
+            all_sent = len(sent) == count
+            due = sent[-1] + patience if all_sent else start + self._spacing * len(sent)
             if not all_sent and now >= due:
                 number = len(sent).to_bytes(LENGTH)
                 sent.append(self._timer())
@@ -298,7 +315,7 @@ def bandwidth(size: int, seconds: float, round_trip: float) -> float:
     return size / (seconds - round_trip if seconds > 2 * round_trip else seconds)
 
 
-class BandwidthSensor(Sensor):
+class BandwidthSensor(_EndpointSensor):
     """Measures ``bandwidthTcp`` from `host` to `peer` in bytes per second, and on Linux ``lossTcp``.
 
     Over one connection, transfers that double in size until one is meaningful (`is_meaningful`)
@@ -343,21 +360,11 @@ class BandwidthSensor(Sensor):
         if most_bytes < FIRST_SIZE:
             raise ValueError(f"a transfer has {FIRST_SIZE} bytes or more, not {most_bytes}")
         kinds = (BANDWIDTH_TCP, LOSS_TCP) if tells_losses() else (BANDWIDTH_TCP,)
-        self._series = tuple(SeriesName(kind, host, peer) for kind in kinds)
-        self._address = address
-        self._secret = secret
+        super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._most_bytes = most_bytes
-        self._deadline = deadline
-        self._clock = clock
-        self._timer = timer
         self.sent = 0
         self.seconds = 0.0
         self._piece = memoryview(os.urandom(PIECE))  # a link that compresses gains nothing
-
-    @property
-    def series(self) -> tuple[SeriesName, ...]:
-        """``bandwidthTcp`` of the ordered pair, and ``lossTcp`` on Linux."""
-        return self._series
 
     def measure(self) -> tuple[Measurement, ...]:
         """Connect, transfer more and more, judge by the last transfer."""
@@ -372,8 +379,7 @@ class BandwidthSensor(Sensor):
             figures = [bandwidth(size, seconds, round_trip)]
             if len(self._series) > 1:
                 figures.append(channel.sent_again())
-        now = self._clock()
-        return tuple(Measurement(s, now, v) for s, v in zip(self._series, figures, strict=True))
+        return self._measured(*figures)
 
     def _affordable(self, size: int) -> bool:
         return self.sent + size <= self._most_bytes

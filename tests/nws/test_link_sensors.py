@@ -169,6 +169,34 @@ def test_a_process_that_was_kept_from_sending_loses_nothing(endpoint):
 
 
 @pytest.mark.hardware
+@pytest.mark.parametrize(
+    ("spacing", "patience", "planned"),
+    [
+        (0.01, 0.5, (50, 0.5)),
+        (10.0, 0.5, (5, 0.5)),
+        (10.0, 90.0, (3, 30.0)),
+        (40.0, 0.5, (2, 0.5)),
+    ],
+)
+def test_as_many_datagrams_are_sent_as_the_deadline_leaves_time_for(
+    endpoint, monkeypatch, spacing, patience, planned
+):
+    asked = []
+
+    def exchange(*words):
+        asked.append(words[-2:])
+        return [0.1] * (words[-2] - 1)
+
+    monkeypatch.setattr(UdpSensor, "_exchange", exchange)
+    sensor = UdpSensor(
+        "ada", "bob", endpoint.address, SECRET,
+        spacing=spacing, patience=patience, deadline=60.0, timer=lambda: 0.0,
+    )  # fmt: skip
+    assert sensor.measure()[-1].value == 1 / planned[0]
+    assert asked == [planned]
+
+
+@pytest.mark.hardware
 def test_no_datagram_at_all_is_no_loss_but_a_failure():
     with SilentEndpoint(SECRET) as endpoint:
         sensor = UdpSensor("ada", "bob", endpoint.address, SECRET, datagrams=2, patience=0.01)

@@ -72,6 +72,12 @@ class _Border:
         return self.messages + borders * self.size
 
 
+def nobody_is_late(resources: Sequence[Host]) -> float:
+    """Return the straggler factor of a set of which no run taught anything."""
+    del resources
+    return 1.0
+
+
 @dataclass(frozen=True)
 class StripModel(ModelTemplate):
     """The strip model with latency, under one set of conditions.
@@ -93,11 +99,9 @@ class StripModel(ModelTemplate):
         receives.
     overlap_error
         Relative standard deviation of that factor.
-    straggler_factor
-        Factor on the iteration learned from runs, where all hosts are done together: every iteration waits for
-        the host that is late in it (`model.set_straggler_factor` has the other cases).
-    straggler_of
-        The same of sets that ran, by the identities of their hosts.
+    straggler_factor_of
+        By set of hosts: factor on the iteration learned from runs, where all hosts are done together: every
+        iteration waits for the host that is late in it (`model.set_straggler_factor` has the other cases).
     co_run_slowdown
         Factor on a host's computing where it is not alone, by name; 1 for others.
     share_bias
@@ -118,8 +122,7 @@ class StripModel(ModelTemplate):
     links: LearnedLinks = NO_LINKS
     overlap: Overlap = PLAIN
     overlap_error: float = 0.0
-    straggler_factor: float = 1.0
-    straggler_of: Mapping[frozenset[str], float] = field(default_factory=dict)
+    straggler_factor_of: Callable[[Sequence[Host]], float] = nobody_is_late
     risk: float = 0.0
     memory_limit: float | None = None
     sweeps: int = 1
@@ -269,9 +272,8 @@ class StripModel(ModelTemplate):
         return seconds
 
     def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
-        """Return the straggler factor of this plan: its set's own, else what other sets taught."""
-        own = self.straggler_of.get(frozenset(host.identity for host in resources))
-        return set_straggler_factor(busy, self.straggler_factor if own is None else own)
+        """Return the straggler factor of this plan."""
+        return set_straggler_factor(busy, self.straggler_factor_of(resources))
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
