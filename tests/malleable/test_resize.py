@@ -74,6 +74,29 @@ def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_pat
     assert (tmp_path / "eve-ended").exists()
 
 
+def test_a_job_that_finishes_while_hosts_leave_says_that_they_left_once_they_are_empty(tmp_path):
+    program = str(HERE / "programs_mpi" / "leaving.py")
+    argv = (sys.executable, program, str(tmp_path / "stop"), str(tmp_path), "1.5")
+    come_to = []
+
+    def stop_as_soon_as_the_map_holds(manager):
+        engine, tick = manager.engine, manager.engine.tick
+
+        def looking():
+            if [one.host for one in engine.members] == ["ada"]:
+                come_to.append(engine.stage)
+                (tmp_path / "stop").touch()
+            tick()
+
+        manager.engine.tick = looking
+
+    maps = [shares("ada")]
+    run = rehearse(argv, SLOTS, shares("ada", "eve"), maps, watch=stop_as_soon_as_the_map_holds)
+    assert [type(notice) for notice in run.notices] == [ResizeDone, JobEnded], run.notices
+    assert run.residents == [[]]
+    assert set(come_to) == {"leave", "finish"}
+
+
 def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_path):
     maps = then_stop([shares("ada", "bob", "eve")], tmp_path)
     run = rehearse(counting(3, tmp_path), SLOTS, shares("ada"), maps)

@@ -496,6 +496,7 @@ class ReconfigurationEngine:
             self._begin(change)
         elif self.stage == "finish" and self.groups.all_emptied():
             self.stage = "over"
+            self._tell(change)
             self._notify(JobEnded(self.state, self.reason))
 
     def _complete(self, change: Reconfiguration) -> None:
@@ -594,12 +595,13 @@ class ReconfigurationEngine:
 
     def _finish(self) -> None:
         """See all groups end: the program has finished."""
-        if self.stage == "leave":  # the map holds, whoever has not left yet
-            self._tell(self._change)
+        if self.stage == "leave":
+            # The map holds, which is said once the hosts that leave are empty.
+            self._change.mark = time.monotonic()
         else:
             self._answer("the job finished first")
+            self._change = Reconfiguration(None, (), self.members)
         self._finished = True
-        self._change = Reconfiguration(None, (), self.members)
         self.stage, self.state = "finish", "finished"
         for group in self.groups:
             if group.phase in ("starting", "parked", "joining"):

@@ -78,11 +78,17 @@ def test_a_program_that_fails_is_named_with_its_reason(cluster):
 
 def test_a_rank_that_was_killed_is_named_with_its_signal(cluster):
     one = cluster(how="silent")
-    execution = SlurmActuator().actuate(one.plan)
+    # Slurm's own patience with a busy node is longer than a program may be silent.
+    execution = SlurmActuator(silence_seconds=300.0).actuate(one.plan)
     os.kill(program_of(3), signal.SIGSEGV)
     words = r"rank 3 \(bob\) ended before it said 'done': killed by SIGSEGV"
-    with pytest.raises(ApplicationError, match=words):
-        execution.outcome()
+    try:
+        with pytest.raises(ApplicationError, match=words):
+            execution.outcome()
+    except DeadlineError:
+        for log in Path(os.environ["SLURM_CONF"]).parent.glob("*.log"):
+            print(log.name, log.read_text(errors="replace")[-3000:])
+        raise
 
 
 @pytest.mark.mpi

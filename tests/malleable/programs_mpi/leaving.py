@@ -1,6 +1,7 @@
 """Counts until told to stop; a rank that leaves has a file that nobody closes, and an exit handler.
 
-Arguments: a file whose existence says stop, and the folder of what ranks write.
+Arguments: a file whose existence says stop, the folder of what ranks write, and how many seconds the exit
+handler takes.
 """
 
 import atexit
@@ -13,11 +14,13 @@ from mpi4py import MPI
 
 from apples import malleable
 
-STOP, FOLDER = map(Path, sys.argv[1:])
+STOP, FOLDER = map(Path, sys.argv[1:3])
+SECONDS = float((sys.argv[3:] or [0.0])[0])
 host = os.environ["APPLES_HOST"]
 words = (FOLDER / host).open("w", encoding="utf-8")
 words.write("not flushed")
 atexit.register((FOLDER / f"{host}-ended").touch)
+atexit.register(time.sleep, SECONDS)
 
 with malleable.Job() as job:
     job.may_lose("host")
