@@ -1,6 +1,6 @@
 """How long a resize takes: the form of Tables 1 to 5 of Kale, Kumar and DeSouza 2002, and this project's bars.
 
-    python benchmarks/resize.py [--repeats N] [tables|bars|shapes|growth|interference]..
+    python benchmarks/resize.py [--repeats N] [tables|bars|shapes|constant|growth|interference]..
 
 Every rank is a host of its own on this machine. Times count from the safe point; the wait for it is apart.
 """
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ MEGABYTE = 1_000_000
 COLUMNS = 1250  # a row is 10 kB
 ENTRIES = 10  # a row of the sparse matrix is 128 bytes
 REPEATS = 20
+COMMITS = 8
 
 
 # ------------------------------------------------------------------------------ the job measured
@@ -53,10 +55,7 @@ def job_main(kind: str, rows: int, stop: Path, pause: float) -> None:
         while not state.stop:
             begin = time.perf_counter()
             if change := job.safepoint():
-                stood = 0.0 if change.is_new else time.perf_counter() - begin
-                stood = job.allreduce(stood, malleable_max())
-                if job.rank == 0:
-                    os.write(1, f"stood {stood}\n".encode())
+                tell(job, "stood", 0.0 if change.is_new else time.perf_counter() - begin)
                 job.comm.Barrier()
                 seconds = copy_seconds(own.own)
                 slowest = job.allreduce(seconds, malleable_max())
@@ -65,6 +64,47 @@ def job_main(kind: str, rows: int, stop: Path, pause: float) -> None:
             time.sleep(pause)
             state.iteration += 1
             state.stop = job.allreduce(float(job.rank == 0 and stop.exists()), malleable_max())
+
+
+def constant_main(said: bool, rows: int, stop: Path, pause: float) -> None:
+    """Hold what changes and ten times as much that does not, and say so or not; commit, then compute."""
+    from apples import malleable  # noqa: PLC0415 - a rank's part of this file
+
+    def fill(_: int, part: NDArray[np.float64]) -> None:
+        part[...] = 1.0
+
+    with malleable.Job() as job:
+        changes = job.array("changes", (rows, COLUMNS // 10), fill=fill)
+        stays = job.array("stays", (rows, COLUMNS), fill=fill, constant=said)
+        state, stood = job.state(iteration=0, stop=0.0), 0.0
+        job.may_lose("stood")
+        while not state.stop:
+            begin = time.perf_counter()
+            change = job.safepoint()
+            stood += time.perf_counter() - begin
+            if (
+                change
+            ):  # what all safe points since the last one took, for there may be one before it
+                tell(job, "stood", 0.0 if change.is_new else stood)
+                stood = 0.0
+            if change is not None and change.kind == "started":
+                for _ in range(COMMITS):
+                    job.comm.Barrier()
+                    begin = time.perf_counter()
+                    if fault := job.commit():
+                        sys.exit(fault)
+                    tell(job, "committed", time.perf_counter() - begin)
+            changes.own[...] += stays.own[:, : COLUMNS // 10]
+            time.sleep(pause)
+            state.iteration += 1
+            state.stop = job.allreduce(float(job.rank == 0 and stop.exists()), malleable_max())
+
+
+def tell(job: Any, what: str, seconds: float) -> None:
+    """Have rank 0 print how long the slowest rank took. Collective."""
+    longest = job.allreduce(seconds, malleable_max())
+    if job.rank == 0:
+        os.write(1, f"{what} {longest}\n".encode())
 
 
 def malleable_max():  # type: ignore[no-untyped-def]
@@ -90,12 +130,18 @@ def copy_seconds(rows: NDArray[np.float64]) -> float:
 
 
 def measured(
-    rows: int, first: list[str], maps: list[list[str]], warm: bool = False, kind: str = "rows"
+    rows: int,
+    first: list[str],
+    maps: list[list[str]],
+    warm: bool = False,
+    kind: str = "rows",
+    commits: bool = False,
 ) -> Rehearsal:
-    """Run the job above through maps of hosts with equal weights."""
+    """Run one of the jobs above through maps of hosts with equal weights."""
     hosts = sorted({*first, *(host for one in maps for host in one)})
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-        stop = Path(folder) / "stop"
+        stop, directory = Path(folder) / "stop", Path(folder) / "commits"
+        directory.mkdir()
         program = (sys.executable, str(HERE), "job", kind, str(rows), str(stop), "0.001")
 
         def commands():  # type: ignore[no-untyped-def]
@@ -105,6 +151,7 @@ def measured(
         return rehearse(
             program, dict.fromkeys(hosts, 1), [HostShare(host) for host in first], commands(),
             warm=hosts if warm else (), pause=1.0 if warm else 0.05,
+            commits=directory if commits else None,
         )  # fmt: skip
 
 
@@ -230,6 +277,41 @@ def growth(repeats: int) -> None:
             show(f"shrink from {ranks} ranks, hosts empty", figures[2], emptied, "ms")
 
 
+def constant(repeats: int) -> None:
+    """Ten times as much that is constant as what changes: commits and standstill, said and unsaid, in turns."""
+    rows, two = 128 * MEGABYTE // (8 * COLUMNS), ["h0", "h1"]
+    four = [*two, "h2", "h3"]
+    seconds: dict[str, list[float]] = {}
+    for _ in range(max(2, repeats // 4)):
+        for kind in ("constant", "unsaid"):
+            run = measured(rows, two, [four, two] * 2, kind=kind, commits=True)
+            done(run)
+            for what in ("committed", "stood"):
+                lines = (line.split() for line in run.lines if line.startswith(what))
+                seconds.setdefault(f"{kind} {what}", []).extend(float(line[1]) for line in lines)
+    print(f"\n13 MB that change, 128 MB that do not; medians, ms, load {os.getloadavg()[0]:.1f}")
+    kinds = ("unsaid", "constant")
+    rows_of = {
+        "commit, on disk and in memory, the third and later": (
+            "committed",
+            COMMITS,
+            range(2, COMMITS),
+        ),
+        "stands still, 2 ranks to 4": ("stood", 5, (1, 3)),
+        "stands still, 4 ranks to 2": ("stood", 5, (2, 4)),
+    }
+    for what, (name, count, places) in rows_of.items():
+        found = [
+            middle(
+                [one for at, one in enumerate(seconds[f"{kind} {name}"]) if at % count in places]
+            )
+            for kind in kinds
+        ]
+        print(
+            f"{what}: {found[0]:.1f}, {found[1]:.1f} where it is said; ratio {found[1] / found[0]:.2f}"
+        )
+
+
 def interference(repeats: int) -> None:
     """Table 5: two adaptive jobs at once against two rigid jobs at once."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
@@ -283,6 +365,7 @@ PARTS = {
     "tables": tables,
     "bars": bars,
     "shapes": shapes,
+    "constant": constant,
     "growth": growth,
     "interference": interference,
 }
@@ -302,6 +385,10 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["job"]:
-        job_main(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5]))
+        kind, held, asked_stop, between = sys.argv[2:6]
+        if kind in ("constant", "unsaid"):
+            constant_main(kind == "constant", int(held), Path(asked_stop), float(between))
+        else:
+            job_main(kind, int(held), Path(asked_stop), float(between))
     else:
         main()

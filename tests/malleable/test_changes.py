@@ -62,7 +62,15 @@ def shares(*hosts):
 
 
 def rehearsed(
-    tmp_path, strikes, first, maps, *, program=COUNTING, before_tick=lambda _: None, **more
+    tmp_path,
+    strikes,
+    first,
+    maps,
+    *,
+    program=COUNTING,
+    words=(),
+    before_tick=lambda _: None,
+    **more,
 ):
     """Run a job whose commands meet strikes, and then one to be on ada alone; return the notices."""
     struck, managers = [], []
@@ -78,7 +86,7 @@ def rehearsed(
         managers.append(manager)
         strike_in_loop(manager, strikes, struck.append, before_tick)
 
-    argv = (sys.executable, str(program), "60", "0.01", str(tmp_path / "stop"))
+    argv = (sys.executable, str(program), "60", "0.01", str(tmp_path / "stop"), *words)
     run = rehearse(
         argv, SLOTS, shares(*first), commands(),
         watch=watch, **more,
@@ -207,10 +215,11 @@ def test_commits_after_a_change_was_taken_back_have_numbers_of_their_own(tmp_pat
         return {one.name: one.stat().st_mtime_ns for one in folder.glob("*.json")}
 
     strikes = [Strike("change", "bob", "rank")]
-    more = {"commits": folder, "commit_seconds": 0.02}
+    more = {"commits": folder, "commit_seconds": 0.02, "words": ["constant"]}
     notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps(), **more)
     assert [type(one) for one in notices].count(ResizeRefused) == 1
     assert numbers[1] > numbers[0]
+    assert len(list(folder.glob("constant-*.data"))) == 2  # who started again knows them
 
 
 def test_every_stage_of_a_change_is_struck():

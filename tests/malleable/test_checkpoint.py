@@ -51,6 +51,25 @@ def test_an_attempt_before_neither_overwrites_nor_outlives_the_commits_of_the_ne
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_copies_of_constant_arrays_stay_while_a_kept_commit_refers_to_them(tmp_path):
+    for number, copy in ((1, 1), (2, 2), (3, 1), (4, 2), (5, 5)):
+        if copy == number:
+            commits.data_path(tmp_path, copy, "constant").write_bytes(b"x")
+            commits.publish(tmp_path, copy, {"parts": []}, "constant")
+        commits.data_path(tmp_path, number).write_bytes(b"x")
+        commits.publish(tmp_path, number, {"constant": copy})
+        commits.prune(tmp_path, number)
+    manifests = list(commits.whole_manifests(tmp_path))
+    assert [one["commit"] for one in manifests] == [5, 4]
+    assert [commits.constant_manifest(tmp_path, one)["commit"] for one in manifests] == [5, 2]
+    there = sorted(path.name for path in tmp_path.glob("constant-*.data"))
+    assert there == ["constant-00000002.data", "constant-00000005.data"]
+    commits.remove(tmp_path, 5)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == 2 * ["commit-00000004"] + 2 * [
+        "constant-00000002"
+    ]
+
+
 @pytest.mark.mpi
 def test_a_commit_is_read_on_another_rank_count_and_a_damaged_one_falls_back(tmp_path):
     argv = [
@@ -74,10 +93,14 @@ def test_a_commit_is_read_on_another_rank_count_and_a_damaged_one_falls_back(tmp
     found = {one["step"]: one["found"] for one in map(json.loads, run.stdout.splitlines())}
     assert found == {
         "whole": [3, True, 30],
+        "two copies": True,
         "newest": [4, True, 40],
+        "the constants it refers to are damaged": [3, True, 30],
+        "and mended": [4, True, 40],
         "a bit of the newest is wrong": [3, True, 30],
         "its manifest is cut": [3, True, 30],
         "its data is missing": [3, True, 30],
+        "all constants are missing": [0, True, -1],
         "both are missing": [0, True, -1],
         "nowhere to write": True,
     }
@@ -113,15 +136,21 @@ class Killer:
 @pytest.mark.slow
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk and memory", "memory alone"])
 @pytest.mark.parametrize(
-    "name",
-    ["counting.py", pytest.param("shapes.py", marks=pytest.mark.more)],
-    ids=["rows", "shapes"],
+    ("name", "words"),
+    [
+        ("counting.py", ["constant"]),
+        pytest.param("counting.py", [], marks=pytest.mark.more),
+        pytest.param("shapes.py", [], marks=pytest.mark.more),
+    ],
+    ids=["rows that change and rows that do not", "rows", "shapes"],
 )
-def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path, name, on_disk):
+def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(
+    tmp_path, name, words, on_disk
+):
     """Three worlds start and two of them again."""
     stop, folder = tmp_path / "stop", tmp_path / "commits"
     folder.mkdir()
-    program = (sys.executable, str(PROGRAMS / name), "80", "0.005", str(stop))
+    program = (sys.executable, str(PROGRAMS / name), "80", "0.005", str(stop), *words)
     run = rehearse(
         program, {"ada": 1, "bob": 1, "eve": 1}, [HostShare("ada"), HostShare("bob"), HostShare("eve")],
         commits=folder if on_disk else None, commit_seconds=0.1, watch=Killer("ada", 2, stop),
@@ -131,6 +160,33 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(tmp_path
     assert rolled.lost == ("ada",)
     assert rolled.iteration > 0
     assert run.lines == ["total right on bob,eve"]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.more
+def test_constant_arrays_are_written_twice_in_the_life_of_a_job_whatever_its_hosts(tmp_path):
+    stop, folder, copies = tmp_path / "stop", tmp_path / "commits", []
+    folder.mkdir()
+
+    def maps():
+        for host in ("eve", "bob", "ada"):
+            before = commits.highest_commit(folder)
+            while commits.highest_commit(folder) < before + 3:
+                yield [HostShare(one.host) for one in managers[0].engine.members]
+            copies.append(sorted(folder.glob("constant-*.data")))
+            yield [HostShare(host)]
+        stop.touch()
+
+    managers = []
+    program = (sys.executable, str(PROGRAMS / "counting.py"), "80", "0.005", str(stop), "constant")
+    run = rehearse(
+        program, {"ada": 1, "bob": 2, "eve": 1}, [HostShare("ada")], maps(),
+        commits=folder, commit_seconds=0.02, watch=managers.append,
+    )  # fmt: skip
+    assert run.lines == ["total right on ada"], run.notices
+    assert [len(names) for names in copies] == [2, 2, 2]
+    assert len({tuple(names) for names in copies}) == 1
 
 
 @pytest.mark.mpi

@@ -157,7 +157,7 @@ def test_rows_that_are_no_rows_of_the_matrix_are_refused_in_one_line(given_rows,
     [
         (
             lambda: TileArray("t", (5,)),
-            r"tiles 't': shape \(5,\) with halo 0 has no rows and columns",
+            r"array 't': shape \(5,\) with halo 0 has no rows and columns",
         ),
         (lambda: TileArray("t", (5, 0)), "no rows and columns"),
         (lambda: TileArray("t", (5, 5), halo=-1), "with halo -1"),

@@ -105,6 +105,8 @@ class ChangePlan:
         Directory of commits; empty: there are none on disk.
     commit
         Number of the last commit. Completed by rank 0.
+    constants
+        Numbers of the copies of constant arrays on disk. Completed by rank 0.
     attempt
         Which attempt to run the job this is (`JobFile`): each numbers its commits above those of the one before.
     cpus
@@ -121,6 +123,7 @@ class ChangePlan:
     lost: tuple[str, ...] = ()
     commits: str = ""
     commit: int = 0
+    constants: tuple[int, ...] = ()
     attempt: int = 1
     cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +136,8 @@ class ChangePlan:
     def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
         """Return the plan of a document."""
         maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
-        return cls(**{**raw, "lost": tuple(raw["lost"]), **maps})
+        numbers = tuple(raw["constants"])
+        return cls(**{**raw, "lost": tuple(raw["lost"]), "constants": numbers, **maps})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 A commit on disk is a data file, raw rows at offsets that no partition changes, and a manifest with its sizes and
 checksums. All ranks write their rows into the one file by MPI-IO, and any number of ranks reads them back. The
 manifest comes last (`apples.malleable.control.commits`). The two newest are kept, so that a damaged one falls back
-to the one before.
+to the one before. Constant arrays are written twice in the life of a job, beside its first two commits, and each
+commit refers to one of these copies: never to that of the commit before it, so that what is damaged costs one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +23,10 @@ from mpi4py import MPI
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.commits import (
     ATTEMPT_COMMITS,
+    KEPT_COMMITS,
+    Kind,
+    Manifest,
+    constant_manifest,
     data_path,
     highest_commit,
     prune,
@@ -69,15 +75,44 @@ def verify(path: Path, parts: Sequence[Sequence[int]]) -> bool:
     return True
 
 
-def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: Declared) -> str:
+def write_commit(
+    comm: MPI.Intracomm, directory: Path, number: int, declared: Declared, constant: int = 0
+) -> str:
     """Commit the state; return what went wrong, empty if nothing did: then it is durable. Collective.
 
     A commit that fails leaves the one before as it was and nothing of itself, and the job goes on. Each rank
     writes by itself, because one that cannot must not keep the others waiting in a collective call.
+
+    Parameters
+    ----------
+    constant
+        Number of the commit beside which the constant arrays were written; 0, or that of this one: they are now.
     """
+    fault, refers = "", {}
+    if declared.constant.arrays:
+        refers["constant"] = constant or number
+        if refers["constant"] == number:
+            fault = _write(comm, directory, number, "constant", declared.constant, {})
+    if not fault:
+        fault = _write(comm, directory, number, "commit", declared.changing, refers)
+    if comm.Get_rank() == 0:
+        with contextlib.suppress(OSError):
+            (remove if fault else prune)(directory, number)
+    return fault
+
+
+def _write(
+    comm: MPI.Intracomm,
+    directory: Path,
+    number: int,
+    kind: Kind,
+    declared: Declared,
+    manifest: Manifest,
+) -> str:
+    """Write one file of a commit, and its manifest; return what went wrong. Collective."""
     offsets, end = _offsets(declared)
     kept = [_sizes(comm, blocks.packed(), len(blocks)) for blocks in declared.blocks]
-    path = data_path(directory, number)
+    path = data_path(directory, number, kind)
     parts: list[list[int]] = []
     fault = _opened(comm, path, MPI.MODE_CREATE | MPI.MODE_WRONLY, lambda file: parts.extend(
         _write_all(comm, file, declared, offsets)
@@ -85,60 +120,76 @@ def write_commit(comm: MPI.Intracomm, directory: Path, number: int, declared: De
     ))  # fmt: skip
     every = [part for mine in gather_documents(comm, parts) for part in mine]
     fault = _first(comm, fault)
-    if fault and comm.Get_rank() == 0:
-        remove(directory, number)
     if not fault and comm.Get_rank() == 0:
         try:
             values = declared.state.dump()
             publish(
                 directory, number,
-                {"bytes": end + sum(map(sum, kept)), "declared": declared.summary(), "values": values,
+                {**manifest, "bytes": end + sum(map(sum, kept)),
+                 "declared": declared.summary(), "values": values,
                  "rows": [array.rows for array in declared.arrays],
                  "parts": every, "blocks": [
                      {"document": one.document(), "sizes": sizes}
                      for one, sizes in zip(declared.blocks, kept, strict=True)]},
+                kind,
             )  # fmt: skip
-            prune(directory, number)
         except OSError as error:
             fault = f"{error.filename or directory}: {error.strerror}"
-            remove(directory, number)
     return str(broadcast_document(comm, fault))
 
 
 def restore_commit(
     comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strips: Sequence[RowRange]
-) -> int:
+) -> tuple[int, int]:
     """Take the newest whole commit into these strips; return its number, 0 if there is none. Collective.
 
-    Whole is one whose every checksum is right: the ranks read the file through for that, each a part.
+    Whole is one whose every checksum is right: the ranks read the file through for that, each a part. The number
+    of the copy of constant arrays that it refers to is returned too.
     """
-    directory = Path(plan.commits)
-    found = list(whole_manifests(directory)) if comm.Get_rank() == 0 and plan.commits else []
-    for manifest in broadcast_document(comm, found):
-        if manifest["declared"] != declared.summary():
-            continue
-        path = data_path(directory, manifest["commit"])
-        mine = manifest["parts"][comm.Get_rank() :: comm.Get_size()]
-        if not _all(comm, verify(path, mine)):
-            continue
-        for array, rows in zip(declared.arrays, manifest.get("rows", ()), strict=False):
-            array.rows = rows  # of a sparse matrix nobody else knows how many entries it has
-        offsets, end = _offsets(declared)
+    directory, found = Path(plan.commits), []
+    if comm.Get_rank() == 0 and plan.commits:
+        found = [(one, constant_manifest(directory, one)) for one in whole_manifests(directory)]
+    for commit, copy in broadcast_document(comm, found):
+        files: list[tuple[Kind, Declared, Manifest]] = [("commit", declared.changing, commit)]
+        if declared.constant.arrays:
+            files.append(("constant", declared.constant, copy))
+        if all(_is_whole(comm, directory, *one) for one in files) and all(
+            _read(comm, directory, *one, strips) for one in files
+        ):
+            declared.state.load(commit["values"])
+            return commit["commit"], commit.get("constant", 0)
+    return 0, 0
 
-        def read(
-            file: MPI.File,
-            offsets: list[int] = offsets,
-            end: int = end,
-            kept: list[Any] = manifest["blocks"],
-        ) -> None:
-            _read_all(comm, file, declared, strips, offsets)
-            _read_blocks(file, declared, kept, end)
 
-        fault = _opened(comm, path, MPI.MODE_RDONLY, read)
-        if not _first(comm, fault):
-            declared.state.load(manifest["values"])
-            return int(manifest["commit"])
-    return 0
+def _is_whole(
+    comm: MPI.Intracomm, directory: Path, kind: Kind, declared: Declared, manifest: Manifest
+) -> bool:
+    """Whether a file is of what the program declares, and every checksum is right. Collective."""
+    if manifest.get("declared") != declared.summary():
+        return False
+    mine = manifest["parts"][comm.Get_rank() :: comm.Get_size()]
+    return _all(comm, verify(data_path(directory, manifest["commit"], kind), mine))
+
+
+def _read(
+    comm: MPI.Intracomm,
+    directory: Path,
+    kind: Kind,
+    declared: Declared,
+    manifest: Manifest,
+    strips: Sequence[RowRange],
+) -> bool:
+    """Take what is in a file into these strips; return whether every rank could. Collective."""
+    for array, rows in zip(declared.arrays, manifest.get("rows", ()), strict=False):
+        array.rows = rows  # of a sparse matrix nobody else knows how many entries it has
+    offsets, end = _offsets(declared)
+
+    def read(file: MPI.File) -> None:
+        _read_all(comm, file, declared, strips, offsets)
+        _read_blocks(file, declared, manifest["blocks"], end)
+
+    path = data_path(directory, manifest["commit"], kind)
+    return not _first(comm, _opened(comm, path, MPI.MODE_RDONLY, read))
 
 
 def _offsets(declared: Declared) -> tuple[list[int], int]:
@@ -292,11 +343,15 @@ class CheckpointPolicy:
     ----------
     number
         Of the last commit that was made or tried, by whomever: no number is used twice.
+    constants
+        Numbers of the copies on disk of the constant arrays that the ranks have; the last is that of the last
+        commit.
     """
 
     def __init__(self, channel: RankChannel) -> None:
         self._channel = channel
         self.number = 0
+        self.constants: tuple[int, ...] = ()
 
     def make(self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared) -> str:
         """Commit the state on disk, if there is a directory, and in memory; return what went wrong. Collective.
@@ -306,11 +361,19 @@ class CheckpointPolicy:
         self.number += 1
         fault = ""
         if plan.commits:
-            fault = write_commit(comm, Path(plan.commits), self.number, declared)
+            fault = self.commit_on_disk(comm, Path(plan.commits), declared)
         if not declared.blocks:
             memory_checkpoint.commit_in_memory(comm, self._channel, self.number, plan, declared)
         elif not plan.commits:
             fault = "blocks are committed on disk, and the job has no directory for it"
+        return fault
+
+    def commit_on_disk(self, comm: MPI.Intracomm, directory: Path, declared: Declared) -> str:
+        """Commit on disk, with a copy of the constant arrays while there are too few. Collective."""
+        constant = self.number if len(self.constants) < KEPT_COMMITS else self.constants[0]
+        fault = write_commit(comm, directory, self.number, declared, constant)
+        if not fault and declared.constant.arrays:
+            self.constants = (*(one for one in self.constants if one != constant), constant)
         return fault
 
     def restore(
@@ -338,4 +401,7 @@ class CheckpointPolicy:
         seen = gather_documents(comm, max([highest, *(piece.number for piece in have)]))
         self.number = max(plan.commit, (plan.attempt - 1) * ATTEMPT_COMMITS, *seen)
         found = memory_checkpoint.restore_from_memory(comm, have, least, declared, strips)
-        return found or restore_commit(comm, plan, declared, strips)
+        if not found:
+            found, constant = restore_commit(comm, plan, declared, strips)
+            self.constants = (constant,) if constant else ()
+        return found

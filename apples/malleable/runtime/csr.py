@@ -41,6 +41,7 @@ class EntryArray(DistributedArray):
     def __init__(self, name: str, starts: RowArray, dtype: DTypeLike) -> None:
         super().__init__(name, dtype, 0)
         self._starts = starts
+        self.constant = starts.constant
         self._at: dict[int, int] = {}
 
     @property
@@ -93,6 +94,8 @@ class CsrMatrix:
         array, or its three arrays (indptr, indices, data).
     dtype
         Of a value.
+    constant
+        Whether nothing but `fill` ever writes it, as of other arrays.
 
     Attributes
     ----------
@@ -101,7 +104,13 @@ class CsrMatrix:
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, int], fill: Rows, dtype: DTypeLike = np.float64
+        self,
+        name: str,
+        shape: tuple[int, int],
+        fill: Rows,
+        dtype: DTypeLike = np.float64,
+        *,
+        constant: bool = False,
     ) -> None:
         self.name, self.shape, self._fill = name, tuple(shape), fill
         if len(self.shape) != 2 or min(self.shape) < 1:
@@ -113,7 +122,7 @@ class CsrMatrix:
         rows, columns = self.shape
         index = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
         # The halo below a strip's last row is the next row's start: where the strip's entries end.
-        self.starts = RowArray(f"{name}.indptr", (rows,), np.int64, halo=1)
+        self.starts = RowArray(f"{name}.indptr", (rows,), np.int64, halo=1, constant=constant)
         self.indices = EntryArray(f"{name}.indices", self.starts, index)
         self.data = EntryArray(f"{name}.data", self.starts, dtype)
         self.arrays: tuple[DistributedArray, ...] = (self.starts, self.indices, self.data)
@@ -154,11 +163,11 @@ class CsrMatrix:
         )
         self.starts.hold(self.starts.parts(strips), rank)
         if len(strip):
-            self.starts.local[1:] = indptr + first
+            self.starts.contents()[1:] = indptr + first
         for array, values in ((self.indices, indices), (self.data, data)):
             array.locate(comm, strips)
             array.hold(array.parts(strips), rank)
-            array.own[...] = values
+            array.contents().reshape(-1)[...] = values
 
     def _first(self, strip: RowRange) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return a strip's first entries, checked."""

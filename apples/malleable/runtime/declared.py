@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
+import dis
 import json
 import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from traceback import walk_tb
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -139,7 +142,11 @@ class DistributedArray(ABC):
         This rank's, without the halo.
     tiles
         Every rank's, in the order of the communicator.
+    constant
+        Whether nothing but its first contents is ever written to it.
     """
+
+    constant = False
 
     def __init__(
         self,
@@ -173,10 +180,8 @@ class DistributedArray(ABC):
     def local(self) -> NDArray[Any]:
         """The rank's part with its halo. A view that is valid until the next change of hosts."""
         if self._seen is None:
-            part = self.needed(self.tile)
-            shape = (len(part.rows), len(part.columns), *self.cell)
-            here = self.bytes(part).reshape(-1) if len(part) else np.empty(0, np.uint8)
-            self._seen = here.view(self.dtype).reshape(shape)
+            self._seen = self.contents()
+            self._seen.flags.writeable = not self.constant
         return self._seen
 
     def exchange(self) -> None:
@@ -194,6 +199,13 @@ class DistributedArray(ABC):
             view[...] = buffer
 
     # -------------------------------------------------------------------- for the job
+
+    def contents(self) -> NDArray[Any]:
+        """Return the rank's part with its halo, to be written."""
+        part = self.needed(self.tile)
+        shape = (len(part.rows), len(part.columns), *self.cell)
+        here = self.bytes(part).reshape(-1) if len(part) else np.empty(0, np.uint8)
+        return here.view(self.dtype).reshape(shape)
 
     @abstractmethod
     def summary(self) -> list[Any]:
@@ -325,23 +337,29 @@ def _owned(one: RowRange, length: int, halo: int) -> RowRange:
     return RowRange(first, one.stop + (2 if one.stop == length else 1) * halo)
 
 
-class RowArray(DistributedArray):
-    """A distributed array whose rows are divided into strips, one for each rank.
+class DeclaredArray(DistributedArray):
+    """A distributed array that a program declares by the shape of the whole, as numpy has it.
 
     Parameters
     ----------
     name
         Of the array, unique in its job.
     shape
-        Of the whole; the first axis is shared out.
+        Of the whole; its first axes, one or two, are shared out.
     dtype
         Of an element.
     halo
-        Rows of each neighbour that a strip has beside its own. Beyond the first and the last row of the
-        whole there are as many, which belong to the first and the last strip and travel with them.
+        Rows of its neighbours, and columns where they are shared out too, that a part has beside its own. Around
+        the whole there are as many, which belong to the parts at the edges and travel with them.
     fill
-        Writes the first contents of a strip, called as ``fill(first_row, rows)``; without it they are zero.
+        Writes the first contents of a part, called with its first row, its first column where columns are shared
+        out, and the part; without it they are zero.
+    constant
+        Whether nothing else ever writes it. Who tries gets an error; commits write it once.
     """
+
+    axes = 1
+    """How many axes are shared out."""
 
     def __init__(
         self,
@@ -350,11 +368,37 @@ class RowArray(DistributedArray):
         dtype: DTypeLike = np.float64,
         halo: int = 0,
         fill: Fill | None = None,
+        *,
+        constant: bool = False,
     ) -> None:
         self.shape, self.halo, self.fill = tuple(shape), halo, fill
-        if not self.shape or min(self.shape) < 1 or halo < 0:
-            raise DeclarationError(f"array {name!r}: shape {shape} with halo {halo} has no rows")
-        super().__init__(name, dtype, shape[0], cell=self.shape[1:], halo=(halo, 0))
+        if len(self.shape) < self.axes or min(self.shape) < 1 or halo < 0:
+            what = "rows and columns" if self.axes > 1 else "rows"
+            raise DeclarationError(f"array {name!r}: shape {shape} with halo {halo} has no {what}")
+        rows, columns = (*self.shape[: self.axes], 1)[:2]
+        halos = (halo, halo if self.axes > 1 else 0)
+        super().__init__(name, dtype, rows, columns, self.shape[self.axes :], halos)
+        self.constant = constant
+
+    def summary(self) -> list[Any]:
+        """Return what must be the same on every rank of the job."""
+        more = ["tiles"] * (self.axes > 1) + ["constant"] * self.constant
+        return [self.name, list(self.shape), self.dtype.str, self.halo, *more]
+
+    def begin(self, every: Sequence[Tile], rank: int) -> None:
+        """Hold a part with its first contents."""
+        self._memory = self._spare = None  # what nobody has written to is zero
+        self.hold(every, rank)
+        if self.fill is not None and len(self.tile):
+            first = (self.tile.rows.first, self.tile.columns.first)
+            self.fill(*first[: self.axes], self.contents())
+
+
+class RowArray(DeclaredArray):
+    """A distributed array whose rows are divided into strips, one for each rank.
+
+    ``local[halo : -halo or None]`` are a rank's own rows.
+    """
 
     @property
     def strip(self) -> RowRange:
@@ -362,72 +406,29 @@ class RowArray(DistributedArray):
         return self.tile.rows
 
     @property
-    def local(self) -> NDArray[Any]:
-        """The rank's strip with its halo: ``local[halo : -halo or None]`` are its own rows.
-
-        A view that is valid until the next change of hosts.
-        """
-        return super().local[:, 0] if len(self.tile) else super().local.reshape(0, *self.cell)
-
-    @property
     def own(self) -> NDArray[Any]:
         """The rank's own rows."""
         return self.local[self.halo : self.halo + len(self.tile.rows)]
 
-    def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
-        return [self.name, list(self.shape), self.dtype.str, self.halo]
+    def contents(self) -> NDArray[Any]:
+        """Return the rank's strip with its halo, to be written."""
+        found = super().contents()
+        return found[:, 0] if len(self.tile) else found.reshape(0, *self.cell)
 
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
         """Return the strips, as tiles."""
         return [Tile(strip, WIDE) if len(strip) else Tile() for strip in strips]
 
-    def begin(self, every: Sequence[Tile], rank: int) -> None:
-        """Hold a strip with its first contents."""
-        self._memory = self._spare = None  # what nobody has written to is zero
-        self.hold(every, rank)
-        if self.fill is not None and len(self.tile):
-            self.fill(self.strip.first, self.local)
 
-
-class TileArray(DistributedArray):
+class TileArray(DeclaredArray):
     """A distributed array whose rows and columns are divided into tiles, one for each rank.
 
     A tile has the area of its rank's strip (`apples.malleable.runtime.tiles`) and shorter borders, so that less
     is exchanged. Where a rank's columns stay the same its rows do not move, as with strips; where they do not,
-    what stays on the rank is copied once within its memory.
-
-    Parameters
-    ----------
-    name
-        Of the array, unique in its job.
-    shape
-        Of the whole; the first two axes are shared out.
-    dtype
-        Of an element.
-    halo
-        Rows and columns of its neighbours that a tile has beside its own, on each side and at the corners.
-        Around the whole there are as many, which belong to the tiles at the edges and travel with them.
-    fill
-        Writes the first contents of a tile, called as ``fill(first_row, first_column, tile)``; without it they
-        are zero.
+    what stays on the rank is copied once within its memory. Halos have corners.
     """
 
-    def __init__(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: DTypeLike = np.float64,
-        halo: int = 0,
-        fill: Fill | None = None,
-    ) -> None:
-        self.shape, self.halo, self.fill = tuple(shape), halo, fill
-        if len(self.shape) < 2 or min(self.shape) < 1 or halo < 0:
-            raise DeclarationError(
-                f"tiles {name!r}: shape {shape} with halo {halo} has no rows and columns"
-            )
-        rows, columns, *cell = self.shape
-        super().__init__(name, dtype, rows, columns, tuple(cell), (halo, halo))
+    axes = 2
 
     @property
     def own(self) -> NDArray[Any]:
@@ -435,20 +436,42 @@ class TileArray(DistributedArray):
         first, tile = self.halo, self.tile
         return self.local[first : first + len(tile.rows), first : first + len(tile.columns)]
 
-    def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
-        return [self.name, list(self.shape), self.dtype.str, self.halo, "tiles"]
-
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
         """Return the strips laid side by side."""
         return tiles(strips, self.columns)
 
-    def begin(self, every: Sequence[Tile], rank: int) -> None:
-        """Hold a tile with its first contents."""
-        self._memory = self._spare = None  # what nobody has written to is zero
-        self.hold(every, rank)
-        if self.fill is not None and len(self.tile):
-            self.fill(self.tile.rows.first, self.tile.columns.first, self.local)
+
+READ_ONLY = ("destination is read-only", "array is read-only", "readonly array")
+"""What NumPy, Cython and numba say of an array that is not to be written to."""
+
+
+def written_constants(
+    arrays: Sequence[DistributedArray], error: BaseException, trace: TracebackType | None
+) -> list[str]:
+    """Return the names of the constant arrays that an error is about: the program tried to write to one of them.
+
+    NumPy does not say which array it may not write to. It is one that the line names where this happened, or is a
+    view of one; where the line names neither, all constant arrays are returned. Of other errors none is.
+    """
+    constant = [one for one in arrays if one.constant]
+    if not any(words in str(error) for words in READ_ONLY):
+        return []
+    found: list[str] = []
+    for frame, line in walk_tb(trace):
+        code = dis.get_instructions(frame.f_code)
+        names = {one.argval for one in code if one.positions and one.positions.lineno == line}
+        values = [frame.f_locals.get(name, frame.f_globals.get(name)) for name in names]
+        values += [getattr(v, "__dict__", {}).get(name) for v in values for name in names]
+        found = [one.name for one in constant if any(_shows(v, one) for v in values)] or found
+    return found or [one.name for one in constant]
+
+
+def _shows(value: object, array: DistributedArray) -> bool:
+    """Whether a value is an array, what was declared of it, or numbers in its memory."""
+    if value is array or array in getattr(value, "arrays", ()):
+        return True
+    views = [one for one in (value, getattr(value, "data", None)) if isinstance(one, np.ndarray)]
+    return any(np.may_share_memory(one, array.local) for one in views)
 
 
 def redistribute(

@@ -47,6 +47,7 @@ from apples.malleable.runtime.declared import (
     TileArray,
     UndeclaredStateError,
     Value,
+    written_constants,
 )
 from apples.malleable.runtime.membership import (
     ChangeResult,
@@ -60,6 +61,7 @@ from apples.malleable.runtime.packing import Arrays
 from apples.malleable.runtime.saved_state import RankState, UndecidedChange
 
 T = TypeVar("T")
+S = TypeVar("S", RowArray, TileArray, CsrMatrix)
 
 TOPOLOGY = "APPLES_TOPOLOGY_JOB"
 """Set by the topology daemon for processes it starts: then changes of CPUs are announced and acknowledged."""
@@ -184,12 +186,11 @@ class MalleableJob:
         dtype: DTypeLike = np.float64,
         halo: int = 0,
         fill: Fill | None = None,
+        *,
+        constant: bool = False,
     ) -> RowArray:
         """Declare an array whose rows are shared out; see `RowArray`."""
-        self._demand_new(name)
-        declared = RowArray(name, shape, dtype, halo, fill)
-        self._share_out(name, declared)
-        return declared
+        return self._share_out(RowArray(name, shape, dtype, halo, fill, constant=constant))
 
     def tiles(
         self,
@@ -198,20 +199,23 @@ class MalleableJob:
         dtype: DTypeLike = np.float64,
         halo: int = 0,
         fill: Fill | None = None,
+        *,
+        constant: bool = False,
     ) -> TileArray:
         """Declare an array whose rows and columns are shared out; see `TileArray`."""
-        self._demand_new(name)
-        declared = TileArray(name, shape, dtype, halo, fill)
-        self._share_out(name, declared)
-        return declared
+        return self._share_out(TileArray(name, shape, dtype, halo, fill, constant=constant))
 
     def csr(
-        self, name: str, shape: tuple[int, int], fill: Rows, dtype: DTypeLike = np.float64
+        self,
+        name: str,
+        shape: tuple[int, int],
+        fill: Rows,
+        dtype: DTypeLike = np.float64,
+        *,
+        constant: bool = False,
     ) -> CsrMatrix:
         """Declare a sparse matrix whose rows are shared out; see `CsrMatrix`."""
-        self._demand_new(name)
-        declared = CsrMatrix(name, shape, fill, dtype)
-        self._share_out(name, *declared.arrays)
+        declared = self._share_out(CsrMatrix(name, shape, fill, dtype, constant=constant))
         self._declared.matrices.append(declared)
         return declared
 
@@ -332,14 +336,23 @@ class MalleableJob:
         trace: TracebackType | None,
     ) -> None:
         """Finish; an error ends the whole job with its message."""
-        if kind is None:
+        del kind
+        if error is None:
             self.finish()
-        elif self._channel is not None and not issubclass(kind, Released):
+            return
+        said = error
+        if written := written_constants(self._declared.arrays, error, trace):
+            names = " or ".join(map(repr, written))
+            said = DeclarationError(f"array {names} is constant: nothing but its fill writes it")
+        if self._channel is not None and not isinstance(error, Released):
             # A lost rank may show in the MPI library of the others before anybody has heard of it.
-            word = "broken" if issubclass(kind, MPI.Exception) else "failed"
-            self._channel.send(word, message=f"{kind.__name__}: {error}"[:2000], certain=False)
+            word = "broken" if isinstance(error, MPI.Exception) else "failed"
+            message = f"{type(said).__name__}: {said}"[:2000]
+            self._channel.send(word, message=message, certain=False)
             while word == "broken":  # until this process is ended, or its supervisor is
                 self._channel.wait()
+        if said is not error:
+            raise said from error
 
     # ---------------------------------------------------------------- membership
     def _iteration(self) -> int:
@@ -414,8 +427,8 @@ class MalleableJob:
             self._restart(before)
         if order["order"] != "resize":
             return None  # what there was to do has been given up, or could not be done
-        commit = self._checkpoints.number if self._checkpoints else 0
-        state = RankState.of(self._declared, self.strip, commit)
+        assert self._checkpoints is not None  # noqa: S101 - as above
+        state = RankState.of(self._declared, self.strip, self._checkpoints)
 
         def meet() -> MPI.Intracomm:
             if before is not None:
@@ -510,16 +523,17 @@ class MalleableJob:
 
         Only the old rank 0 knows the plan, so it completes it with the program's state and broadcasts it.
         """
+        checkpoints, found = self._checkpoints, 0
+        assert checkpoints is not None  # noqa: S101 - as above
         if merged.Get_rank() == 0 and sent is not None:
             sent = {
                 **sent,
                 "values": self._declared.state.dump(),
-                "commit": self._checkpoints.number if self._checkpoints else 0,
+                "commit": checkpoints.number,
+                "constants": checkpoints.constants,
             }
         plan = ChangePlan.load(broadcast_document(merged, sent))
-        checkpoints, found = self._checkpoints, 0
-        assert checkpoints is not None  # noqa: S101 - as above
-        checkpoints.number = plan.commit
+        checkpoints.number, checkpoints.constants = plan.commit, plan.constants
 
         def take_commit(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> bool:
             nonlocal found
@@ -530,8 +544,7 @@ class MalleableJob:
         def take_saved(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
             if self._channel is not None:
                 mine = (self._channel, self._local_rank)
-                # A commit's number is never used twice.
-                checkpoints.number = saved_state.resume(comm, *mine, self._declared, strips)
+                saved_state.resume(comm, *mine, self._declared, strips, checkpoints)
 
         done = carry_out(merged, plan, self._declared, take_commit, take_saved)
         return plan, done, found
@@ -564,15 +577,18 @@ class MalleableJob:
         raise Released
 
     # -------------------------------------------------------------- declarations
-    def _share_out(self, name: str, *arrays: DistributedArray) -> None:
+    def _share_out(self, one: S) -> S:
         """Take up what has been declared, if its rows are as many as those of everything else."""
+        self._demand_new(one.name)
+        arrays = one.arrays if isinstance(one, CsrMatrix) else (one,)
         rows, declared = arrays[0].rows, self._declared
         if declared.arrays and rows != declared.rows:
             raise DeclarationError(
-                f"array {name!r} has {rows} rows, {declared.arrays[0].name!r} {declared.rows}:"
+                f"array {one.name!r} has {rows} rows, {declared.arrays[0].name!r} {declared.rows}:"
                 " all that is shared out in a job has as many rows"
             )
         declared.arrays.extend(arrays)
+        return one
 
     def _demand_new(self, name: str) -> None:
         names = {one.name for one in self._declared.arrays}

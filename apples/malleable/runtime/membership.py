@@ -17,7 +17,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mpi4py import MPI
@@ -30,11 +30,10 @@ from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import broadcast_document, total
 from apples.malleable.runtime.csr import CsrMatrix
 from apples.malleable.runtime.declared import (
+    DeclaredArray,
     DistributedArray,
     Replicated,
-    RowArray,
     State,
-    TileArray,
     redistribute,
 )
 
@@ -275,6 +274,16 @@ class Declared:
     state: State = field(default_factory=lambda: State({}))
 
     @property
+    def constant(self) -> Declared:
+        """The constant arrays alone."""
+        return Declared([one for one in self.arrays if one.constant])
+
+    @property
+    def changing(self) -> Declared:
+        """All else."""
+        return replace(self, arrays=[one for one in self.arrays if not one.constant])
+
+    @property
     def rows(self) -> int:
         """Rows that are shared out: those of the arrays, which all have as many; else blocks."""
         if self.arrays or not self.blocks:
@@ -390,7 +399,7 @@ def begin_all(
     """Give everything that is shared out its first contents. Collective."""
     rank = merged.Get_rank()
     for array in declared.arrays:
-        if isinstance(array, RowArray | TileArray):
+        if isinstance(array, DeclaredArray):
             array.begin(array.parts(strips), rank)
     for matrix in declared.matrices:
         matrix.begin(merged, strips)

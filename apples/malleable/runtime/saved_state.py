@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from apples.errors import ApplicationError
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.channel import RankChannel, SupervisorGoneError
+from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import total
 from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
@@ -38,8 +39,8 @@ class RankState:
     pieces: tuple[Callable[[], Sequence[NDArray[Any]]], ...]
 
     @classmethod
-    def of(cls, declared: Declared, strip: RowRange, commit: int) -> RankState:
-        """Return the state of a rank with this strip; `commit` is the number of the last commit."""
+    def of(cls, declared: Declared, strip: RowRange, commits: CheckpointPolicy) -> RankState:
+        """Return the state of a rank with this strip, and which commits there are."""
         pieces: list[Callable[[], Sequence[NDArray[Any]]]] = [
             lambda: [one.local for one in declared.arrays],
             lambda: [one.array for one in declared.replicated],
@@ -51,7 +52,8 @@ class RankState:
             pieces.append(lambda held=held: [pack() for pack in held.values()])  # type: ignore[misc]
         header = {
             "strip": [strip.first, strip.stop],
-            "commit": commit,
+            "commit": commits.number,
+            "constants": commits.constants,
             "declared": declared.summary(),
             "values": declared.state.dump(),
             "blocks": blocks,
@@ -78,8 +80,9 @@ def resume(
     rank: int,
     declared: Declared,
     strips: Sequence[RowRange],
-) -> int:
-    """Take on every rank what its predecessor saved; return the number of the last commit. Collective.
+    commits: CheckpointPolicy,
+) -> None:
+    """Take on every rank what its predecessor saved, and which commits there are. Collective.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ def resume(
         for array in declared.arrays:
             array.locate(comm, strips)
             array.hold(array.parts(strips), comm.Get_rank())
-            _fill(handle, *next(left), array.local)
+            _fill(handle, *next(left), array.contents())
         for one in declared.replicated:
             _fill(handle, *next(left), one.array)
         declared.state.load(header["values"])
@@ -117,7 +120,8 @@ def resume(
     finally:
         if handle >= 0:
             os.close(handle)
-    return int(header["commit"])
+    # A commit's number is never used twice.
+    commits.number, commits.constants = int(header["commit"]), tuple(header["constants"])
 
 
 def _saved(

@@ -34,10 +34,14 @@ def declare(value, iteration):
         fill=lambda row, column, tile: np.copyto(tile, expected_tile(row, column, tile, value)),
     )
     sparse = CsrMatrix("a", (ROWS, 9), lambda first, rows: entries(first, rows, value))
+    # What is constant is the same in all commits; a program that restores it has filled it with something else.
+    fixed = CsrMatrix(
+        "c", (ROWS, 9), lambda first, rows: entries(first, rows, min(value, 0)), constant=True
+    )
     table = [Replicated("table", np.full(5, value))]
     return Declared(
-        arrays=[array, tiles, *sparse.arrays],
-        matrices=[sparse],
+        arrays=[array, tiles, *sparse.arrays, *fixed.arrays],
+        matrices=[sparse, fixed],
         replicated=table,
         state=State({"iteration": iteration}),
     )
@@ -81,7 +85,7 @@ def restored():
         strip = strips(2)[comm.rank]
         array, tiles, *_ = declared.arrays
         plan = ChangePlan(1, (), (), {}, "commit", commits=str(FOLDER))
-        number = checkpoint.restore_commit(comm, plan, declared, strips(2))
+        number, _ = checkpoint.restore_commit(comm, plan, declared, strips(2))
         right = number == 0 or (
             np.array_equal(array.local, expected(strip.first, len(strip) + 2, float(number)))
             and np.array_equal(
@@ -91,6 +95,7 @@ def restored():
                 ),
             )
             and same(declared.matrices[0].own, entries(strip.first, len(strip), float(number)))
+            and same(declared.matrices[1].own, entries(strip.first, len(strip), 0.0))
             and bool((declared.replicated[0].array == number).all())
         )
         found = [number, bool(comm.allreduce(right, MPI.LAND)), declared.state.iteration]
@@ -108,21 +113,32 @@ def step(name, damage=lambda: None):
         os.write(1, json.dumps({"step": name, "found": found}).encode() + b"\n")
 
 
+policy = checkpoint.CheckpointPolicy(None)
 for number in (1, 2, 3, 4):
     declared = declare(float(number), 10 * number)
     membership.begin_all(world, declared, strips(3), ())
-    fault = checkpoint.write_commit(world, FOLDER, number, declared)
-    if fault:
+    policy.number = number
+    if fault := policy.commit_on_disk(world, FOLDER, declared):
         raise SystemExit(fault)
     world.Barrier()
     if number == 3:
         step("whole")
 
 
-def flip():
-    path = commits.data_path(FOLDER, 4)
+def files():
+    return {path.name for path in FOLDER.iterdir()}
+
+
+if world.rank == 0:
+    kept = [("constant", 1), ("constant", 2), ("commit", 3), ("commit", 4)]
+    wanted = {f"{kind}-{n:08d}.{end}" for kind, n in kept for end in ("data", "json")}
+    os.write(1, json.dumps({"step": "two copies", "found": files() == wanted}).encode() + b"\n")
+
+
+def flip(number, kind="commit"):
+    path = commits.data_path(FOLDER, number, kind)
     data = bytearray(path.read_bytes())
-    data[1000] ^= 1
+    data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
@@ -131,9 +147,12 @@ def cut():
 
 
 step("newest")
-step("a bit of the newest is wrong", flip)
+step("the constants it refers to are damaged", lambda: flip(2, "constant"))
+step("and mended", lambda: flip(2, "constant"))
+step("a bit of the newest is wrong", lambda: flip(4))
 step("its manifest is cut", cut)
 step("its data is missing", lambda: commits.data_path(FOLDER, 4).unlink())
+step("all constants are missing", lambda: [path.unlink() for path in FOLDER.glob("constant-*")])
 step("both are missing", lambda: [path.unlink() for path in FOLDER.glob("commit-*")])
 fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declare(5.0, 50))
 if world.rank == 0:
