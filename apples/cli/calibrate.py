@@ -17,9 +17,9 @@ from apples.views.hosts import calibration_document, calibration_text
 
 
 def calibrate(
-    hosts: options.Hosts,
-    template: options.Template,
-    user: options.User,
+    hosts: options.Hosts = None,
+    template: options.Template = None,
+    user: options.User = None,
     settings: options.Settings = None,
     sizes: Annotated[
         str, typer.Option("--rows", help="Strip sizes in rows, as 100,500; else from the grid.")
@@ -28,9 +28,10 @@ def calibrate(
 ) -> int:
     """Measure every implementation on every host, and remember the speeds for live plans.
 
-    Example: apples calibrate --hosts hosts.toml --template template.toml --user user.toml
+    Example: apples calibrate; apples calibrate --hosts hosts.toml --template template.toml --user user.toml
     """
-    spec = PlanSpec(hosts, template, user, options.settings_of(settings), weather="static")
+    files = options.files_of(hosts, template, user)
+    spec = PlanSpec(*files, options.settings_of(settings), weather="static")
     information = looked_at(load(spec, talk=say))
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
     found = calibrate_hosts(information, rows, say)
@@ -38,7 +39,7 @@ def calibrate(
     document = calibration_document(application.name, application.version, found)
     show_answer(document, calibration_text(found), json)
     if not any(found.values()):
-        raise LaunchError(f"{hosts}: nothing was measured on any host: the warnings say why")
+        raise LaunchError(f"{files[0]}: nothing was measured on any host: the warnings say why")
     return 0
 
 

@@ -8,11 +8,18 @@ from typing import Annotated
 
 import typer
 
+import hat
 from apples.errors import UsageError
 
-Hosts = Annotated[Path, typer.Option("--hosts", help="Host list (hosts.toml).")]
-Template = Annotated[Path, typer.Option("--template", help="Application template (TOML).")]
-User = Annotated[Path, typer.Option("--user", help="User specifications (TOML).")]
+Hosts = Annotated[Path | None, typer.Option("--hosts", help="Host list; hosts.toml unless named.")]
+Template = Annotated[
+    Path | None,
+    typer.Option("--template", help="Application template; template.toml unless named."),
+]
+User = Annotated[
+    Path | None,
+    typer.Option("--user", help="User specifications; user.toml unless named, if there is one."),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A parameter of the template: NAME=VALUE.")
 ]
@@ -45,6 +52,51 @@ SlurmSettings = Annotated[
     typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+NO_FILE = "there is no such file"
+
+
+def files_of(
+    hosts: Path | None, template: Path | None, user: Path | None
+) -> tuple[Path, Path, Path | None]:
+    """Return the files of an application: those named, else those of the current folder; a user's may be missing.
+
+    Raises
+    ------
+    hat.DocumentError
+        All that are not there.
+    """
+    own = Path("user.toml")
+    named = {"--hosts": hosts, "--template": template, "--user": user}
+    found = (
+        hosts or Path("hosts.toml"),
+        template or Path("template.toml"),
+        user or (None if _missing(own) else own),
+    )
+    problems = [
+        hat.Problem(
+            str(path),
+            None,
+            "",
+            NO_FILE if named[option] else f"{NO_FILE} ({option} names another)",
+        )
+        for option, path in zip(named, found, strict=True)
+        if path is not None and _missing(path)
+    ]
+    if problems:
+        raise hat.DocumentError(problems)
+    return found
+
+
+def _missing(path: Path) -> bool:
+    """Whether there is no such file; what else may be wrong with it, its reader says."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def settings_of(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, str]:

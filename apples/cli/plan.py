@@ -18,9 +18,9 @@ from apples.views.plan import explained_text, plan_text
 
 
 def plan(
-    hosts: options.Hosts,
-    template: options.Template,
-    user: options.User,
+    hosts: options.Hosts = None,
+    template: options.Template = None,
+    user: options.User = None,
     settings: options.Settings = None,
     blueprint: options.BlueprintName = None,
     weather: options.WeatherName = "live",
@@ -33,10 +33,10 @@ def plan(
 ) -> int:
     """Choose hosts and strips for an application; print the plan and start nothing.
 
-    Example: apples plan --hosts hosts.toml --template template.toml --user user.toml
+    Example: apples plan; apples plan --hosts hosts.toml --template template.toml --user user.toml
     """
     spec = PlanSpec(
-        hosts, template, user, options.settings_of(settings), blueprint, weather,
+        *options.files_of(hosts, template, user), options.settings_of(settings), blueprint, weather,
         planner, distance, model, fresh=fresh,
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, talk=say)
@@ -50,10 +50,7 @@ def plan(
 
 def run_command(spec: PlanSpec) -> str:
     """Return the command that runs what was planned, with this command's own options."""
-    given = sys.argv[2:] if len(sys.argv) > 2 and sys.argv[1] == "plan" else []
-    words = [word for word in given if word not in {"--explain", "--json"}]
-    files = ["--hosts", spec.hosts, "--template", spec.template, "--user", spec.user]
-    words = words or [str(word) for word in files]
+    words = [word for word in sys.argv[2:] if word not in {"--explain", "--json"}]
     if remote_hosts(read_host_list(spec.hosts)):
         words = [*words, "--actuator", "ssh"]
-    return f"apples run {shlex.join(words)}"
+    return shlex.join(["apples", "run", *words])

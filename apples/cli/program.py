@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.core
@@ -26,10 +26,11 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: where its function or sub-commands are, and its line in the help."""
+    """A command: where its function or sub-commands are, its line in the help, and the section it stands in."""
 
     place: str
     help: str
+    section: str = "Commands"
 
     def register(self, app: typer.Typer, name: str) -> None:
         """Import the command and add it to `app`."""
@@ -41,10 +42,29 @@ class Entry:
             app.command(name, help=inspect.getdoc(target), short_help=self.help)(target)
 
 
+class _SectionedGroup(typer.core.TyperGroup):
+    """Commands whose help is in sections."""
+
+    entries: Mapping[str, Entry]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, section by section."""
+        del ctx
+        widest = max(len(name) for name in self.entries)
+        for section in dict.fromkeys(entry.section for entry in self.entries.values()):
+            with formatter.section(section):
+                formatter.write_dl([
+                    (name.ljust(widest), entry.help)
+                    for name, entry in self.entries.items()
+                    if entry.section == section
+                ])  # fmt: skip
+
+
 def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> None:
     """Run a console script to its end; never returns."""
     app = typer.Typer(
         name=name,
+        cls=_SectionedGroup,
         help=summary,
         epilog=epilog,
         rich_markup_mode=None,
@@ -54,8 +74,13 @@ def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> N
     )
 
     @app.callback()
-    def options() -> None:
-        pass
+    def options(
+        version: Annotated[
+            bool,
+            typer.Option("--version", is_eager=True, callback=_version, help="Print the version."),
+        ] = False,
+    ) -> None:
+        del version
 
     sys.exit(_outcome(name, app, entries))
 
@@ -81,6 +106,14 @@ def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     return code
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata  # noqa: PLC0415 - slow to load, for this option only
+
+        show(f"apples {metadata.version('apples')}")
+        raise typer.Exit
+
+
 def _not_listened_to() -> int:
     """Let nothing more be written where nobody reads; return the exit code of that, which is no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,6 +134,7 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
         gc.enable()
     typer.core.build_runtime_param = _coercion  # type: ignore[attr-defined]  # has no public place
     group: Any = typer.main.get_command(app)
+    group.entries = entries
     _keep_answers_apart(group)
     result = group(prog_name=name, standalone_mode=False)
     return result if isinstance(result, int) else 0

@@ -22,16 +22,12 @@ from apples.views.provenance import made_by
 from apples.views.run_text import dry_text, run_text
 
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
-NoTemplate = Annotated[
-    Path | None, typer.Option("--template", help="Application template (TOML).")
-]
-NoUser = Annotated[Path | None, typer.Option("--user", help="User specifications (TOML).")]
 
 
 def run(
-    hosts: options.Hosts,
-    template: NoTemplate = None,
-    user: NoUser = None,
+    hosts: options.Hosts = None,
+    template: options.Template = None,
+    user: options.User = None,
     settings: options.Settings = None,
     blueprint: options.BlueprintName = None,
     weather: options.WeatherName = "live",
@@ -75,21 +71,21 @@ def run(
 ) -> int:
     """Plan, run the application, verify its result, and check the prediction.
 
-    Example: apples run --hosts hosts.toml --template template.toml --user user.toml
+    Example: apples run; apples run --hosts hosts.toml --template template.toml --user user.toml
     """
     if program:
         from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
         from apples.jobs.programs import program_spec  # noqa: PLC0415
 
         job = program_spec(
-            words or [], hosts, on=on, signal=signal, signal_seconds=signal_seconds,
+            words or [], hosts or Path("hosts.toml"), on=on, signal=signal, signal_seconds=signal_seconds,
             weather=weather, output=output,
         )  # fmt: skip
         return detach_job(job, json) if detach else run_program(job, json)
-    template, user = _demand(words, template, user, engine)
+    _check_words(words, engine)
     spec = RunSpec(
-        hosts, template, user, options.settings_of(settings), blueprint, weather, planner, distance,
-        model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
+        *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
+        weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
     if detach:
@@ -122,15 +118,12 @@ def run(
     return 0
 
 
-def _demand(
-    words: list[str] | None, template: Path | None, user: Path | None, engine: str
-) -> tuple[Path, Path]:
-    """Return template and user file of an application; who runs a program names neither."""
-    if words or template is None or user is None:
-        raise UsageError("needs --template and --user, or --program -- CMD")
+def _check_words(words: list[str] | None, engine: str) -> None:
+    """Refuse a command line that is nobody's to run, and an unknown engine."""
+    if words:
+        raise UsageError(f"'{shlex.join(words)}': needs --program before -- CMD")
     if engine not in ENGINES:
         raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")
-    return template, user
 
 
 def _listed(names: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class JobSpec:
             run,
             hosts=here / run.hosts,
             template=here / run.template,
-            user=here / run.user,
+            user=None if run.user is None else here / run.user,
             output=None if run.output is None else here / run.output,
         )
         object.__setattr__(self, "run", absolute)
@@ -54,7 +54,7 @@ class JobSpec:
             "directory": str(self.directory),
             "hosts": str(run.hosts),
             "template": str(run.template),
-            "user": str(run.user),
+            "user": None if run.user is None else str(run.user),
             "output": None if run.output is None else str(run.output),
             "settings": [f"{name}={value}" for name, value in run.settings.items()],
             "blueprint": run.blueprint,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,16 @@ def test_nobody_who_reads_is_no_error_and_a_full_stdout_is_named():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*words, "16"], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (4, b"apples: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("program", ["apples", "hat", "nws"])
+def test_every_program_says_its_version(program):
+    version = metadata.version("apples")
+    assert command(program, "--version").out == f"apples {version}\n"
+
+
+def test_the_commands_stand_in_sections_of_the_help():
+    text = command("apples", "--help").out
+    sections = ["Plan and run:", "Jobs:", "Simulate:", "Machines:", "Set-up:"]
+    assert [line for line in text.splitlines() if line in sections] == sections
+    assert text.index("Jobs:") < text.index("  wait ") < text.index("Simulate:")

@@ -169,6 +169,29 @@ def test_a_file_that_is_not_there_is_2_and_one_clear_line(tmp_path, option):
     assert (done.code, done.err) == (2, f"{tmp_path}/none.toml: there is no such file\n")
 
 
+def test_files_of_the_usual_names_need_not_be_named(tmp_path, monkeypatch):
+    named = files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    asked = ("--weather", "static", "--json")
+    short = command("apples", "plan", *asked)
+    assert (short.code, short.out) == (0, command("apples", "plan", *named, *asked).out)
+    (tmp_path / "user.toml").unlink()
+    assert command("apples", "plan", *asked).code == 0
+    (tmp_path / "user.toml").write_text('[constraints]\nhosts = ["ada"]')
+    assert command("apples", "plan", *asked).document["chosen"]["hosts"] == ["ada"]
+
+
+def test_all_files_that_are_missing_are_named_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = command("apples", "plan", "--user", "wishes.toml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "hosts.toml: there is no such file (--hosts names another)",
+        "template.toml: there is no such file (--template names another)",
+        "wishes.toml: there is no such file",
+    ]
+
+
 @pytest.mark.parametrize(
     ("user", "said"),
     [

@@ -121,8 +121,7 @@ def test_every_exit_code_is_explained():
 def test_every_command_is_on_the_page():
     page = (REFERENCE / "cli.md").read_text()
     for program in ("apples", "hat", "nws"):
-        shown = command(program, "--help").out.partition("Commands:")[2]
-        names = re.findall(r"^  (\w[\w-]*)  ", shown, re.MULTILINE)
-        assert names
+        names = re.findall(r"^  (\w[\w-]*)  ", command(program, "--help").out, re.MULTILINE)
+        assert len(names) > 2
         for name in names:
             assert f"{program} {name}" in page

@@ -25,7 +25,7 @@ Others = Callable[[HostList], Sequence[Host]]
 def load_information(
     hosts: str | Path,
     template: str | Path,
-    user: str | Path,
+    user: str | Path | None,
     *,
     settings: Settings | None = None,
     weather: str = "static",
@@ -39,6 +39,8 @@ def load_information(
 
     Parameters
     ----------
+    user
+        None: the user has no wishes.
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
@@ -65,9 +67,10 @@ def load_information(
         An unknown model, or a weather that is neither a word nor a file.
     """
     described = hat.read(template, hat.ApplicationTemplate)
-    specifications = hat.read(user, hat.UserSpecifications)
+    wishes = hat.Document.read(user) if user is not None else hat.Document.parse("", source="")
+    specifications = wishes.validate(hat.UserSpecifications)
     host_list = read_host_list(hosts)
-    _check_names(specifications, host_list, user)
+    _check_names(specifications, host_list, wishes)
     application = described.bind(settings or {})
     chosen_model = model or specifications.preferences.model or application.model
     make_model = resolve(chosen_model, MODELS, "model", ("information",))
@@ -112,7 +115,7 @@ def under(
 
 
 def _check_names(
-    specifications: hat.UserSpecifications, hosts: HostList, source: str | Path
+    specifications: hat.UserSpecifications, hosts: HostList, document: hat.Document
 ) -> None:
     """Refuse a specification that names a host or site the list does not have."""
     machines, sites = {host.name for host in hosts}, {host.site for host in hosts}
@@ -127,7 +130,6 @@ def _check_names(
         (("preferences", "avoid"), preferences.avoid, "host or site", machines | sites),
         (("objective", "reference"), [reference] if reference else [], "host", machines),
     )
-    document = hat.Document.read(source)
     problems = [
         document.problem(
             field if field[1] == "reference" else (*field, k),

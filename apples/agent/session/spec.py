@@ -19,7 +19,8 @@ class PlanSpec:
     Attributes
     ----------
     hosts, template, user
-        Files: the host list, the application template, the user specifications.
+        Files: the host list, the application template, the user specifications; None for these: the user
+        has no wishes.
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     blueprint, planner, distance, model
@@ -33,7 +34,7 @@ class PlanSpec:
 
     hosts: str | Path = "hosts.toml"
     template: str | Path = "template.toml"
-    user: str | Path = "user.toml"
+    user: str | Path | None = "user.toml"
     settings: Mapping[str, str | float] = field(default_factory=dict)
     blueprint: str | Callable[..., Any] | None = None
     weather: str = "live"
