@@ -341,7 +341,8 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
     """Have a coordinator whose actuator starts nothing decide under the weather of the run to come.
 
     A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
-    weather over T0; where the run then chosen asks for another horizon, once more. The decision is in
+    weather over T0; where the run then chosen asks for another horizon, once more. A user who prefers a
+    ``frame`` gets the forecasts of that many seconds in place of T0. The decision is in
     ``coordinator.decision_log``.
 
     Raises
@@ -354,7 +355,8 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
         chosen = coordinator.decision_log.chosen
         if chosen is None:
             return
-        information = coordinator.information.with_horizon(chosen.execution_seconds)
+        frame = coordinator.information.specifications.preferences.frame
+        information = coordinator.information.with_horizon(frame or chosen.execution_seconds)
         if information is coordinator.information:
             return
         coordinator.information = coordinator._present = information

@@ -1,4 +1,4 @@
-"""``apples jobs | resize | migrate | rebalance | wait | cancel | restart``: the verbs for jobs."""
+"""``apples jobs | resize | migrate | rebalance | wait | cancel | restart | logs``: the verbs for jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from apples import jobs as service
+from apples.cli import completion
 from apples.cli.options import Json
-from apples.cli.program import say, show_answer, show_json
+from apples.cli.program import pass_through, say, show_answer, show_json
 from apples.errors import UsageError
 from apples.views.job import (
     estimate_text,
@@ -23,13 +24,21 @@ from apples.views.job import (
     submitted_text,
 )
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or how it begins.")]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Id of the job, or how it begins.", autocompletion=completion.jobs
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
 
 
 def jobs(
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="One job.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", help="One job.", autocompletion=completion.jobs),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show a detached job, or all of them.
@@ -51,7 +60,10 @@ def jobs(
 
 def resize(
     job: JobName,
-    hosts: Annotated[str, typer.Option("--hosts", help="a,b[=weight],..")],
+    hosts: Annotated[
+        str,
+        typer.Option("--hosts", help="a,b[=weight],..", autocompletion=completion.hosts_of_job),
+    ],
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
@@ -64,8 +76,14 @@ def resize(
 
 def migrate(
     job: JobName,
-    source: Annotated[str, typer.Option("--from", help="The host to leave.")],
-    target: Annotated[str, typer.Option("--to", help="The host to go to.")],
+    source: Annotated[
+        str,
+        typer.Option("--from", help="The host to leave.", autocompletion=completion.hosts_of_job),
+    ],
+    target: Annotated[
+        str,
+        typer.Option("--to", help="The host to go to.", autocompletion=completion.hosts_of_job),
+    ],
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
@@ -134,6 +152,20 @@ def restart(job: JobName, json: Json = False) -> int:
     """
     status = service.restart(job, talk=say)
     show_answer(status.document(), restarted_text(status), json)
+    return 0
+
+
+def logs(job: JobName, json: Json = False) -> int:
+    """Print what a job and its supervisor said.
+
+    Example: apples logs 1f2e3d4c
+    """
+    text, found = service.log(job), service.status(job).id
+    document = {"schema": "apples.joblog/1", "id": found, "lines": text.splitlines()}
+    if json:
+        show_json(document)
+    else:
+        pass_through(text)
     return 0
 
 

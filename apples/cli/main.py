@@ -25,12 +25,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "wait": ("apples.cli.jobs:wait", "Wait for a job and print its run."),
         "cancel": ("apples.cli.jobs:cancel", "End a job."),
         "restart": ("apples.cli.jobs:restart", "Continue a job from its last commit."),
-        "logs": ("apples.cli.logs:app", "What a job said; or the archive of workload logs."),
+        "logs": ("apples.cli.jobs:logs", "What a job said."),
     },
     "Simulate": {
         "simulate": ("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),
         "sweep": ("apples.cli.sweep:sweep", "Simulate a grid of logs, policies and seeds."),
         "report": ("apples.cli.report:report", "Draw the page of a simulation."),
+        "workloads": ("apples.cli.workloads:commands", "Fetch logs of the archive."),
     },
     "Machines": {
         "hosts": ("apples.cli.hosts:commands", "Check host lists."),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import hat
+from apples.cli import completion
 from apples.errors import UsageError
 
 Hosts = Annotated[Path | None, typer.Option("--hosts", help="Host list; hosts.toml unless named.")]
@@ -21,7 +22,12 @@ User = Annotated[
     typer.Option("--user", help="User specifications; user.toml unless named, if there is one."),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A parameter of the template: NAME=VALUE.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A parameter of the template: NAME=VALUE.",
+        autocompletion=completion.parameters,
+    ),
 ]
 BlueprintName = Annotated[
     str | None,

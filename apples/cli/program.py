@@ -100,7 +100,10 @@ def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the last line of defence: never a traceback
         # What typer makes of a broken pipe is a SystemExit.
         broken = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-        code = _not_listened_to() if broken else _refused(name, error)
+        if _completes(name) and isinstance(error, SystemExit):
+            code = int(error.code or 0)  # how a shell's question ends, in typer's hands
+        else:
+            code = _not_listened_to() if broken else _refused(name, error)
     if code == INTERRUPTED:
         say(f"{name}: interrupted")
     return code
@@ -122,7 +125,7 @@ def _not_listened_to() -> int:
 
 def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     """Import the command that is asked for, and call it."""
-    asked = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+    asked = next((word for word in _words(name) if not word.startswith("-")), None)
     gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
     try:
         for each, entry in entries.items():
@@ -138,6 +141,19 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     _keep_answers_apart(group)
     result = group(prog_name=name, standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def _completes(name: str) -> bool:
+    """Whether a shell asks what the word that is being typed may become."""
+    return f"_{name.upper()}_COMPLETE" in os.environ
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of the command line, or of the one that a shell asks about."""
+    if not _completes(name):
+        return sys.argv[1:]
+    asked = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return asked.split()[1:]
 
 
 def _keep_answers_apart(command: Any) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, command, files
 
+from apples.cli.main import main as apples_main
+from apples.jobs import store
+
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path, monkeypatch):
@@ -211,3 +214,36 @@ def test_the_commands_stand_in_sections_of_the_help():
     sections = ["Plan and run:", "Jobs:", "Simulate:", "Machines:", "Set-up:"]
     assert [line for line in text.splitlines() if line in sections] == sections
     assert text.index("Jobs:") < text.index("  wait ") < text.index("Simulate:")
+
+
+def offered(words, folder, monkeypatch, capsys):
+    """Return what bash is told that the last of these words may become."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("_APPLES_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    monkeypatch.setattr(sys, "argv", ["apples"])
+    with pytest.raises(SystemExit) as ended:
+        apples_main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    return said.out.split()
+
+
+def test_a_shell_is_offered_commands_options_parameters_jobs_and_their_hosts(
+    tmp_path, monkeypatch, capsys
+):
+    files(tmp_path, template=TEMPLATE + "[parameters.grid]\ndefault = 9\n")
+    job = store.create({"hosts": str(tmp_path / "hosts.toml")}, "heat")
+
+    def ask(words):
+        return offered(words, tmp_path, monkeypatch, capsys)
+
+    assert ask("apples mi") == ["migrate"]
+    assert ask("apples plan --ex") == ["--explain"]
+    assert ask("apples run --set ") == ["grid="]
+    assert ask("apples wait " + job.id[:3]) == [job.id]
+    assert ask(f"apples resize {job.id} --hosts ada=2,") == ["ada=2,bob", "ada=2,far"]
+    assert ask(f"apples migrate {job.id} --from f") == ["far"]
+    (tmp_path / "template.toml").write_text("[")
+    assert ask("apples run --set ") == []

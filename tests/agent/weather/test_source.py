@@ -72,8 +72,9 @@ def configured(service, monkeypatch, tmp_path):
     return service_settings()
 
 
-def live(folder, *more):
-    return planned(folder, "--weather", "live", "--json", "--set", "grid=1000", *more, hosts=TWO)
+def live(folder, *more, **contents):
+    asked = ("--weather", "live", "--json", "--set", "grid=1000", *more)
+    return planned(folder, *asked, hosts=TWO, **contents)
 
 
 def test_the_configured_service_is_planned_with_and_what_it_lacks_is_said(configured, tmp_path):
@@ -95,6 +96,8 @@ def test_a_long_run_is_planned_over_its_own_frame(tmp_path):
     assert long["weather"]["over"] == pytest.approx(long["chosen"]["execution_seconds"], rel=0.5)
     cpu = {s["host"]: s["cpu"] for s in long["chosen"]["strips"]}
     assert cpu["ada"] == pytest.approx(0.5, abs=0.1)  # the mean of busy and idle
+    framed = live(tmp_path, "--set", "iterations=10", user="[preferences]\nframe = 600").document
+    assert framed["weather"]["over"] == 600
 
 
 @pytest.mark.usefixtures("configured")

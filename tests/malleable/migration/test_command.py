@@ -62,7 +62,7 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     assert (waited.code, waited.document["execution"]["hosts"]) == (0, [{"host": "bob"}])
     lines = output.read_text().splitlines()
     assert lines == [str(n + 1) for n in range(len(lines))]
-    assert lines[-1] in command("apples", "logs", "job", name).out
+    assert lines[-1] in command("apples", "logs", name).out
     assert marked(name) == []
 
 
