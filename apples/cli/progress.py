@@ -16,17 +16,53 @@ LEAST_SHARE, MOST_SECONDS = 0.1, 60.0
 
 
 def on_stderr(
-    name: str, clock: Callable[[], float] = time.monotonic
+    name: str, predicted: float, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[Execution, Iterable[Progress]], None]:
-    """Return what shows the progress of the application `name` until it ends."""
+    """Return what shows the progress of the application `name` until it ends.
+
+    Where that is interrupted, it says how far the run had come of the `predicted` seconds.
+    """
 
     def follow(_: Execution, progress: Iterable[Progress]) -> None:
-        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            _bar(progress, name)
-        else:
-            _lines(progress, name, clock)
+        latest: list[Progress] = []
+
+        def kept() -> Iterable[Progress]:
+            for at in progress:
+                latest[:] = [at]
+                yield at
+
+        try:
+            if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+                _bar(kept(), name)
+            else:
+                _lines(kept(), name, clock)
+        except KeyboardInterrupt:
+            for line in stopped_text(name, predicted, *latest):
+                say(line)
+            raise
 
     return follow
+
+
+def stopped_text(name: str, predicted: float, at: Progress | None = None) -> list[str]:
+    """Return what is known of a run that its user stopped, and what would have outlived that.
+
+    Examples
+    --------
+    >>> for line in stopped_text("heat", 9.3, Progress(100, 500, 2.0, ())):
+    ...     print(line)
+    heat was stopped at iteration 100 of 500, after 2 s (20 ms an iteration; predicted 9.3 s for all)
+    what goes on without its terminal, and from its last commit: apples run --detach --commit 30
+    """
+    begun = f"{name} was stopped before its first report (predicted {duration(predicted)} for all)"
+    if at is not None:
+        mean = duration(at.seconds / max(1, at.iteration))
+        begun = (
+            f"{name} was stopped at iteration {at.iteration} of {at.iterations}, after {duration(at.seconds)} "
+            f"({mean} an iteration; predicted {duration(predicted)} for all)"
+        )
+    way = "what goes on without its terminal, and from its last commit: apples run --detach --commit 30"
+    return [begun, way]
 
 
 def _bar(progress: Iterable[Progress], name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import dry_document
+from apples.agent.session.results import RunResult, VerificationInterrupt, dry_document
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
 from apples.cli import options, progress
@@ -105,7 +105,21 @@ def run(
         show_answer(document, dry_text(document["command"]), json)
         return 0
     name = prepared.coordinator.information.template.name
-    result = prepared.execute(talk=say, follow=progress.on_stderr(name))
+    predicted = prepared.plan.estimate.execution_seconds
+    try:
+        result = prepared.execute(talk=say, follow=progress.on_stderr(name, predicted))
+    except VerificationInterrupt as interrupt:
+        say("warning: not verified: interrupted; the run itself is complete")
+        answer(interrupt.result, report, json)
+        raise
+    answer(result, report, json)
+    if result.verified is False:
+        raise VerificationError("the result differs from the sequential run's")
+    return 0
+
+
+def answer(result: RunResult, report: Path | None, json: bool) -> None:
+    """Show what a run did, and write its page where one is asked for."""
     command = shlex.join(["apples", *sys.argv[1:]])
     document = {**result.document(), "made_by": made_by(command)}
     if report is not None:
@@ -113,9 +127,6 @@ def run(
 
         write_page(report, run_page(document))
     show_answer(document, run_text(document, command), json)
-    if result.verified is False:
-        raise VerificationError("the result differs from the sequential run's")
-    return 0
 
 
 def _check_words(words: list[str] | None, engine: str) -> None:

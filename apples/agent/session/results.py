@@ -105,6 +105,20 @@ class PlanResult:
         return refused_document(plan, plan["rejected"][0]["reason"] if plan["rejected"] else "")
 
 
+class VerificationInterrupt(KeyboardInterrupt):
+    """The verification of a run was interrupted; the run itself is complete.
+
+    Attributes
+    ----------
+    result
+        What is known of it.
+    """
+
+    def __init__(self, result: RunResult) -> None:
+        super().__init__()
+        self.result = result
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What a run did, beside what it was predicted to do.

@@ -32,7 +32,7 @@ from apples.agent.session.planning import (
     load,
     measuring_for,
 )
-from apples.agent.session.results import PlanResult, RunResult
+from apples.agent.session.results import PlanResult, RunResult, VerificationInterrupt
 from apples.agent.session.spec import JobFiles, RunSpec
 from apples.agent.verification import Reference, sequential
 from apples.errors import ApplicationError
@@ -109,6 +109,8 @@ class PreparedRun:
             There is no plan.
         LaunchError, ApplicationError, DeadlineError
             As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
+        VerificationInterrupt
+            A `KeyboardInterrupt` while the result was verified; carries what is known of the run.
         """
         coordinator, phases = self.coordinator, self.phases
         phases("launch")
@@ -122,19 +124,25 @@ class PreparedRun:
         phases("end")
         outcome = _followed(execution, coordinator.monitor(execution), follow)
         phases.split("loop", outcome.seconds)
-        verified = None
+        verified, interrupt = None, None
         if self.verify:
             phases("verify")
-            verified = self._verified(outcome, reference, talk)
+            try:
+                verified = self._verified(outcome, reference, talk)
+            except KeyboardInterrupt as stop:
+                interrupt = stop
         phases("learn")
         result = check(chosen, outcome)
         if self.learn and not execution.moved:  # a moved run did not happen as it was planned
             self._learn_from(result, outcome, talk)
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
-        return RunResult(
+        found = RunResult(
             self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds(),
             execution.queue_seconds,
         )  # fmt: skip
+        if interrupt is not None:
+            raise VerificationInterrupt(found) from interrupt
+        return found
 
     def _verified(self, outcome: Outcome, reference: Reference | None, talk: Talk) -> bool | None:
         """Return whether the result is the sequential run's; None, and it is said, where it has no digest."""

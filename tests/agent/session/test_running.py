@@ -11,6 +11,7 @@ from apples import Coordinator, NoFeasiblePlanError, RecordingActuator, RunSpec,
 from apples.agent.information import load_information
 from apples.agent.launching import launch_plan
 from apples.agent.session.planning import decide
+from apples.agent.session.results import VerificationInterrupt
 from apples.agent.session.running import PreparedRun, prepare
 from apples.agent.verification import Reference
 from apples.launch.actuator import Execution, Outcome
@@ -146,6 +147,19 @@ def test_whatever_stops_who_follows_ends_the_run():
     with pytest.raises(KeyboardInterrupt):
         prepared.execute(follow=follow)
     assert actuator.execution.cancelled
+
+
+def test_a_verification_that_is_interrupted_loses_nothing_of_the_run():
+    class Stopped(Reference):
+        def check(self, *_):
+            raise KeyboardInterrupt
+
+    prepared = prepare(SPEC, actuator=Instant())
+    with pytest.raises(VerificationInterrupt) as interrupted:
+        prepared.execute(reference=Stopped(20, "a" * 64))
+    result = interrupted.value.result
+    assert result.verified is None
+    assert result.measured_seconds == pytest.approx(result.predicted_seconds)
 
 
 def test_a_run_without_a_plan_raises_the_refusal_and_starts_nothing(tmp_path):
