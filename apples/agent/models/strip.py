@@ -457,7 +457,11 @@ class StripModel(ModelTemplate):
         return communication
 
     def _given_back_among(self, hosts: Sequence[Host]) -> Callable[[Orders, Seconds], Seconds]:
-        """Return `_given_back` for ordered subsets of `hosts`, by index."""
+        """Return `_given_back` for ordered subsets of `hosts`, by index.
+
+        It compares many sets at once, so the shares are those of equal strips, and of a quota that several
+        hosts share each gets an equal part; what a plan's own rows leave to others is in its estimate.
+        """
         quotas = [self.conditions.quota(host, host.slots) or (1.0, 0.0) for host in hosts]
         if not any(period for _, period in quotas):
             return lambda _, borders: np.zeros_like(borders)
