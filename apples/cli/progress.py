@@ -52,7 +52,7 @@ def stopped_text(name: str, predicted: float, at: Progress | None = None) -> lis
     >>> for line in stopped_text("heat", 9.3, Progress(100, 500, 2.0, ())):
     ...     print(line)
     heat was stopped at iteration 100 of 500, after 2 s (20 ms an iteration; predicted 9.3 s for all)
-    what goes on without its terminal, and from its last commit: apples run --detach --commit 30
+    a run that goes on without its terminal: apples run --detach
     """
     begun = f"{name} was stopped before its first report (predicted {duration(predicted)} for all)"
     if at is not None:
@@ -61,8 +61,7 @@ def stopped_text(name: str, predicted: float, at: Progress | None = None) -> lis
             f"{name} was stopped at iteration {at.iteration} of {at.iterations}, after {duration(at.seconds)} "
             f"({mean} an iteration; predicted {duration(predicted)} for all)"
         )
-    way = "what goes on without its terminal, and from its last commit: apples run --detach --commit 30"
-    return [begun, way]
+    return [begun, "a run that goes on without its terminal: apples run --detach"]
 
 
 def _bar(progress: Iterable[Progress], name: str) -> None:
