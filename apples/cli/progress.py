@@ -51,7 +51,7 @@ def stopped_text(name: str, predicted: float, at: Progress | None = None) -> lis
     --------
     >>> for line in stopped_text("heat", 9.3, Progress(100, 500, 2.0, ())):
     ...     print(line)
-    heat was stopped at iteration 100 of 500, after 2 s (20 ms an iteration; predicted 9.3 s for all)
+    heat was stopped at iteration 100 of 500, after 2.00 s (20.0 ms an iteration; predicted 9.30 s for all)
     a run that goes on without its terminal: apples run --detach
     """
     begun = f"{name} was stopped before its first report (predicted {duration(predicted)} for all)"
