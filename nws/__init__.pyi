@@ -88,6 +88,7 @@ from nws.sensors.links import ConnectTimeSensor as ConnectTimeSensor
 from nws.sensors.links import LatencySensor as LatencySensor
 from nws.sensors.links import UdpSensor as UdpSensor
 from nws.sensors.prometheus import PrometheusReader as PrometheusReader
+from nws.sensors.prometheus import RecordedHistory as RecordedHistory
 from nws.sensors.prometheus import read_history as read_history
 from nws.sensors.replay import ReplaySensor as ReplaySensor
 from nws.service.database import DirectoryLockedError as DirectoryLockedError

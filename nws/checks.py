@@ -344,10 +344,10 @@ def check_fetching_can_be_limited(make: MakeMemory) -> None:
 
 
 def check_a_memory_refuses_nonsense(make: MakeMemory) -> None:
-    """Check that what is no measurement, or far in the future, is refused with a reason."""
+    """Check that what is no measurement, far in the future or before 1970 is refused with a reason."""
     memory = make()
     nonsense = [Measurement(ADA, 1.0, value) for value in NOT_MEASURABLE]
-    nonsense += [Measurement(ADA, time, 0.5) for time in (*NOT_MEASURABLE, 1e18)]
+    nonsense += [Measurement(ADA, time, 0.5) for time in (*NOT_MEASURABLE, 1e18, -1.0, -1e300)]
     nonsense += [Measurement(ADA, 1.0, value) for value in (-0.1, 7.0)]  # a share lies in 0..1
     for measurement in nonsense:
         reason = _raises(

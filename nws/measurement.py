@@ -150,6 +150,13 @@ def checked_value(value: float) -> float:
     raise ValueError(f"{value!r} is not a measurement: it is {kind}")
 
 
+def checked_time(time: float) -> float:
+    """Return `time`; ValueError if no measurement can have it: NaN, infinite, before 1970."""
+    if checked_value(time) >= 0:
+        return time
+    raise ValueError(f"{time!r} lies before 1970: seconds since the epoch are wanted")
+
+
 def checked_amount(series: str, value: float) -> float:
     """Return `value`; ValueError if a series of this kind cannot have it, such as a share of 7.
 
@@ -194,13 +201,23 @@ def line(measurements: Iterable[Measurement]) -> str:
     return json.dumps(batch(measurements), separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def read_batch(text: str | bytes) -> list[Measurement]:
+def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measurement]:
     """Return the measurements of a message that somebody else wrote.
+
+    With a list `wrong` what is no measurement is left out and named there, one line each.
 
     Raises
     ------
     ValueError
         Permanent: it is no such message; says which field is wrong, and never repeats it.
+
+    Examples
+    --------
+    >>> wrong = []
+    >>> good = {"series": "availableCpu/ada", "time": 1.0, "value": 0.5}
+    >>> rows = [good, {**good, "value": 7.0}]
+    >>> len(read_batch(json.dumps({"schema": SCHEMA, "measurements": rows}), wrong)), wrong
+    (1, ['measurements[1].value: availableCpu lies in 0..1'])
     """
     if len(text) > MOST_BYTES:
         raise ValueError(f"a message of {len(text)} bytes: at most {MOST_BYTES} are read")
@@ -215,7 +232,15 @@ def read_batch(text: str | bytes) -> list[Measurement]:
     rows = document["measurements"]
     if not isinstance(rows, list) or len(rows) > MOST:
         raise ValueError(f"measurements: a list of at most {MOST} is wanted")
-    return [_measurement(row, f"measurements[{place}]") for place, row in enumerate(rows)]
+    found = []
+    for place, row in enumerate(rows):
+        try:
+            found.append(_measurement(row, f"measurements[{place}]"))
+        except ValueError as error:
+            if wrong is None:
+                raise
+            wrong.append(str(error))
+    return found
 
 
 def _measurement(row: object, where: str) -> Measurement:
@@ -232,6 +257,8 @@ def _measurement(row: object, where: str) -> Measurement:
         found = Measurement(name, checked_value(float(time)), checked_value(float(value)))
     except (ValueError, OverflowError):
         raise ValueError(f"{where}: a series, a finite time and a finite value") from None
+    if found.time < 0:
+        raise ValueError(f"{where}.time: seconds since 1970 are wanted")
     try:
         checked_amount(series, found.value)
     except ValueError:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,11 @@ FORWARDED = (
     "link_share",
     "certificate",
     "prometheus",
+    "udp",
+    "window",
+    "rounds",
 )
+"""Options of ``nws sense`` that the sensor's process understands as they are."""
 
 
 def main() -> None:
@@ -125,21 +129,32 @@ def sense(
     if not stdout and (service is None or once or hosts is not None):
         return _once(hosts, rounds or 6)
     given = {name: value for name, value in locals().items() if name in FORWARDED}
-    arguments = ["--stdout"]
-    if not stdout:
-        arguments = ["--service", str(service), "--token-file", str(_token_file(token_file))]
-    for name, value in given.items():
-        if value is not None:
-            arguments += [f"--{name.replace('_', '-')}", str(value)]
-    if udp:
-        arguments.append("--udp")
-    for each in window or ():
-        arguments += ["--window", each]
-    if rounds is not None:
-        arguments += ["--rounds", str(rounds)]
+    if stdout:
+        given["stdout"] = True
+    else:
+        given |= {"service": service, "token_file": _token_file(token_file)}
     # The process that stays is a fresh one: it has never loaded typer or NumPy.
-    command = [sys.executable, "-m", "nws.sensing", *arguments]
+    command = [sys.executable, "-m", "nws.sensing", *_typed(given)]
     return os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
+
+
+def _typed(options: Mapping[str, Any]) -> list[str]:
+    """Return options as they are typed: a flag alone, of several values each, none for None.
+
+    Examples
+    --------
+    >>> _typed({"udp": True, "link_share": 0.01, "window": ["22:00-06:00"], "site": None})
+    ['--udp', '--link-share', '0.01', '--window', '22:00-06:00']
+    """
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            values = value if isinstance(value, list) else [value]
+            words += [word for each in values for word in (option, str(each))]
+    return words
 
 
 def _once(hosts: Path | None, rounds: int) -> int:

@@ -32,6 +32,10 @@ Certificate = Annotated[
         help="Authorities to trust besides the system's.",
     ),
 ]
+Match = Annotated[str, typer.Argument(help="Series; * for anything, ? for one character.")]
+Over = Annotated[
+    float | None, typer.Option("--over", min=0.001, help="Mean of the next so many seconds.")
+]
 
 
 def forecast(
@@ -39,9 +43,7 @@ def forecast(
         list[str],
         typer.Argument(help="resource/host[/peer] ..; * for anything, ? for one character."),
     ],
-    over: Annotated[
-        float | None, typer.Option("--over", min=0.001, help="Mean of the next so many seconds.")
-    ] = None,
+    over: Over = None,
     level: Annotated[
         float | None, typer.Option("--level", min=0.01, max=0.99, help="Of the interval.")
     ] = None,
@@ -69,9 +71,7 @@ def forecast(
 
 
 def query(
-    match: Annotated[
-        str, typer.Argument(help="Series; * for anything, ? for one character.")
-    ] = "*",
+    match: Match = "*",
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 1000,
     service: Service = None,
     token_file: TokenPath = None,
@@ -123,6 +123,9 @@ def extract(
     show_answer(document, lambda: measurements_csv(found, band), json)
     if not json and not found["times"]:
         say(f"nothing is kept of {series}; see: nws query")
+    if not json and found.get("partial"):
+        rows = ", ".join(map(repr, found["partial"]))
+        say(f"measuring began or ended within {rows}: not the mean of the whole {step:g} s")
     return 0
 
 

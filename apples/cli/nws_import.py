@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
 
 AT_ONCE = 5000
+REFUSED = 422
 
 
 def import_history(
@@ -37,51 +38,69 @@ def import_history(
 ) -> int:
     """Store what was measured before the service was there, oldest first.
 
-    A series that is measured already takes nothing that is more than an hour older than its
-    latest: import before its sensor starts.
+    What is no measurement is left out, counted and named; the rest is stored. A series that is
+    measured already takes nothing that is more than an hour older than its latest: import before
+    its sensor starts. Exit code 2 if nothing was stored, nor had been before.
 
     Example: nws import --prometheus http://prom:9090 --since 604800
     """
     if (file is None) == (prometheus is None):
         raise UsageError("a FILE, or --prometheus URL: one of the two")
     try:
-        measurements = _read(file) if file is not None else _ask(str(prometheus), since)
+        history = _read(file) if file is not None else _ask(str(prometheus), since)
     except nws.SensorError as error:
         raise (LaunchError if error.transient else UsageError)(str(error)) from None
+    measurements = sorted(history.measurements, key=_moment)
     if not measurements:
-        raise UsageError(f"{file or prometheus}: nothing of a host's CPU, memory or disk is there")
+        told = "; ".join(history.reasons) or "nothing of a host's CPU, memory or disk is there"
+        raise UsageError(f"{file or prometheus}: {told}")
     document: dict[str, Any] = {"schema": "nws.import/1", "series": 0, "stored": 0}
     document |= {"duplicates": 0, "refused_total": 0, "reasons": []}
+    document |= {"left_out": history.left_out, "left_out_reasons": history.reasons}
     with asking(service, token_file, certificate) as client:
-        for piece in _pieces(measurements):
-            receipt = client.store(piece)
+        for receipt in (r for piece in _pieces(measurements) for r in _receipts(client, piece)):
             for key in ("stored", "duplicates", "refused_total"):
                 document[key] += receipt[key]
             document["reasons"] += [one["reason"] for one in receipt["refused"]][:1]
     document["series"] = len({str(one.series) for one in measurements})
     document["reasons"] = document["reasons"][:5]
     show_answer(document, lambda: _text(document), json)
-    return 0
+    return 0 if document["stored"] or document["duplicates"] else UsageError.exit_code
 
 
-def _read(path: Path) -> list[nws.Measurement]:
+def _read(path: Path) -> nws.RecordedHistory:
     try:
-        with path.open(encoding="utf-8") as lines:
-            return sorted(nws.read_history(lines), key=_moment)
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return nws.read_history(lines)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
 
 
-def _ask(url: str, since: float) -> list[nws.Measurement]:
+def _ask(url: str, since: float) -> nws.RecordedHistory:
     reader = nws.PrometheusReader(url)
     now = time.time()
-    found = []
+    found = nws.RecordedHistory()
     for stop, measurements in reader.history(now - since, now):
-        found += measurements
-        say(f"{len(found)} measurements up to {time.strftime('%F %T', time.localtime(stop))}")
-    return sorted(found, key=_moment)
+        found.measurements += measurements
+        count = len(found.measurements)
+        say(f"{count} measurements up to {time.strftime('%F %T', time.localtime(stop))}")
+    return found
+
+
+def _receipts(client: nws.Client, piece: list[nws.Measurement]) -> Iterator[dict[str, Any]]:
+    """Yield what became of measurements; of a message that is refused the halves are sent."""
+    try:
+        yield client.store(piece)
+    except nws.ServiceError as error:
+        if error.status != REFUSED:
+            raise
+        if len(piece) == 1:
+            refused = [{"reason": str(error)}]
+            yield {"stored": 0, "duplicates": 0, "refused_total": 1, "refused": refused}
+            return
+        half = len(piece) // 2
+        yield from _receipts(client, piece[:half])
+        yield from _receipts(client, piece[half:])
 
 
 def _pieces(measurements: Iterable[nws.Measurement]) -> Iterable[list[nws.Measurement]]:
@@ -97,6 +116,8 @@ def _moment(measurement: nws.Measurement) -> float:
 def _text(document: dict[str, Any]) -> str:
     line = (
         f"{document['stored']} measurements of {document['series']} series stored, "
-        f"{document['duplicates']} were there already, {document['refused_total']} refused"
+        f"{document['duplicates']} were there already, {document['refused_total']} refused, "
+        f"{document['left_out']} left out"
     )
-    return "\n".join([line, *(f"  {reason}" for reason in document["reasons"])])
+    reasons = [*document["left_out_reasons"], *document["reasons"]]
+    return "\n".join([line, *(f"  {reason}" for reason in reasons)])

@@ -96,9 +96,9 @@ def _check_installed() -> None:
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
-    serving = nws.Serving(home, listen, period=period, database=database)
-    for problem in serving.database.problems()[:20]:
-        say(f"nws serve: {problem}")
+    serving = nws.Serving(home, listen, period=period, database=database, own_process=True)
+    for line in [*serving.database.problems(), *serving.database.mended()][:20]:
+        say(f"nws serve: {line}")
     url = home / "url"
 
     def started() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
+from apples.cli.nws_ask import Certificate, Match, Over, Service, TokenPath, asking
 from apples.cli.options import Json
 from apples.cli.program import show, show_answer
 from apples.views.weather import Document, top_text
@@ -20,12 +20,8 @@ HEAD_LINES = 3
 
 
 def top(
-    match: Annotated[
-        str, typer.Argument(help="Series; * for anything, ? for one character.")
-    ] = "*",
-    over: Annotated[
-        float | None, typer.Option("--over", min=0.001, help="Mean of the next so many seconds.")
-    ] = None,
+    match: Match = "*",
+    over: Over = None,
     every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     service: Service = None,

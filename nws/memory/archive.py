@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.memory.column import SeriesColumn
-from nws.memory.journal_files import Files, write_all
+from nws.memory.journal_files import Files, number_in, write_all
 from nws.memory.journal_format import checksums, key_of
 
 DAY: Final = 86400.0
@@ -39,6 +39,8 @@ ROW: Final = np.dtype(
     ]
 )
 LAST_SLOT: Final = 1 << 32
+Row = tuple[Any, ...]
+"""Key, slot, count, mean, low and high."""
 Rows = NDArray[np.void]
 
 
@@ -119,7 +121,7 @@ class Archive:
         self._adding = Lock()
         for tier in self.tiers:
             self._files.make_directory(self._folder(tier))
-        self._done: dict[int, int] = {}
+        self._done: dict[int, tuple[int, int]] = {}  # the latest slot of a series, and its count
         self._floor = -1
         self._pending: list[dict[int, set[int]]] = [{} for _ in self.tiers]
         self._recover()
@@ -132,6 +134,9 @@ class Archive:
     ) -> int:
         """Archive the slots of series that are over by `now`; return how many of the finest.
 
+        The latest slot of a series is archived once more if more was measured in it since: what is
+        imported comes in pieces.
+
         Raises
         ------
         OSError
@@ -139,28 +144,38 @@ class Archive:
         """
         finest = self.tiers[0]
         over = math.floor((now - LAG) / finest.step)
-        floor = math.floor((now - max(tier.age for tier in self.tiers)) / finest.step)
+        kept = math.floor((now - max(tier.age for tier in self.tiers)) / finest.step)
+        pause = pause or _go_on
         with self._adding:
-            found: list[tuple[Any, ...]] = []
-            done: dict[int, int] = {}
+            keyed: dict[int, SeriesColumn] = {}
             for column in columns:
-                key = key_of(column.text)
-                first = max(self._done.get(key, self._floor) + 1, floor)
+                keyed[key_of(column.text)] = column
+                pause()
+            self._look_back(keyed, max(0, kept), pause)
+            found: list[Row] = []
+            done: dict[int, tuple[int, int]] = {}
+            for key, column in keyed.items():
+                latest, count = self._done.get(key, (self._floor, 0))
+                first = max(latest, kept, 0)
                 if column.newest < first * finest.step:
                     continue
                 times, values = column.arrays(first * finest.step)
                 slots = np.floor(times / finest.step).astype(np.int64)
                 rows = _summed(key, slots, np.ones(len(slots)), values, values, values)
-                rows = [row for row in rows if first <= row[1] < over]
+                rows = [row for row in rows if row[1] < over]
+                if rows and rows[0][1] == latest and rows[0][2] <= count:
+                    del rows[0]
                 if rows:
-                    done[key] = rows[-1][1]
+                    done[key] = rows[-1][1:3]
                     found += rows
-                if pause is not None:
-                    pause()
-            self._append(0, found)
+                pause()
+            # What a file of the finest begins is coarsened before the next file: so what a killed
+            # process has left undone belongs to the last file that it wrote of a series.
+            for part in self._by_file(finest, found) or [[]]:
+                self._append(0, part)
+                for place in range(1, len(self.tiers)):
+                    self._coarser(place, now)
             self._done |= done
-            for place in range(1, len(self.tiers)):
-                self._coarser(place, now)
         return len(found)
 
     def read(
@@ -219,14 +234,49 @@ class Archive:
         """See what is archived already: of the finest, from the last two files."""
         latest = self._paths(self.tiers[0])[-2:]
         for path in latest:
-            rows = _sound(self._rows(path))
-            for key, slot in zip(rows["key"].tolist(), rows["slot"].tolist(), strict=True):
-                self._done[key] = max(self._done.get(key, -1), slot)
+            self._see(_sound(self._rows(path)))
         if latest:
             tier = self.tiers[0]
             self._floor = math.floor(_number(latest[0]) * tier.file / tier.step) - 1
         for place in range(1, len(self.tiers)):
             self._look_for_pending(place)
+
+    def _see(self, rows: Rows) -> None:
+        """Remember the latest slot of each series in `rows`."""
+        columns = (rows[name].tolist() for name in ("key", "slot", "count"))
+        for key, slot, count in zip(*columns, strict=True):
+            if slot >= self._done.get(key, (-1, 0))[0]:
+                self._done[key] = slot, count
+
+    def _look_back(
+        self, keyed: Mapping[int, SeriesColumn], kept: int, pause: Callable[[], object]
+    ) -> None:
+        """See what is archived of series of which older measurements are there than `_recover` looked at.
+
+        They were silent for two days before the last process ended, or their past was imported.
+        """
+        tier = self.tiers[0]
+        begin = (self._floor + 1) * tier.step
+        older = {
+            key: column.oldest
+            for key, column in keyed.items()
+            if column.oldest < begin and key not in self._done
+        }
+        if not older:
+            return
+        keys = np.array(sorted(older), np.uint64)
+        # The file before, too: of the last one that was written hours may have to be made yet.
+        first = math.floor(max(min(older.values()), kept * tier.step) / tier.file) - 1
+        for path in self._paths(tier):
+            if first * tier.file <= _number(path) * tier.file < begin:
+                rows = self._rows(path)
+                rows = _sound(rows[np.isin(rows["key"], keys)])
+                self._see(rows)
+                if len(self.tiers) > 1:
+                    self._note_what_is_not_made(1, rows)
+                pause()
+        for key in older:
+            self._done.setdefault(key, (-1, 0))
 
     def _look_for_pending(self, place: int) -> None:
         """Find the slots that were over, or begun, when the last process ended.
@@ -241,13 +291,19 @@ class Archive:
         first = max((int(rows["slot"].max()) + 1 for rows in made if len(rows)), default=0)
         if paths:
             first = min(first, math.floor(_number(paths[0]) * finer.file / tier.step))
-        rows = _sound(self._between(finer, first * ratio, LAST_SLOT))
-        done = _sound(self._between(tier, first, LAST_SLOT))
-        slots = rows["slot"] // ratio
+        self._note_what_is_not_made(place, _sound(self._between(finer, first * ratio, LAST_SLOT)))
+
+    def _note_what_is_not_made(self, place: int, rows: Rows) -> None:
+        """Note for which slots and series of `rows`, of the tier before, this tier has none yet."""
+        if not len(rows):
+            return
+        tier = self.tiers[place]
+        slots = rows["slot"] // round(tier.step / self.tiers[place - 1].step)
+        done = _sound(self._between(tier, int(slots.min()), int(slots.max()) + 1))
         for slot in np.unique(slots).tolist():
             keys = np.setdiff1d(rows["key"][slots == slot], done["key"][done["slot"] == slot])
             if len(keys):
-                self._pending[place][slot] = set(keys.tolist())
+                self._pending[place].setdefault(slot, set()).update(keys.tolist())
 
     def _note(self, place: int, rows: Iterable[tuple[int, int]]) -> None:
         ratio = round(self.tiers[place].step / self.tiers[place - 1].step)
@@ -272,13 +328,11 @@ class Archive:
             for slot in group:
                 del pending[slot]
 
-    def _made_of(
-        self, rows: Rows, ratio: int, wanted: Mapping[int, Collection[int]]
-    ) -> list[tuple[Any, ...]]:
+    def _made_of(self, rows: Rows, ratio: int, wanted: Mapping[int, Collection[int]]) -> list[Row]:
         """Return a row of the next tier for each slot and key that is `wanted`."""
         rows = rows[np.argsort(rows["key"], kind="stable")]
         keys, first = np.unique(rows["key"], return_index=True)
-        found: list[tuple[Any, ...]] = []
+        found: list[Row] = []
         for key, begin, end in zip(keys.tolist(), first, [*first[1:], len(rows)], strict=False):
             part = _latest(rows[begin:end])
             made = _summed(
@@ -292,16 +346,13 @@ class Archive:
             found += [row for row in made if key in wanted.get(row[1], ())]
         return found
 
-    def _append(self, place: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _append(self, place: int, rows: Sequence[Row]) -> None:
         """Write rows to the files of their slots, and return when they are on the disk."""
         tier = self.tiers[place]
-        by_file: dict[int, list[tuple[Any, ...]]] = {}
-        for row in rows:
-            by_file.setdefault(math.floor(row[1] * tier.step / tier.file), []).append(row)
-        for number, part in sorted(by_file.items()):
+        for part in self._by_file(tier, rows):
             packed = np.array([(*row, 0) for row in part], ROW)
             packed["crc"] = checksums(packed)
-            path = self._folder(tier) / f"{number}{SUFFIX}"
+            path = self._folder(tier) / f"{_file_of(part[0], tier)}{SUFFIX}"
             fresh = not path.exists()
             if not fresh and path.stat().st_size % ROW.itemsize:  # a record was cut off
                 self._files.truncate(path, path.stat().st_size // ROW.itemsize * ROW.itemsize)
@@ -315,6 +366,13 @@ class Archive:
                 self._files.sync_directory(path.parent)
         if place + 1 < len(self.tiers):
             self._note(place + 1, ((row[0], row[1]) for row in rows))
+
+    def _by_file(self, tier: Tier, rows: Iterable[Row]) -> list[list[Row]]:
+        """Return the rows in parts, each of one file, the oldest first."""
+        found: dict[int, list[Row]] = {}
+        for row in rows:
+            found.setdefault(_file_of(row, tier), []).append(row)
+        return [found[number] for number in sorted(found)]
 
     def _slots(self, place: int, key: np.uint64, start: float, stop: float) -> list[Slot]:
         tier = self.tiers[place]
@@ -349,8 +407,8 @@ class Archive:
         return np.empty(0, ROW)
 
     def _paths(self, tier: Tier) -> list[Path]:
-        paths = [p for p in self._folder(tier).glob(f"*{SUFFIX}") if p.stem.isdigit()]
-        return sorted(paths, key=_number)
+        paths = self._folder(tier).glob(f"*{SUFFIX}")
+        return sorted((p for p in paths if number_in(p.name, "", SUFFIX) is not None), key=_number)
 
     def _folder(self, tier: Tier) -> Path:
         return self.directory / f"{tier.step:.0f}"
@@ -368,6 +426,14 @@ def _bytes(path: Path) -> int:
 
 def _number(path: Path) -> int:
     return int(path.stem)
+
+
+def _file_of(row: Row, tier: Tier) -> int:
+    return int(row[1] * tier.step // tier.file)
+
+
+def _go_on() -> None:
+    """Let nobody go first."""
 
 
 def _sound(rows: Rows) -> Rows:
@@ -391,7 +457,7 @@ def _summed(
     means: NDArray[np.float64],
     lows: NDArray[np.float64],
     highs: NDArray[np.float64],
-) -> list[tuple[Any, ...]]:
+) -> list[Row]:
     """Return a row (key, slot, count, mean, low, high) for each slot; `slots` ascend."""
     if not len(slots):
         return []

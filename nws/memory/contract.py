@@ -33,9 +33,9 @@ class Memory(ABC):
         ------
         RefusedError
             The value or the time is NaN, infinite or too large; a series of this kind cannot have
-            the value (`nws.measurement.bounds_of`); the time lies further in the
-            future than clocks may differ; or there is no room for so old a measurement or for
-            one more series. Nothing was changed.
+            the value (`nws.measurement.bounds_of`); the time lies before 1970, where seconds
+            since the epoch begin, or further in the future than clocks may differ; or there is no
+            room for so old a measurement or for one more series. Nothing was changed.
         """
 
     @abstractmethod

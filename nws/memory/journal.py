@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Final, TypeVar
 
-from nws.memory.journal_files import Files, write_all
+from nws.memory.journal_files import Files, number_in, write_all
 from nws.memory.journal_format import (
     BLOCK,
     MEASUREMENT,
@@ -35,6 +35,7 @@ RETRY_SECONDS: Final = 0.25
 """How long a shard that failed answers so without touching the disk again."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 SUFFIX: Final = ".log"
+DIGITS: Final = 8
 MOST_SET_ASIDE: Final = 1 << 20
 
 Row = tuple[int, float, float]
@@ -169,15 +170,12 @@ class JournalShard:
 
     def segments(self) -> list[int]:
         """Return the numbers of the segments there are."""
-        return sorted(
-            int(name.removesuffix(SUFFIX))
-            for name in self._files.names(self.directory)
-            if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdigit()
-        )
+        found = (number_in(name, "", SUFFIX, DIGITS) for name in self._files.names(self.directory))
+        return sorted(number for number in found if number is not None)
 
     def path(self, segment: int) -> Path:
         """Return where a segment is."""
-        return self.directory / f"{segment:08d}{SUFFIX}"
+        return self.directory / f"{segment:0{DIGITS}d}{SUFFIX}"
 
     @property
     def end(self) -> int:

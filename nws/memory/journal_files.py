@@ -82,6 +82,21 @@ def write_all(files: Files, descriptor: int, data: bytes) -> None:
         rest = rest[written:]
 
 
+def number_in(name: str, prefix: str = "", suffix: str = "", digits: int = 1) -> int | None:
+    """Return the number of a file that we named; None if the name is not just as we would write it.
+
+    Examples
+    --------
+    >>> number_in("00000012.log", suffix=".log", digits=8)
+    12
+    >>> [number_in(name, "shard-") for name in ("shard-1", "shard-old", "shard-01", "shard-\u00b2")]
+    [1, None, None, None]
+    """
+    written = name.removeprefix(prefix).removesuffix(suffix)
+    number = int(written) if written.isascii() and written.isdigit() else -1
+    return number if name == f"{prefix}{number:0{digits}d}{suffix}" else None
+
+
 PIECE: Final = 1 << 22
 
 

@@ -12,7 +12,7 @@ from nws.measurement import LARGEST, Measurement, SeriesName, checked_amount
 from nws.memory.column import SeriesColumn
 from nws.memory.contract import Memory, RefusedError
 from nws.memory.journal import BusyError, JournalShard, LogError
-from nws.memory.journal_files import Files
+from nws.memory.journal_files import Files, number_in
 from nws.memory.journal_format import key_of
 from nws.memory.series_shard import Arrival, SeriesShard, StorageListener
 
@@ -129,7 +129,8 @@ class JournalMemory(Memory):
         self._sorted: tuple[tuple[int, ...], list[SeriesColumn]] = ((), [])
         files = files or Files()
         files.make_directory(directory)
-        existing = [int(n[6:]) for n in files.names(directory) if n[:6] == "shard-"]
+        found = (number_in(name, "shard-") for name in files.names(directory))
+        existing = [number for number in found if number is not None]
         count = max(existing, default=shards - 1) + 1
         make = self._make_column
         self.partitions = [
@@ -270,7 +271,7 @@ class JournalMemory(Memory):
         part: list[Arrival],
     ) -> None:
         latest = min(now + self.retention.skew, LARGEST)
-        earliest = max(now - self.retention.age, -LARGEST)
+        earliest = max(now - self.retention.age, 0.0)
         window = self.retention.window
         for index, (text, at, value) in offered:
             column = partition.columns.get(text)
@@ -303,6 +304,8 @@ class JournalMemory(Memory):
     def _why(self, text: str, at: float, newest: float, now: float) -> str:
         if not math.isfinite(at) or abs(at) > LARGEST:
             return f"{text}: the time {at!r} is not a number"
+        if at < 0:
+            return f"{text} at {at} lies before 1970: seconds since the epoch are wanted"
         if at > now + self.retention.skew:
             return (
                 f"{text} at {at} lies {at - now:.0f} s in the future, more than the "

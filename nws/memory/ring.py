@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from threading import Lock
 
-from nws.measurement import Measurement, SeriesName, checked_amount, checked_value
+from nws.measurement import Measurement, SeriesName, checked_amount, checked_time, checked_value
 from nws.memory.contract import Memory, RefusedError
 
 
@@ -96,7 +96,7 @@ class RingMemory(Memory):
 
     def _refuse_nonsense(self, measurement: Measurement) -> None:
         try:
-            checked_value(measurement.time)
+            checked_time(measurement.time)
             checked_value(measurement.value)
         except ValueError as error:
             raise RefusedError(f"{measurement.series}: {error}") from error

@@ -40,6 +40,14 @@ class StorageListener(ABC):
         What a compaction wrote again is not among it: it came long before.
         """
 
+    @abstractmethod
+    def rewritten(self, column: SeriesColumn, position: int) -> None:
+        """Hear that a compaction wrote measurements of a series again, the last at `position`.
+
+        Whoever follows the series from a state has taken them in; whoever has none finds them in
+        the column.
+        """
+
 
 class SeriesShard:
     """Series in memory whose measurements go to one shard.
@@ -195,9 +203,12 @@ class SeriesShard:
             column.extend_with_later(times.tobytes(), values.tobytes())
         else:
             new &= np.array(column.extend(times.tolist(), values.tolist()))
+        again = positions[found.rows["kind"][places] == KEPT]
         positions, times, values = positions[new], times[new], values[new]
         if self._listener is not None and len(times):
             self._listener.replayed(column, positions, times, values)
+        if self._listener is not None and len(again):
+            self._listener.rewritten(column, int(again[-1]))
 
 
 def _by_key(keys: NDArray[Any]) -> list[tuple[int, NDArray[np.int64]]]:

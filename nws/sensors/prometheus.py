@@ -40,6 +40,8 @@ MEMORY: Final = "node_memory_MemAvailable_bytes"
 DISK: Final = 'node_filesystem_avail_bytes{mountpoint="/"}'
 MOST_BYTES: Final = 64 << 20
 LONGEST_LOOK_BACK: Final = 3600.0
+MOST_REASONS: Final = 5
+"""Of what is left out of a file: so many are named, all are counted."""
 
 Samples = list[tuple[float, float]]
 
@@ -217,42 +219,71 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
         raise SensorError(f"this is no answer of Prometheus: {error}", transient=False) from error
 
 
-def read_history(lines: Iterable[str]) -> list[Measurement]:
+@dataclass(slots=True)
+class RecordedHistory:
+    """What a file of the past holds.
+
+    Attributes
+    ----------
+    measurements
+        What can be stored.
+    left_out
+        How many lines, and values of lines, cannot.
+    reasons
+        The first of them, with the number of the line and why.
+    """
+
+    measurements: list[Measurement] = field(default_factory=list)
+    left_out: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def leave_out(self, reason: str) -> None:
+        """Count what cannot be stored, and keep why of the first."""
+        self.left_out += 1
+        if len(self.reasons) < MOST_REASONS:
+            self.reasons.append(reason)
+
+
+def read_history(lines: Iterable[str]) -> RecordedHistory:
     """Return the measurements in a file: messages a line, or what ``promtool tsdb dump`` prints.
 
-    Raises
-    ------
-    ValueError
-        Permanent: a line is neither; the message gives its number.
+    A line, or a value of a line, that is none is left out, counted and named: a dump that was cut
+    off, or a sensor that once measured nonsense, costs no more than that. Samples of other metrics
+    and Prometheus's stale markers are passed over.
 
     Examples
     --------
     >>> dump = [
     ...     '{__name__="node_procs_running", instance="a:9100"} 3 10500',
+    ...     '{__name__="node_procs_running", instance="a:9100"} many 20500',
     ...     '{__name__="node_cpu_seconds_total", cpu="0", instance="a:9100", mode="idle"} 7 10500',
     ... ]
-    >>> sorted((str(m.series), m.time, m.value) for m in read_history(dump))[:2]
+    >>> history = read_history(dump)
+    >>> sorted((str(m.series), m.time, m.value) for m in history.measurements)[:2]
     [('availableCpu/a', 10.5, 0.3333333333333333), ('competitors/a', 10.5, 2.0)]
+    >>> history.left_out, history.reasons
+    (1, ["line 2: could not convert string to float: 'many'"])
     """
-    found: list[Measurement] = []
+    history = RecordedHistory()
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip()
-        if not text:
-            continue
+        wrong: list[str] = []
         try:
             if text.startswith('{"'):
-                found += read_batch(text)
-            else:
+                history.measurements += read_batch(text, wrong)
+            elif text:
                 _dumped(text, samples)
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
+        except (ValueError, OverflowError) as error:
+            wrong.append(str(error))
+        for reason in wrong:
+            history.leave_out(f"line {number}: {reason}")
     if samples:
         raw = [(query, RawSeries(dict(labels), s)) for (query, labels), s in samples.items()]
         reader = PrometheusReader("http://nowhere")
-        hosts = reader._hosts(raw)
-        found += [measurement for name, host in hosts for measurement in reader._new(name, host)]
-    return found
+        for name, host in reader._hosts(raw):
+            history.measurements += reader._new(name, host)
+    return history
 
 
 _DUMPED = re.compile(r"\{(?P<labels>.*)\} (?P<value>\S+) (?P<time>\d+)")
@@ -271,8 +302,13 @@ def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Sa
         "node_memory_MemAvailable_bytes": MEMORY,
         "node_filesystem_avail_bytes": DISK if labels.get("mountpoint") == "/" else "",
     }
-    query, value = wanted.get(labels.get("__name__", ""), ""), float(match["value"])
-    if query and math.isfinite(value):
+    query = wanted.get(labels.get("__name__", ""), "")
+    if not query:
+        return
+    value = float(match["value"])
+    if math.isinf(value):
+        raise ValueError(f"{match['value']} is no measurement")
+    if not math.isnan(value):  # a stale marker
         key = (query, tuple(sorted(labels.items())))
         samples.setdefault(key, []).append((int(match["time"]) / 1e3, value))
 
@@ -283,14 +319,15 @@ def _sample(pair: Sequence[Any]) -> tuple[float, float]:
 
 
 def _sort_in(host: _Host, query: str, series: RawSeries) -> None:
+    """Add the samples of a series to its host's; a metric has several where a label of it changed."""
     if query == CPUS:
         host.cpus.add(series.labels.get("cpu", ""))
     elif query == RUNNING:
-        host.running = series.samples
+        host.running = sorted(host.running + series.samples)
     elif query == MEMORY:
-        host.memory = series.samples
+        host.memory = sorted(host.memory + series.samples)
     else:
-        host.disk = series.samples
+        host.disk = sorted(host.disk + series.samples)
 
 
 def _measured(host: _Host) -> dict[str, Samples]:

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -30,7 +30,12 @@ from nws.service.handler import RequestHandler
 from nws.service.messages import Batch, ErrorAnswer, Sample
 from nws.service.metrics import SLICE_SECONDS
 from nws.service.registry import LeaseError
-from nws.service.routes import add_naming_routes, add_routes
+from nws.service.routes import (
+    add_forecast_routes,
+    add_health_routes,
+    add_memory_routes,
+    add_naming_routes,
+)
 from nws.service.tokens import TokenFile
 
 PAUSE_SECONDS: Final = 0.002
@@ -48,18 +53,39 @@ def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     return [_catch_up(handler), _save_and_tidy(handler), _roll_up(handler), _keep_pages(handler)]
 
 
+@contextlib.contextmanager
+def going_on(handler: RequestHandler, what: str) -> Iterator[None]:
+    """Name a round of the keeping that fails among the problems, until one does not, and go on.
+
+    Whatever it is: a service whose archive, states or forecasters stand still without a word looks well.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - see above
+        known = isinstance(error, OSError | LogError | BusyError)
+        reason = str(error) if known and str(error) else repr(error)
+        if what not in handler.failing:
+            _log.warning("%s: %s", what, reason, exc_info=not known)
+        handler.failing[what] = f"{what}: {reason}"
+    else:
+        handler.failing.pop(what, None)
+
+
 async def _catch_up(handler: RequestHandler) -> None:
     """Let the forecasters take in what waits, in slices that no request notices.
 
     While measurements come in they get a sixth of the time, else half.
     """
     before, frozen = -1, 0
+    more = False
     while True:
-        if len(handler.database.columns()) > 1.05 * frozen:
+        if handler.own_process and len(handler.database.columns()) > 1.05 * frozen:
             # What follows a series stays. The collector would look at all of it, 250 ms for 12,000.
+            # It freezes all there is, so not where the objects of a program around us are.
             gc.freeze()
             frozen = len(handler.database.columns())
-        more = handler.database.forecasting.catch_up(SLICE_SECONDS)
+        with going_on(handler, "forecasters do not follow"):
+            more = handler.database.forecasting.catch_up(SLICE_SECONDS)
         storing, before = handler.asked_to_store != before, handler.asked_to_store
         pause = BUSY_PAUSE_SECONDS if storing else PAUSE_SECONDS
         await asyncio.sleep(pause if more else IDLE_SECONDS)
@@ -68,11 +94,10 @@ async def _catch_up(handler: RequestHandler) -> None:
 async def _save_and_tidy(handler: RequestHandler) -> None:
     while True:
         await asyncio.sleep(SAVE_SECONDS)
-        try:
+        with going_on(handler, "states are not saved"):
             await save(handler)
+        with going_on(handler, "what is too old is not let go"):
             await asyncio.to_thread(handler.database.tidy)
-        except (OSError, LogError, BusyError, TimeoutError) as error:
-            _log.warning("states are not saved: %s", error)
 
 
 def unhurried(
@@ -93,19 +118,16 @@ def unhurried(
 async def save(handler: RequestHandler) -> None:
     """Save the states of all forecasters in a thread that lets requests go on."""
     pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)  # else it keeps the interpreter for 5 ms
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.to_thread(handler.database.save, pause)
+    await asyncio.to_thread(handler.database.save, pause)
 
 
 async def _roll_up(handler: RequestHandler) -> None:
     """Archive what is over, in a thread that lets requests go on."""
     while True:
         await asyncio.sleep(ROLL_UP_SECONDS)
-        try:
+        with going_on(handler, "nothing is archived"):
             pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)
             await asyncio.to_thread(handler.database.roll_up, pause)
-        except OSError as error:
-            _log.warning("nothing is archived: %s", error)
 
 
 async def _keep_pages(handler: RequestHandler) -> None:
@@ -114,8 +136,9 @@ async def _keep_pages(handler: RequestHandler) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         for page in [page for page in handler.pages.values() if page.wanted]:
             columns = iter(handler.database.columns())
-            while not page.refresh(SLICE_SECONDS, columns):
-                await asyncio.sleep(9 * SLICE_SECONDS)
+            with going_on(handler, "pages of metrics are not made anew"):
+                while not page.refresh(SLICE_SECONDS, columns):
+                    await asyncio.sleep(9 * SLICE_SECONDS)
 
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -158,8 +181,8 @@ def create_app(
         responses=REFUSALS,
         lifespan=_lifespan(handler),
     )
-    add_routes(app, handler)
-    add_naming_routes(app, handler)
+    for add in (add_memory_routes, add_forecast_routes, add_health_routes, add_naming_routes):
+        add(app, handler)
 
     @app.get("/healthz", response_class=PlainTextResponse, tags=["service"])
     async def healthz() -> str:

@@ -105,7 +105,8 @@ class ForecastDatabase:
     profile, engine
         Which forecasters follow each series (`nws.forecasters.profiles.PROFILES`), and what the default one
         computes with: ``"numpy"``, ``"numba"``, or ``"auto"``, numba where it is installed. The
-        states of one engine are read back by the other, those of another profile are not.
+        states of one engine are read back by the other; those of another profile are not, and its
+        series begin with the measurements that are kept of them.
     make
         Makes what follows a series, if not `profile`; that is then only its name.
     on_stored
@@ -139,7 +140,6 @@ class ForecastDatabase:
         self._snapshots = SnapshotFile(directory / "states", profile, files)
         size = (retention or Retention()).size
         self.archive = Archive(directory / "archive", size=size, files=files)
-        self._not_archived: list[str] = []
         saved = self._snapshots.read()
         self._covered = {text: state.position for text, state in saved.items()}
         self.forecasting = Forecasting(make or makes(profile, engine), saved)
@@ -150,6 +150,7 @@ class ForecastDatabase:
             files=files,
             clock=clock,
         )
+        self.forecasting.begin_from_memory()
 
     def submit(self, rows: Sequence[Row]) -> Submission:
         """Check rows and send the good ones to the disk (`JournalMemory.submit`).
@@ -226,13 +227,7 @@ class ForecastDatabase:
 
     def roll_up(self, pause: Callable[[], object] | None = None) -> int:
         """Archive the slots that are over; return how many. OSError: tried again the next time."""
-        try:
-            count = self.archive.add(self.memory.columns(), self._clock(), pause)
-        except OSError as error:
-            self._not_archived = [f"{self.archive.directory}: {error.strerror or error}"]
-            raise
-        self._not_archived = []
-        return count
+        return self.archive.add(self.memory.columns(), self._clock(), pause)
 
     def tidy(self) -> int:
         """Let go of what is too old and compact what is too long; return the files removed."""
@@ -253,13 +248,13 @@ class ForecastDatabase:
             *self.memory.problems(),
             *self._snapshots.problems,
             *self.forecasting.problems,
-            *self._not_archived,
         ]
 
     def mended(self) -> list[str]:
         """Return what was found wrong and set aside, one line each: nothing of it is wrong any more."""
         shards = [partition.shard for partition in self.memory.partitions]
-        return [f"{shard.directory.name}: {line}" for shard in shards for line in shard.mended]
+        cut = [f"{shard.directory.name}: {line}" for shard in shards for line in shard.mended]
+        return [*self._snapshots.mended, *cut]
 
     def close(self, *, save: bool = True) -> None:
         """Write what waits and the states, and give the directory back."""
@@ -311,6 +306,9 @@ class _StoredListener(StorageListener):
         values: NDArray[np.float64],
     ) -> None:
         self._forecasting.replayed(column, positions, times, values)
+
+    def rewritten(self, column: SeriesColumn, position: int) -> None:
+        self._forecasting.rewritten(column, position)
 
 
 def _ignore(_: Arrivals) -> None:

@@ -67,6 +67,7 @@ class SnapshotFile:
     def __init__(self, path: Path, profile: str, files: Files | None = None) -> None:
         self.path = path
         self.problems: list[str] = []
+        self.mended: list[str] = []
         self._writing = Lock()
         self._profile = profile.encode()
         self._files = files or Files()
@@ -98,8 +99,15 @@ class SnapshotFile:
         except OSError as error:
             self.problems.append(f"{self.path}: {error.strerror}")
             return {}
-        if _sound(lines[0]) != SCHEMA + b" " + self._profile:
-            self.problems.append(f"{self.path.name}: not states of profile {self._profile!r}")
+        wanted, head = SCHEMA + b" " + self._profile, _sound(lines[0])
+        if head is None:
+            self.problems.append(f"{self.path.name}: the first line is bad")
+            return {}
+        if head != wanted:
+            self.mended.append(
+                f"{self.path.name}: of {head.decode(errors='replace')[:80]!r}, not of {wanted.decode()!r}: "
+                "forecasters begin again with the measurements that are kept"
+            )
             return {}
         found = {}
         for number, line in enumerate(lines[1:-1], start=2):
@@ -162,6 +170,7 @@ class _SeriesProgress:
     times: "array[float]" = field(default_factory=lambda: array("d"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
     done: int = 0
+    rewritten: int = -1
 
     @property
     def backlog(self) -> int:
@@ -256,6 +265,31 @@ class Forecasting(StorageListener):
             if progress.backlog:
                 self._behind[column.text] = None
 
+    def rewritten(self, column: SeriesColumn, position: int) -> None:
+        """Remember how far a compaction wrote measurements of a series again."""
+        with self._lock:
+            progress = self._progress.get(column.text) or self._begin_series(column)
+            progress.rewritten = position
+
+    def begin_from_memory(self) -> None:
+        """Queue all that is kept of the series that have no state, but have lost a part of their log.
+
+        Compaction leaves of a log what its saved states have not seen. Where those are not there, or are
+        another profile's, or damaged, the log alone would have gaps that nobody hears of.
+        """
+        with self._lock:
+            for text, progress in self._progress.items():
+                if progress.position >= 0 or progress.rewritten < 0:
+                    continue
+                kept = progress.column.slice()
+                last = max([progress.rewritten, *progress.positions[-1:]])
+                self.backlog += len(kept) - progress.backlog
+                # A state of a part of it would be of no position in the log.
+                progress.positions = array("q", [-1] * (len(kept) - 1) + [last])
+                progress.times = array("d", [at for at, _ in kept])
+                progress.values = array("d", [value for _, value in kept])
+                self._behind[text] = None
+
     def forecast(self, text: str, **question: Any) -> Forecast:
         """Return what to expect next of a series, all that was stored of it taken in.
 
@@ -294,7 +328,11 @@ class Forecasting(StorageListener):
                 text = next(iter(self._behind), None)
                 if text is None:
                     break
-                self._advance(self._progress[text], SLICE)
+                try:
+                    self._advance(self._progress[text], SLICE)
+                except Exception:
+                    self._behind[text] = self._behind.pop(text)  # the others first, the next time
+                    raise
         return self.backlog > 0
 
     def states(self) -> Iterator[tuple[str, Saved]]:

@@ -55,6 +55,11 @@ class RequestHandler:
         Of the cliques, in seconds.
     monotonic, clock
         Seconds that only go forward, for leases; seconds since the epoch.
+    own_process
+        Whether nothing but the service runs in this process; then the garbage collector leaves
+        alone what follows the series, and whatever else there is.
+    failing
+        What of the work beside the requests failed the last time, and why, by what it is.
     """
 
     database: ForecastDatabase
@@ -62,6 +67,7 @@ class RequestHandler:
     period: float = CLIQUE_PERIOD
     monotonic: Callable[[], float] = time.monotonic
     clock: Callable[[], float] = time.time
+    own_process: bool = False
     leases: LeaseRegistry = field(default_factory=LeaseRegistry)
     broker: EventBroker = field(default_factory=EventBroker)
     asked_to_store: int = 0
@@ -70,6 +76,7 @@ class RequestHandler:
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop | None = None
     mended: list[str] = field(default_factory=list)
+    failing: dict[str, str] = field(default_factory=dict)
     pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
 
     def on_stored(self, arrivals: Arrivals) -> None:
@@ -185,7 +192,7 @@ class RequestHandler:
     def status(self, measurements: int | None = None) -> ServiceStatus:
         """Return how the service is; `measurements`: how many are kept, if that is known."""
         columns = self.database.columns()
-        problems = self.database.problems()
+        problems = [*self.database.problems(), *self.failing.values()]
         retention = self.database.memory.retention
         limits = {each.name: getattr(retention, each.name) for each in fields(retention)}
         return ServiceStatus(

@@ -112,7 +112,8 @@ class Forecasts(BaseModel):
 class SeriesRange(BaseModel):
     """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps.
 
-    On a grid ``values`` are means, and ``lows`` and ``highs`` what was least and greatest.
+    On a grid ``values`` are means, and ``lows`` and ``highs`` what was least and greatest. Where
+    ``resolution`` is 0 a time is the middle of its place, else the beginning.
     """
 
     series: str
@@ -122,6 +123,10 @@ class SeriesRange(BaseModel):
     values: list[float | None]
     lows: list[float | None] | None = None
     highs: list[float | None] | None = None
+    counts: list[int] | None = Field(None, description="Measurements in each place of a grid.")
+    partial: list[float] | None = Field(
+        None, description="Times of the first and last place, if measuring began or ended within."
+    )
     resolution: float | None = Field(
         None, description="Seconds of the longest slot that this is made of; 0: measurements."
     )

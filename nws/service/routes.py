@@ -1,10 +1,9 @@
 """The HTTP routes: measurements and forecasts; the name service with its leases and cliques."""
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -15,6 +14,7 @@ from nws.measurement import checked_amount
 from nws.memory.archive import Slot
 from nws.memory.column import SeriesColumn
 from nws.service.events import Subscriber
+from nws.service.grid import on_grid
 from nws.service.handler import RequestHandler
 from nws.service.messages import (
     BATCH,
@@ -44,78 +44,6 @@ from nws.service.messages import (
 from nws.service.metrics import KIND, in_slices
 from nws.service.registry import Registration
 from nws.service.tokens import Token
-
-MOST_SLOTS: Final = 100_000
-
-
-def on_grid(
-    samples: Sequence[tuple[float, float]], step: float, start: float, stop: float
-) -> list[tuple[float, float | None]]:
-    """Return a value, or None for a gap, at `start`, `start` + `step`, .. up to `stop`.
-
-    A place takes the mean of the measurements that are nearer to it than to any other; no value
-    is ever carried over a gap.
-
-    Parameters
-    ----------
-    samples
-        (time, value) pairs in the order of time.
-    step
-        Seconds from slot to slot, > 0.
-
-    Raises
-    ------
-    ValueError
-        A step that is not positive, or more than 100,000 slots.
-
-    Examples
-    --------
-    >>> on_grid([(0.0, 1.0), (10.4, 2.0), (30.0, 4.0)], step=10.0, start=0.0, stop=30.0)
-    [(0.0, 1.0), (10.0, 2.0), (20.0, None), (30.0, 4.0)]
-    """
-    slots = [Slot(time, 0.0, 1, value, value, value) for time, value in samples]
-    return [(time, mean) for time, mean, _, _ in bands_on_grid(slots, step, start, stop)]
-
-
-Band = tuple[float, float | None, float | None, float | None]
-
-
-def bands_on_grid(slots: Sequence[Slot], step: float, start: float, stop: float) -> list[Band]:
-    """Return time, mean, low and high, or None for a gap, at `start`, `start` + `step`, .. up to `stop`.
-
-    Raises
-    ------
-    ValueError
-        As `on_grid`.
-
-    Examples
-    --------
-    >>> slots = [Slot(0.0, 10.0, 4, 0.5, 0.1, 0.9), Slot(7.0, 0.0, 1, 1.0, 1.0, 1.0)]
-    >>> bands_on_grid(slots, 10.0, 0.0, 20.0)
-    [(0.0, 0.5, 0.1, 0.9), (10.0, 1.0, 1.0, 1.0), (20.0, None, None, None)]
-    """
-    if not (step > 0 and math.isfinite(step) and math.isfinite(stop - start)):
-        raise ValueError(f"a grid from {start} to {stop} by {step}")
-    count = math.floor((stop - start) / step) + 1 if stop >= start else 0
-    if count > MOST_SLOTS:
-        raise ValueError(f"a grid of {count} slots is more than {MOST_SLOTS}")
-    found: dict[int, list[Slot]] = {}
-    for slot in slots:
-        # Half to the earlier: what a slot of this very step holds stays in one place.
-        place = math.ceil((slot.start + slot.step / 2 - start) / step - 0.5)
-        if 0 <= place < count:
-            found.setdefault(place, []).append(slot)
-    return [(start + place * step, *_band(found.get(place))) for place in range(count)]
-
-
-def _band(slots: list[Slot] | None) -> tuple[float | None, float | None, float | None]:
-    if not slots:
-        return None, None, None
-    total = sum(slot.count for slot in slots)
-    mean = math.fsum(slot.mean * (slot.count / total) for slot in slots)
-    low, high = min(slot.low for slot in slots), max(slot.high for slot in slots)
-    return min(max(mean, low), high), low, high
-
 
 Match = Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9._/*?-]*$")]
 
@@ -171,8 +99,8 @@ class EventsQuery(BaseModel):
     match: Match = "*"
 
 
-def add_routes(router: FastAPI, handler: RequestHandler) -> None:
-    """Add the routes, bound to one service."""
+def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes to what is measured, bound to one service."""
 
     @router.post("/v1/measurements", response_model=Receipt, openapi_extra=BODY, tags=["memory"])
     async def store(request: Request) -> Receipt:
@@ -182,6 +110,36 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
         return await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )
+
+    @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
+    async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
+        """Return measurements of a series, or with ``step`` a regular grid with null for gaps.
+
+        With ``start`` and ``step`` the grid goes back as far as anything is kept: means, lows and
+        highs of five minutes, and of an hour, where there are no single measurements any more.
+        ``partial`` names the first and the last place where they are not whole.
+        """
+        found = await asyncio.to_thread(lambda: _range(handler, query).model_dump_json())
+        return _json(found.encode())
+
+    @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
+    async def series(query: Annotated[SeriesQuery, Query()]) -> Response:
+        """Search the series and see what is kept of each."""
+        found = [c for c in handler.database.columns() if fnmatchcase(c.text, query.match)]
+        entries = await in_slices(
+            found[: query.limit], lambda column: _entry(handler, column).model_dump_json()
+        )
+        return _json(f'{{"total":{len(found)},"series":[{",".join(entries)}]}}'.encode())
+
+    @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
+    async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
+        """Push what is stored, as server-sent events, from now on."""
+        subscriber = handler.broker.subscribe(query.match)
+        return StreamingResponse(_stream(handler, subscriber), media_type="text/event-stream")
+
+
+def add_forecast_routes(router: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes to what is forecast, bound to one service."""
 
     @router.get("/v1/forecast", response_model=Forecasts, tags=["forecasts"])
     async def forecast(query: Annotated[ForecastQuery, Query()]) -> Response:
@@ -210,30 +168,9 @@ def add_routes(router: FastAPI, handler: RequestHandler) -> None:
         pieces = await handler.weather(**query.model_dump())
         return StreamingResponse(_each(pieces), media_type="application/json")
 
-    @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
-    async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
-        """Return measurements of a series, or with ``step`` a regular grid with null for gaps.
 
-        With ``start`` and ``step`` the grid goes back as far as anything is kept: means, lows and
-        highs of five minutes, and of an hour, where there are no single measurements any more.
-        """
-        found = await asyncio.to_thread(lambda: _range(handler, query).model_dump_json())
-        return _json(found.encode())
-
-    @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
-    async def series(query: Annotated[SeriesQuery, Query()]) -> Response:
-        """Search the series and see what is kept of each."""
-        found = [c for c in handler.database.columns() if fnmatchcase(c.text, query.match)]
-        entries = await in_slices(
-            found[: query.limit], lambda column: _entry(handler, column).model_dump_json()
-        )
-        return _json(f'{{"total":{len(found)},"series":[{",".join(entries)}]}}'.encode())
-
-    @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
-    async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
-        """Push what is stored, as server-sent events, from now on."""
-        subscriber = handler.broker.subscribe(query.match)
-        return StreamingResponse(_stream(handler, subscriber), media_type="text/event-stream")
+def add_health_routes(router: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes to how the service is, bound to one service."""
 
     @router.get("/v1/status", tags=["service"])
     async def status() -> ServiceStatus:
@@ -294,14 +231,13 @@ def _range(handler: RequestHandler, query: RangeQuery) -> SeriesRange:
     if query.step is None:
         answer.times, answer.values = [s.start for s in slots], [s.mean for s in slots]
     elif slots:
-        first, last = slots[0].start, slots[-1].start + slots[-1].step
         try:
-            bands = bands_on_grid(slots, query.step, first, last)
+            grid = on_grid(slots, query.step)
         except ValueError as error:
             raise HTTPException(422, f"step: {error}") from None
-        answer.times = [band[0] for band in bands]
-        answer.values = [band[1] for band in bands]
-        answer.lows, answer.highs = [band[2] for band in bands], [band[3] for band in bands]
+        answer.times, answer.values = grid.times, grid.means
+        answer.lows, answer.highs, answer.counts = grid.lows, grid.highs, grid.counts
+        answer.partial = grid.partial
         answer.resolution = max(slot.step for slot in slots)
     return answer
 

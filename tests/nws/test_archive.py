@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nws import ForecastDatabase, Retention, SeriesName
-from nws.memory.archive import DAY, ROW, Archive, Tier
+from nws.memory.archive import DAY, ROW, Archive, Slot, Tier
 from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import FaultyFiles
-from nws.service.routes import bands_on_grid
+from nws.service.grid import on_grid
 
 NAME = SeriesName("availableCpu", "ada")
 SMALL = (Tier(300.0, 2 * DAY, DAY), Tier(3600.0, 20 * DAY, 4 * DAY))
@@ -120,6 +120,73 @@ def test_hours_of_which_only_some_were_written_are_made_after_a_restart(tmp_path
     assert len(path.read_bytes()) == 4 * ROW.itemsize
 
 
+def named(host, times, values):
+    found = SeriesColumn(SeriesName("availableCpu", host), 20_000)
+    found.extend(times, values)
+    return found
+
+
+def days_of_ada(directory):
+    """Archive ten days of one host, as a process did that ended since."""
+    ada = named("ada", *regular(0.0, 10 * DAY, 600.0))
+    Archive(directory, SMALL).add([ada], now=10 * DAY + 400.0)
+    return ada
+
+
+@pytest.mark.parametrize("archived", [0.0, 2.5, 2.502, 3.0])
+def test_old_history_that_no_process_had_archived_is_archived_after_a_restart(tmp_path, archived):
+    ada = days_of_ada(tmp_path)
+    times, values = regular(2 * DAY, 3 * DAY)
+    part = [place for place, time in enumerate(times) if time < archived * DAY]
+    bob = named("bob", times[: len(part)], values[: len(part)])
+    Archive(tmp_path, SMALL).add([ada, bob], now=10 * DAY + 400.0)
+    bob.extend(times[len(part) :], values[len(part) :])
+    again = Archive(tmp_path, SMALL)
+    again.add([ada, bob], now=10 * DAY + 400.0)
+    assert again.add([ada, bob], now=10 * DAY + 400.0) == 0
+    assert [slot.count for slot in again.read(bob.text, 0.0, 10 * DAY)] == [5] * 288
+    assert [slot.count for slot in again.read(bob.text, 0.0, 10 * DAY, 3600.0)] == [60] * 24
+    assert sum(slot.count for slot in again.read(ada.text, 0.0, 10 * DAY)) == 1440
+    rows = (tmp_path / "300" / "2.rows").stat().st_size // ROW.itemsize
+    assert rows == 144 + 288 + (archived == 2.502)  # a slot that was not whole has two
+
+
+def test_hours_of_old_history_are_made_though_a_process_was_killed_before_it_made_them(tmp_path):
+    ada = days_of_ada(tmp_path)
+    bob = named("bob", *regular(2 * DAY, 3 * DAY))
+    path = tmp_path / "3600" / "0.rows"
+    before = path.read_bytes()
+    Archive(tmp_path, SMALL).add([ada, bob], now=10 * DAY + 400.0)
+    path.write_bytes(before)
+    again = Archive(tmp_path, SMALL)
+    again.add([ada, bob], now=10 * DAY + 400.0)
+    hours = again.read(bob.text, 0.0, 10 * DAY, 3600.0)
+    assert [(slot.step, slot.count) for slot in hours] == [(3600.0, 60)] * 24
+
+
+def test_what_is_imported_in_pieces_makes_whole_slots(tmp_path):
+    archive = Archive(tmp_path, SMALL)
+    times, values = regular(0.0, 7200.0)
+    bob = named("bob", [], [])
+    for start in range(0, len(times), 7):
+        bob.extend(times[start : start + 7], values[start : start + 7])
+        archive.add([bob], now=DAY)
+    slots = archive.read(bob.text, 0.0, DAY)
+    assert [slot.count for slot in slots] == [5] * 24
+    assert slots[1].mean == pytest.approx(sum(values[5:10]) / 5)
+    assert [slot.count for slot in archive.read(bob.text, 0.0, DAY, 3600.0)] == [60, 60]
+
+
+def test_a_file_of_the_future_keeps_nothing_from_being_archived(tmp_path):
+    days_of_ada(tmp_path)
+    for name in ("300/90000.rows", "300/90001.rows", "3600/90000.rows"):
+        (tmp_path / name).write_bytes(b"")
+    again = Archive(tmp_path, SMALL)
+    bob = named("bob", *regular(9 * DAY, 10 * DAY))
+    assert again.add([bob], now=10 * DAY + 400.0) == 288
+    assert [slot.count for slot in again.read(bob.text, 0.0, 10 * DAY, 3600.0)] == [60] * 24
+
+
 def test_a_bad_byte_costs_its_slot(tmp_path):
     times, values = regular(0.0, 3000.0)
     Archive(tmp_path, SMALL).add([column(times, values)], now=3600.0)
@@ -182,13 +249,55 @@ def test_a_grid_of_a_database_goes_back_beyond_what_is_kept_one_by_one(quick_dis
             database.roll_up()
     slots = database.slots(str(NAME), 0.0, now[0], 300.0)
     assert {slot.step for slot in slots} == {300.0, 0.0}
-    bands = bands_on_grid(slots, 300.0, 0.0, now[0])
-    assert len(bands) == 40
-    assert all(low <= mean <= high for _, mean, low, high in bands)  # and none of them a gap
-    assert sum(slot.count for slot in slots) == 200
+    grid = on_grid(slots, 300.0)
+    assert grid.times == [300.0 * place for place in range(40)]
+    assert grid.counts == [5] * 40  # and none of them a gap
+    assert grid.partial == []
+    for mean, low, high in zip(grid.means, grid.lows, grid.highs, strict=True):
+        assert low <= mean <= high
     hours = database.slots(str(NAME), 0.0, now[0], 3600.0)
     assert sum(slot.count for slot in hours) == 200
+    grid = on_grid(hours, 3600.0)  # of hours, of five minutes, and of measurements
+    assert (grid.times, grid.counts) == ([0.0, 3600.0, 7200.0, 10800.0], [60, 60, 60, 20])
+    assert grid.partial == [10800.0]
     database.close()
     again = ForecastDatabase(quick_disk, Retention(capacity=20), clock=lambda: now[0])
     assert again.slots(str(NAME), 0.0, now[0], 300.0) == slots
     again.close(save=False)
+
+
+def measured(times):
+    return [Slot(float(at), 0.0, 1, 0.5, 0.5, 0.5) for at in times]
+
+
+def slots_of(times, step):
+    """Return the slots of five minutes, or an hour, that an archive makes of measurements."""
+    places = sorted({at // step for at in times})
+    return [Slot(p * step, step, sum(at // step == p for at in times), 0.5, 0, 1) for p in places]
+
+
+@pytest.mark.parametrize(
+    ("slots", "step", "counts", "partial"),
+    [
+        # Measurements alone: a place lies around its time.
+        (measured(range(0, 100, 10)), 10.0, [1] * 10, []),
+        (measured([0, 10.4, 19.8, 30.1]), 10.0, [1] * 4, []),
+        (measured(range(0, 6000, 10)), 600.0, [30] + [60] * 9 + [30], [0.0, 6000.0]),
+        # The first hour was begun at 25 minutes, the last ended at 40.
+        (slots_of(range(1500, 9600, 10), 3600.0), 3600.0, [210, 360, 240], [0.0, 7200.0]),
+        (slots_of(range(1500, 10800, 10), 3600.0), 3600.0, [210, 360, 360], [0.0]),
+        (slots_of(range(0, 9600, 10), 3600.0), 3600.0, [360, 360, 240], [7200.0]),
+        (slots_of(range(0, 10800, 10), 3600.0), 3600.0, [360] * 3, []),
+        # Five minutes that are not yet an hour, and measurements that are not yet five minutes.
+        (slots_of(range(0, 5400, 10), 300.0), 3600.0, [360, 180], [3600.0]),
+        (slots_of(range(0, 5400, 10), 300.0) + measured(range(5400, 7200, 10)), 3600.0, [360] * 2, []),
+        # One missing measurement makes no slot partial, a gap within is not at its end.
+        (slots_of([*range(10, 3600, 10), *range(3600, 7190, 10)], 3600.0), 3600.0, [359] * 2, []),
+        (measured([5.0]), 60.0, [1], []),
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_grid_are_said_to_be_partial_where_they_are(slots, step, counts, partial):
+    grid = on_grid(slots, step)
+    assert grid.counts == counts
+    assert grid.partial == partial
+    assert sum(grid.counts) == sum(slot.count for slot in slots)

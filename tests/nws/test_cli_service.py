@@ -90,10 +90,10 @@ def test_a_wildcard_forecasts_all_that_match(running):
         assert (done.code, "is not resource/host" in done.err) == (2, True)
 
 
-def test_a_stamp_of_no_year_there_is_is_shown_as_it_is(running):
+def test_a_stamp_before_1970_is_refused_with_its_reason(running):
     home, _ = running
     document = {"schema": "nws.measurements/1", "measurements": []}
-    document["measurements"] = [{"series": "degrees/hell", "time": -1e300, "value": 1.0}]
+    document["measurements"] = [{"series": "degrees/hell", "time": -5.0, "value": 1.0}]
     folder = home / "apples/nws"
     answer = requests.post(
         (folder / "url").read_text().strip() + "/v1/measurements",
@@ -101,9 +101,9 @@ def test_a_stamp_of_no_year_there_is_is_shown_as_it_is(running):
         headers={"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"},
         timeout=60,
     )
-    assert answer.json()["stored"] == 1
-    assert "1 kept since -1e+300" in nws(home, "query", "degrees/*").out
-    assert "+295 d" in nws(home, "top", "degrees/*").out
+    assert answer.json()["stored"] == 0
+    assert "lies before 1970" in answer.json()["refused"][0]["reason"]
+    assert "0 of 0 series" in nws(home, "query", "degrees/*").err
 
 
 def test_top_shows_a_line_a_series_with_its_band_and_the_same_numbers_as_json(running):
@@ -172,6 +172,34 @@ def test_a_file_that_is_no_history_is_refused_with_its_line(running, tmp_path):
     assert nws(home, "import").code == 2
 
 
+def test_what_is_wrong_in_a_history_costs_itself(running, tmp_path):
+    home, _ = running
+    now = time.time()
+    rows = [
+        {"series": "degrees/part", "time": now - 60 + step, "value": float(step)}
+        for step in range(40)
+    ]
+    rows[7]["value"] = None
+    rows[9]["series"] = (
+        "degrees/" + "x" * 200
+    )  # only the service refuses it, and the whole message
+    rows[11]["time"] = now + 1e6
+    message = {"schema": "nws.measurements/1", "measurements": rows}
+    (tmp_path / "lines").write_text(json.dumps(message) + "\nnonsense\n")
+    done = nws(home, "import", str(tmp_path / "lines"), "--json")
+    document = json.loads(done.out)
+    assert (done.code, document["stored"]) == (0, 37)
+    assert (document["left_out"], document["refused_total"]) == (2, 2)
+    assert "line 1: measurements[7].value: a number is wanted" in document["left_out_reasons"]
+    assert any("in the future" in reason for reason in document["reasons"])
+    again = nws(home, "import", str(tmp_path / "lines"))
+    assert (again.code, "37 were there already, 2 refused, 2 left out" in again.out) == (0, True)
+    message["measurements"] = [rows[11]]
+    (tmp_path / "lines").write_text(json.dumps(message))
+    none = nws(home, "import", str(tmp_path / "lines"))
+    assert (none.code, "0 measurements of 1 series stored" in none.out) == (2, True)
+
+
 def test_query_status_and_extract_agree(running):
     home, _ = running
     found = json.loads(nws(home, "query", "*/ada", "--json").out)
@@ -200,6 +228,11 @@ def test_extract_on_a_grid_has_low_and_high_where_asked(running):
     value, low, high = map(float, banded[1].split(",")[1:])
     assert low <= value <= high
     assert nws(home, "extract", "freeMemory/ada", "--band").code == 2
+    done = nws(home, *asked)  # five measurements in half a second
+    assert f"measuring began or ended within {plain[1].split(',')[0]}" in done.err
+    document = json.loads(nws(home, *asked, "--json").out)
+    assert sum(document["counts"]) == 5
+    assert document["partial"][0] == document["times"][0]
 
 
 def test_a_second_service_on_the_same_directory_is_refused(running):

@@ -18,10 +18,11 @@ from nws import (
     SeriesName,
     classic,
 )
+from nws.memory.archive import Slot
 from nws.memory.journal import LogError
 from nws.memory.journal_files import Files
 from nws.service.database import makes
-from nws.service.routes import on_grid
+from nws.service.grid import on_grid
 
 ADA = SeriesName("availableCpu", "ada")
 NAMES = [f"availableCpu/h{i}" for i in range(5)]
@@ -157,6 +158,72 @@ def test_compaction_keeps_what_is_kept_and_the_forecasts(quick_disk):
     again.close()
 
 
+@pytest.mark.parametrize("change", ["profile", "damage", "no states"])
+def test_whoever_has_no_state_begins_with_all_that_is_kept_though_the_log_was_compacted(
+    quick_disk, monkeypatch, change
+):
+    monkeypatch.setattr(nws.service.database, "LOG_SLACK", 0)
+    small = Retention(capacity=30)
+    database = ForecastDatabase(quick_disk, small, profile="classic")
+    for partition in database.memory.partitions:
+        partition.shard._segment_bytes = 2000
+    feed(database, 1, 0, 60)
+    database.store(Measurement(SeriesName("availableCpu", "rare"), time.time() - 9000, 0.5))
+    feed(database, 2, 60, 160)  # what was measured of it is long compacted
+    for column in database.columns():
+        database.forecast(column.text)
+    database.save()
+    assert database.tidy() > 0
+    kept = {column.text: len(column) for column in database.columns()}
+    database.close()
+    states = quick_disk / "states"
+    if change == "no states":
+        states.unlink()
+    elif change == "damage":
+        states.write_bytes(states.read_bytes().replace(b"rare", b"rear", 1))
+    profile = "dynamite" if change == "profile" else "classic"
+    again = ForecastDatabase(quick_disk, small, profile=profile)
+    if change == "profile":
+        assert again.problems() == []
+        assert "'nws.snapshot/2 classic', not of 'nws.snapshot/2 dynamite'" in again.mended()[0]
+    rare, _ = again.forecast("availableCpu/rare")
+    assert (rare.samples, rare.value) == (1, 0.5)
+    if change != "damage":
+        for text, count in kept.items():
+            assert again.forecast(text)[0].samples + again.forecasting.order(text).late >= count
+    before = {text: again.forecast(text)[0] for text in kept}
+    again.close()
+    once_more = ForecastDatabase(quick_disk, small, profile=profile)
+    assert {text: once_more.forecast(text)[0] for text in kept} == before
+    assert once_more.mended() == []
+    once_more.close()
+
+
+def test_a_state_saved_in_the_middle_of_a_beginning_from_memory_leaves_no_gap(quick_disk):
+    small = Retention(capacity=30)
+    database = ForecastDatabase(quick_disk, small, profile="classic")
+    for partition in database.memory.partitions:
+        partition.shard._segment_bytes = 2000
+    feed(database, 1, 0, 80)
+    for name in NAMES:
+        database.forecast(name)
+    database.save()
+    for name in NAMES:  # all that is kept is written again
+        partition = database.memory._partition(name)
+        while partition.compact(database._covering):
+            pass
+    database.close()
+    (quick_disk / "states").unlink()
+    again = ForecastDatabase(quick_disk, small, profile="classic")
+    again.forecasting.catch_up(1.0, timer=iter([0.0, 0.5, 2.0]).__next__)
+    assert 0 < again.forecasting.backlog < 30 * len(NAMES)
+    again.save()
+    again.close(save=False)
+    last = ForecastDatabase(quick_disk, small, profile="classic")
+    assert [last.forecast(name)[0].samples for name in NAMES] == [30] * len(NAMES)
+    last.close()
+
+
 def test_what_no_state_has_taken_in_is_not_compacted(quick_disk):
     database = ForecastDatabase(quick_disk, Retention(capacity=30))
     for partition in database.memory.partitions:
@@ -231,10 +298,12 @@ def test_what_is_older_than_the_age_is_not_given_out(tmp_path):
 
 def test_a_gap_on_a_grid_is_a_gap():
     samples = [(0.0, 1.0), (10.0, 3.0), (12.0, 5.0), (50.0, 7.0)]
-    grid = on_grid(samples, 10.0, 0.0, 50.0)
-    assert [value for _, value in grid] == [1.0, 4.0, None, None, None, 7.0]
+    slots = [Slot(at, 0.0, 1, value, value, value) for at, value in samples]
+    grid = on_grid(slots, 10.0)
+    assert grid.means == [1.0, 4.0, None, None, None, 7.0]
+    assert grid.counts == [1, 2, 0, 0, 0, 1]
     with pytest.raises(ValueError, match="more than 100000"):
-        on_grid(samples, 1e-6, 0.0, 50.0)
+        on_grid(slots, 1e-6)
 
 
 class StuckFiles(Files):

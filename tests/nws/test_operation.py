@@ -1,13 +1,27 @@
 """What an operator relies on: word to systemd, damage set aside and named, problems that end."""
 
+import asyncio
+import gc
 import shutil
 import socket
 import subprocess
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from nws import ForecastDatabase, Listen, Measurement, SeriesName, Serving
+from nws import (
+    ForecastDatabase,
+    Listen,
+    Measurement,
+    ScoredForecaster,
+    SeriesName,
+    Serving,
+    classic,
+)
+from nws.service import app
+from nws.service.handler import RequestHandler
 from nws.service.service_manager import ServiceManager
 
 ADA = SeriesName("availableCpu", "ada")
@@ -58,6 +72,157 @@ def test_a_service_tells_that_it_answers_and_that_its_loop_turns(manager, monkey
     while b"STOPPING=1" not in told:
         told.add(hearing.recv(100))
     assert told <= {b"WATCHDOG=1", b"STOPPING=1"}
+
+
+def fill(address):
+    """Send into a queue until it has no room, and return how many were taken."""
+    taken = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out, suppress(BlockingIOError):
+        out.setblocking(False)
+        while True:
+            out.sendto(b"x", address)
+            taken += 1
+    return taken
+
+
+def test_a_manager_that_does_not_listen_keeps_nobody_waiting_and_misses_nothing(manager):
+    hearing, environment = manager
+    taken = fill(environment["NOTIFY_SOCKET"])
+    supervisor = ServiceManager(environment)
+    supervisor.ready("answers")  # this would wait for room
+    supervisor.alive(0.0)
+    assert {hearing.recv(100) for _ in range(taken)} == {b"x"}
+    supervisor.alive(0.1)  # neither is lost: both are said as soon as there is room
+    assert hearing.recv(100) == b"READY=1\nSTATUS=answers"
+    assert hearing.recv(100) == b"WATCHDOG=1"
+
+
+@asynccontextmanager
+async def kept(work, condition):
+    """Run a work of the keeping, and go on once a condition holds."""
+    task = asyncio.create_task(work)
+    try:
+        async with asyncio.timeout(60):
+            while not condition():
+                assert not task.done(), task.exception()
+                await asyncio.sleep(0.001)  # between two looks
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+class FailingDatabase(ForecastDatabase):
+    """A database whose keeping fails as long as there is a reason."""
+
+    reason = None
+    saving = None
+
+    def roll_up(self, pause=None):
+        if self.reason is not None:
+            raise self.reason
+        return super().roll_up(pause)
+
+    def save(self, pause=None):
+        if self.saving is not None:
+            self.saving.wait(60)
+        return super().save(pause)
+
+
+@pytest.mark.parametrize(
+    "reason", [OSError(28, "No space left"), ValueError("odd"), MemoryError()]
+)
+def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(
+    quick_disk, monkeypatch, reason
+):
+    monkeypatch.setattr(app, "ROLL_UP_SECONDS", 0.001)
+    database = FailingDatabase(quick_disk)
+    handler = RequestHandler(database, "secret")
+    database.reason = reason
+
+    async def life():
+        async with kept(app._roll_up(handler), lambda: handler.failing):
+            (told,) = handler.status().problems
+            assert told.startswith("nothing is archived: ")
+            assert str(reason) in told
+            assert handler.status().status == "impaired"
+            database.reason = None
+            while handler.failing:
+                await asyncio.sleep(0.001)
+        assert handler.status().problems == []
+
+    asyncio.run(life())
+    database.close(save=False)
+
+
+def test_the_end_of_a_service_does_not_wait_for_the_next_saving(quick_disk, monkeypatch):
+    monkeypatch.setattr(app, "SAVE_SECONDS", 0.0)
+    database = FailingDatabase(quick_disk)
+    database.saving = Event()
+    begun = []
+    monkeypatch.setattr(app, "unhurried", lambda *_: begun.append(True))
+
+    async def life():
+        async with kept(
+            app._save_and_tidy(RequestHandler(database, "secret")), lambda: begun
+        ) as task:
+            task.cancel()
+            monkeypatch.setattr(app, "SAVE_SECONDS", 3600.0)
+            await asyncio.wait([task], timeout=60)
+            database.saving.set()
+            assert task.cancelled()
+
+    asyncio.run(life())
+    database.close(save=False)
+
+
+class FailingForecaster(ScoredForecaster):
+    def update(self, measurement):
+        if measurement.series.host == "bad":
+            raise ValueError("cannot be followed")
+        super().update(measurement)
+
+
+def test_a_series_that_cannot_be_followed_keeps_no_other_waiting(quick_disk):
+    database = ForecastDatabase(
+        quick_disk, profile="mine", make=lambda _: FailingForecaster(classic())
+    )
+    for host in ("bad", "ada", "bob"):
+        for at in range(20):
+            database.store(Measurement(SeriesName("availableCpu", host), 100.0 + at, 0.5))
+    handler = RequestHandler(database, "secret")
+
+    async def life():
+        follow = database.forecasting
+        async with kept(app._catch_up(handler), lambda: follow.backlog == 20 and handler.failing):
+            assert handler.status().problems == [
+                "forecasters do not follow: ValueError('cannot be followed')"
+            ]
+
+    asyncio.run(life())
+    database.close(save=False)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_collector_leaves_alone_what_is_there_only_where_the_process_is_the_services(
+    quick_disk, own
+):
+    database = ForecastDatabase(quick_disk)
+    database.store(Measurement(ADA, 100.0, 0.5))
+    handler = RequestHandler(database, "secret", own_process=own)
+    before = gc.get_freeze_count()
+
+    async def life():
+        async with kept(app._catch_up(handler), lambda: not database.forecasting.backlog):
+            assert (gc.get_freeze_count() > before) is own
+
+    try:
+        asyncio.run(life())
+    finally:
+        if own:
+            gc.unfreeze()
+    database.close(save=False)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
@@ -116,18 +281,21 @@ def test_a_state_that_could_not_be_read_is_a_problem_until_the_next_is_saved(qui
     again.close()
 
 
-def test_an_archive_that_cannot_be_written_is_a_problem_until_it_can(quick_disk):
+def test_a_file_that_is_not_named_as_ours_are_is_none_of_ours(quick_disk):
     database = ForecastDatabase(quick_disk, clock=lambda: 10_000.0)
     for step in range(30):
         database.store(Measurement(ADA, 100.0 * step, 0.5))
-    folder = quick_disk / "archive" / "300"
-    folder.rmdir()
-    folder.write_bytes(b"")
-    with pytest.raises(NotADirectoryError):
-        database.roll_up()
-    assert database.problems() == [f"{quick_disk / 'archive'}: Not a directory"]
-    folder.unlink()
-    folder.mkdir()
     assert database.roll_up() == 10
-    assert database.problems() == []
-    database.close(save=False)
+    database.close()
+    (shard,) = {
+        path.parent for path in quick_disk.glob("shard-*/*.log") if path.stat().st_size > 100
+    }
+    for name in ("archive/300/\u00b2.rows", "archive/300/007.rows", "archive/3600/\u0663.rows"):
+        (quick_disk / name).write_bytes(b"x" * 100)
+    (shard / "\u00b2\u00b2\u00b2.log").write_bytes(b"x" * 100)
+    (shard / "1.log").write_bytes(b"x" * 100)
+    (quick_disk / "shard-old").mkdir()
+    again = ForecastDatabase(quick_disk, clock=lambda: 10_000.0)
+    assert len(again.slots(str(ADA), 0.0, 10_000.0, 300.0)) == 30
+    assert again.problems() == []
+    again.close()

@@ -117,8 +117,49 @@ def test_messages_and_dumps_may_stand_in_one_file():
         '{__name__="node_memory_MemAvailable_bytes", instance="b:9100"} 7 2000',
         '{__name__="node_memory_MemAvailable_bytes", instance="b:9100"} NaN 3000',
     ]
-    found = [(str(m.series), m.time, m.value) for m in read_history(lines)]
+    found = [(str(m.series), m.time, m.value) for m in read_history(lines).measurements]
     assert found == [("freeDisk/a", 1.0, 5.0), ("freeMemory/b", 2.0, 7.0)]
+
+
+def test_what_is_no_measurement_costs_itself_and_is_named_with_its_line():
+    rows = [
+        {"series": "availableCpu/a", "time": 1.0, "value": value}
+        for value in (0.25, 7.0, "x", 0.5)
+    ]
+    rows[-1]["time"] = -5.0
+    memory = '{__name__="node_memory_MemAvailable_bytes", instance="b:9100"}'
+    lines = [
+        json.dumps({"schema": "nws.measurements/1", "measurements": rows}),
+        f"{memory} 7 2000",
+        f"{memory} NaN 3000",  # a stale marker is none of those that are left out
+        f"{memory} +Inf 4000",
+        f"{memory} 8 " + "9" * 400,
+        f"{memory} seven 5000",
+        '{"schema": "nws.measurements/1", "meas',  # the end of a file that was cut off
+        "\ufffd\x00",
+        f"{memory} 9 6000",
+    ]
+    found = read_history(lines)
+    told = [(str(m.series), m.time, m.value) for m in found.measurements]
+    assert told == [
+        ("availableCpu/a", 1.0, 0.25),
+        ("freeMemory/b", 2.0, 7.0),
+        ("freeMemory/b", 6.0, 9.0),
+    ]
+    assert found.left_out == 8
+    assert found.reasons[:3] == [
+        "line 1: measurements[1].value: availableCpu lies in 0..1",
+        "line 1: measurements[2].value: a number is wanted",
+        "line 1: measurements[3].time: seconds since 1970 are wanted",
+    ]
+    assert [reason.partition(":")[0] for reason in found.reasons[3:]] == ["line 4", "line 5"]
+
+
+def test_a_dump_need_not_be_in_order_nor_its_labels_stay():
+    disk = '{{__name__="node_filesystem_avail_bytes", device="{}", instance="b:9100", mountpoint="/"}} {} {}'
+    lines = [disk.format(*each) for each in (("sdb", 3, 3000), ("sda", 2, 2000), ("sda", 1, 1000))]
+    found = [(m.time, m.value) for m in read_history(lines).measurements]
+    assert found == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
 
 
 def test_each_sample_is_told_once():

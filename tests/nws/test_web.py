@@ -58,6 +58,7 @@ def test_a_range_can_be_had_on_a_grid_with_gaps(client):
     client.store([Measurement(name, start + at, at) for at in (0.0, 10.0, 40.0)])
     found = client.range(str(name), step=10.0)
     assert found["values"] == [0.0, 10.0, None, None, 40.0]
+    assert (found["counts"], found["partial"]) == ([1, 1, 0, 0, 1], [])
     assert client.range(str(name), count=1)["values"] == [40.0]
 
 
@@ -67,6 +68,8 @@ def test_a_grid_from_a_start_on_tells_mean_low_and_high(client, serving):
     serving.database.roll_up()
     found = client.range(str(name), start=start, step=300.0)
     assert found["resolution"] == 0.0  # all is still kept one by one
+    assert found["counts"] == [5, *[10] * 8, 5]
+    assert found["partial"] == [found["times"][0], found["times"][-1]]
     assert len(found["times"]) == len(found["values"]) == len(found["lows"]) == len(found["highs"])
     for low, value, high in zip(found["lows"], found["values"], found["highs"], strict=True):
         assert low <= value <= high
