@@ -8,8 +8,10 @@ from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.errors import VerificationError
 from apples.launch.actuators.local import LocalActuator
+from apples.launch.events import Talk, unheard
 from apples.resources import Host, HostList, Network
 from apples.schedule import Allocation, Schedule
+from apples.units import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,17 @@ class Reference:
         return (iterations, sha256) == (self.iterations, self.sha256)
 
 
-def sequential(information: InformationPool) -> Reference:
+ANNOUNCED_SECONDS = 5.0
+"""A sequential run that may take longer is announced."""
+
+
+def sequential(information: InformationPool, talk: Talk = unheard) -> Reference:
     """Run the application as one process on this machine and return what it gave.
+
+    Parameters
+    ----------
+    talk
+        Is told beforehand how long that may take, where it is long.
 
     Raises
     ------
@@ -40,7 +51,13 @@ def sequential(information: InformationPool) -> Reference:
     host = Host("sequential", seconds_per_point=slowest, platform=platform)
     alone = information.with_hosts(HostList((host,), Network()))
     strip = Allocation(host, information.application.rows, alone.implementation(host))
-    with LocalActuator().actuate(launch_plan(Schedule((strip,)), alone)) as execution:
+    plan = launch_plan(Schedule((strip,)), alone)
+    if plan.predicted_seconds > ANNOUNCED_SECONDS:
+        most = duration(plan.predicted_seconds)
+        talk(
+            f"note: verifying by a run of one process here, {most} at most as the hosts' speeds say"
+        )
+    with LocalActuator().actuate(plan) as execution:
         outcome = execution.outcome()
     if outcome is None:
         raise VerificationError("the sequential run measured nothing")

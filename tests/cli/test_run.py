@@ -90,14 +90,14 @@ def test_no_plan_ends_with_3(tmp_path):
 def fake(tmp_path):
     """The pool of the test program, on hosts of a platform of their own."""
 
-    def make(how, platforms='"any"'):
+    def make(how, platforms='"any"', speed=1e-9):
         template = (
             f'name = "fake"\nprogram = ["{{python}}", "-S", "{FAKE}"]\n'
             "[parameters.grid]\ndefault = 30\n[parameters.iterations]\ndefault = 2\n"
             f'[parameters.how]\ndefault = "{how}"\n'
             f'[[implementation]]\nname = "default"\nplatforms = {platforms}\n'
         )
-        hosts = '[[host]]\nname = "ada"\nplatform = "x86_64"\nseconds_per_point = 1e-9\n'
+        hosts = f'[[host]]\nname = "ada"\nplatform = "x86_64"\nseconds_per_point = {speed}\n'
         files(tmp_path, hosts=hosts, template=template)
         return load_information(
             *(tmp_path / f"{n}.toml" for n in ("hosts", "template", "user")), settings={}
@@ -109,6 +109,19 @@ def fake(tmp_path):
 @pytest.mark.mpi
 def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fake):
     assert sequential(fake("", platforms='["x86_64"]')).iterations == 2
+
+
+@pytest.mark.mpi
+def test_a_verification_that_may_take_long_is_announced(fake):
+    told = []
+    sequential(fake("", speed=1e-9), told.append)
+    assert told == []
+    sequential(fake("", speed=1e-2), told.append)  # 30 x 30 points, twice
+    (line,) = told
+    assert (
+        line
+        == "note: verifying by a run of one process here, 18.0 s at most as the hosts' speeds say"
+    )
 
 
 @pytest.mark.mpi

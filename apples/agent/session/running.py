@@ -146,7 +146,7 @@ class PreparedRun:
 
     def _verified(self, outcome: Outcome, reference: Reference | None, talk: Talk) -> bool | None:
         """Return whether the result is the sequential run's; None, and it is said, where it has no digest."""
-        reference = reference or sequential(self.coordinator.information)
+        reference = reference or sequential(self.coordinator.information, talk)
         verified = reference.check(outcome.iterations, outcome.sha256)
         if verified is None:
             talk("warning: not verified: the program's result has no sha256")
