@@ -26,6 +26,9 @@ PR_SET_PDEATHSIG = 1
 CANNOT_START = 127
 OUTPUT = "output"
 """What the first rank under Slurm says: the events of the run."""
+PROCESSES = "processes"
+"""The file of the run in which every rank notes its number, where the run's supervisor has made it."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it, by the number of its process
 PLACES = "places.json"
 """The CPUs of each rank under Slurm, where they were decided."""
 TOLD = "apples: rank "
@@ -81,6 +84,7 @@ def become(
             _register(folder, rank)
             _speak_directly(folder, rank)
             _place(entry, rank)
+        _remove_predecessors()
         os.environ.update(entry.get("environment", {}))
         task = os.environ.get("APPLES_TASK") or ("task.json" if by_srun else "")
         if task:
@@ -108,8 +112,18 @@ def die_with(parent: int) -> None:
 
 
 def _register(folder: str, rank: int) -> None:
-    """Tell the supervisor which process is which rank; nobody listens when started by hand."""
+    """Tell the supervisor which process is which rank, and note it for whoever clears up where that is killed."""
     _say(folder, f"{rank} {os.getpid()}")
+    _say(folder, str(os.getpid()), PROCESSES)
+
+
+def _remove_predecessors() -> None:
+    """Remove what killed processes of this number left in shared memory: MPI would take it for this one's."""
+    own = f"{os.getpid()}:{os.getuid()}:"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(SHARED_MEMORY):  # noqa: PTH208 - pathlib is slow to load
+            if name.startswith(own):
+                os.unlink(os.path.join(SHARED_MEMORY, name))  # noqa: PTH108, PTH118 - likewise
 
 
 def _speak_directly(folder: str, rank: int) -> None:
@@ -348,10 +362,11 @@ def on_standard_error(line: str) -> None:
     sys.stderr.flush()
 
 
-def _say(folder: str, line: str) -> None:
-    """Write a line to the pipe of the ranks; nobody listens when started by hand."""
+def _say(folder: str, line: str, name: str = "ranks") -> None:
+    """Write a line to the pipe of the ranks, or to another file; there is none when started by hand."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND
     try:
-        pipe = os.open(os.path.join(folder, "ranks"), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
+        pipe = os.open(os.path.join(folder, name), flags)  # noqa: PTH118
     except OSError:
         return
     try:

@@ -31,8 +31,8 @@ from apples.supervision.program_counter import waiting_in_mpi
 from apples.supervision.this_host import located, network
 from apples.wire.json_lines import LineBuffer
 
-FOLDER = "/dev/shm/"  # noqa: S108 - libfabric names its segments by process
-SHARED_MEMORY = FOLDER + "mpich_shm_"  # the name MPICH gives its segments, removed here
+SHARED_MEMORY = job_processes.SHARED_MEMORY + "/mpich_shm_"
+"""How the names begin that MPICH gives its segments, removed here."""
 HELLO = b"apples.supervisor/1\n"
 """What a supervisor at the end of a connection says first; a login may say other things before it."""
 DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for it
@@ -65,7 +65,7 @@ class RunSupervisor:
         self.ranks: dict[int, tuple[int, int]] = {}
         self.left = set[int]()
         self.awaited, self.missing = set[int](), set[int]()
-        self.files, self.inboxes = set[str](), set[str]()
+        self.files = set[str]()
         self.poll = select.poll()
         self.listener = -1
         self.registered = LineBuffer(LONGEST_REGISTRATION, truncating=True)
@@ -145,9 +145,10 @@ class RunSupervisor:
     def on_rank_exit(self, pidfd: int) -> None:
         """Report a rank that ended."""
         self._note_files()
-        rank, _ = self.ranks.pop(pidfd)
+        rank, pid = self.ranks.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
+        job_processes.remove_shared_memory({pid})
         self.report(f"rank {rank}")
 
     def on_launcher_exit(self) -> None:
@@ -163,7 +164,8 @@ class RunSupervisor:
         return os.path.join(self.directory, name)  # noqa: PTH118 - pathlib is slow to load
 
     def _open_registration(self) -> None:
-        """Make the pipe in which `bind` says which process is which rank."""
+        """Make the pipe in which `bind` says which process is which rank, and the file in which it notes it."""
+        job_processes.expect_processes(self.directory)
         os.mkfifo(self._path("ranks"), 0o600)
         self.listener = os.open(self._path("ranks"), os.O_RDWR | os.O_NONBLOCK)
 
@@ -177,9 +179,6 @@ class RunSupervisor:
                 _, _, name = line.partition(SHARED_MEMORY)
                 if name and "/" not in name and not name.endswith(" (deleted)"):
                     self.files.add(SHARED_MEMORY + name)
-                _, _, name = line.partition(FOLDER)
-                if ":" in name and name.partition(":")[0].isdigit():
-                    self.inboxes.add(FOLDER + name)  # of ranks that later ones may still look up
 
     def _unlink_files(self) -> None:
         for name in self.files:
@@ -202,7 +201,6 @@ class RunSupervisor:
         self._note_files()
         self._await_farewells()
         job_processes.kill_descendants(os.getpid())
-        self.files |= self.inboxes
         self._unlink_files()
         job_processes.remove_run(self.directory, self.cgroups)
         self.report("clear")

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
@@ -20,6 +20,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 CANNOT_START = 127
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
+PROCESSES = "processes"
+"""A file of a run's folder, in which every rank notes its number before it becomes the program."""
 REMOVAL_SECONDS = 2.0
 """How long a cgroup is waited for after its last process is gone."""
 
@@ -185,8 +188,39 @@ def sweep(told: dict[str, Any]) -> int:
     return 0 if cleared else 1
 
 
+def expect_processes(directory: str) -> None:
+    """Make the file in which the ranks of a run note their process numbers."""
+    path = os.path.join(directory, PROCESSES)  # noqa: PTH118 - pathlib is slow to load
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def noted_processes(directory: str) -> set[int]:
+    """Return the numbers of all processes that ever were ranks of the run in this directory."""
+    path = os.path.join(directory, PROCESSES)  # noqa: PTH118 - as above
+    return {int(number) for number in read(path).split() if number.isdigit()}
+
+
+def remove_shared_memory(pids: Collection[int]) -> None:
+    """Remove the shared memory that processes have left which were ranks and are gone.
+
+    MPI (libfabric) names it ``PROCESS:USER:..``, and removes none of a process that was killed. A number may be
+    another process's by now: what a living one may have made stays, and so does what nobody says was a rank's,
+    for it may be that of a process whom only another container sees.
+    """
+    user = str(os.getuid())
+    with contextlib.suppress(OSError):
+        for name in os.listdir(SHARED_MEMORY):  # noqa: PTH208 - as above
+            number, _, rest = name.partition(":")
+            if not number.isdecimal() or rest.partition(":")[0] != user or int(number) not in pids:
+                continue
+            if state_of(int(number)) in "ZX":
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(SHARED_MEMORY, name))  # noqa: PTH108, PTH118 - as above
+
+
 def remove_run(directory: str, cgroups: list[str]) -> None:
-    """Remove a run's cgroups and its directory of plain files; what is gone already is fine."""
+    """Remove a run's shared memory, cgroups and directory of plain files; what is gone already is fine."""
+    remove_shared_memory(noted_processes(directory))
     deadline = time.monotonic() + REMOVAL_SECONDS
     for cgroup in cgroups:
         while True:

@@ -29,7 +29,7 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
-from apples.supervision.job_processes import marked
+from apples.supervision.job_processes import kill_marked, marked, remove_run
 from apples.wire.json_lines import LineBuffer
 
 
@@ -93,6 +93,8 @@ class ScriptedControl(CommandSource):
 
 LONGEST = 1 << 20
 """Bytes of a line that are kept."""
+LEFT_SECONDS = 10.0
+"""For what a run has left, if anything, to be gone."""
 Maps = Iterable[Iterable[HostShare]]
 
 
@@ -177,19 +179,22 @@ def rehearse(
         commits=commits, commit_seconds=commit_seconds, engine=engine,
     )  # fmt: skip
     job = _with(made, environment or {})
-    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-        pipe = Path(folder) / "output"
-        os.mkfifo(pipe, 0o600)
-        handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        try:
-            control = WatchedControl(maps, name, list(slots), pause)
-            manager = JobManager(job, control, Path(folder))
-            output = _listen(manager, handle)
-            watch(manager)
-            ended = manager.run()
-            output()
-        finally:
-            os.close(handle)
+    folder = tempfile.mkdtemp(prefix="apples-")
+    pipe = Path(folder) / "output"
+    os.mkfifo(pipe, 0o600)
+    handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        control = WatchedControl(maps, name, list(slots), pause)
+        manager = JobManager(job, control, Path(folder))
+        output = _listen(manager, handle)
+        watch(manager)
+        ended = manager.run()
+        output()
+    finally:
+        os.close(handle)
+        # Ranks whose supervisor was killed die with it, but not at once.
+        kill_marked(name, LEFT_SECONDS)
+        remove_run(folder, [])
     return Rehearsal(ended, control.notices, output.lines, control.residents)
 
 

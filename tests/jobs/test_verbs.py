@@ -15,7 +15,7 @@ from commands import command
 
 from apples.jobs import store
 from apples.malleable.control.commits import data_path, whole_manifests
-from apples.supervision.job_processes import marked
+from apples.supervision.job_processes import SHARED_MEMORY, marked, noted_processes
 
 HERE = Path(__file__).parent / "sample"
 FILES = [
@@ -207,9 +207,14 @@ def test_a_job_of_which_everything_was_killed_or_cancelled_goes_on_unless_its_co
     job = store.job(name)
     folder = Path((job.folder / "run").read_text())
     assert folder.is_dir()
+    ranks = noted_processes(str(folder))
+    there = Path(SHARED_MEMORY).iterdir()
+    segments = [one for one in there if one.name.partition(":")[0] in map(str, ranks)]
+    assert len(segments) == len(ranks) == 3
     kill_supervisor(name, *marked(name))
     assert ask("restart", name).document["attempt"] == 2
     assert not folder.exists()
+    assert not [one for one in segments if one.exists()]
     assert ask("cancel", name).document["state"] == "cancelled"
     assert not (job.folder / "run").exists()
 

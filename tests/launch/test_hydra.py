@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from apples.errors import LaunchError
 from apples.launch import bind, hydra
 from apples.launch.hydra import RankGroup, command
+from apples.supervision.job_processes import expect_processes, noted_processes
 
+BECOME = """
+import os, sys
+from apples.launch import bind
+folder, names = sys.argv[1], (f"{os.getpid()}:{os.getuid()}:0", f"{os.getpid()}0:{os.getuid()}:0")
+bind.SHARED_MEMORY = folder + "/memory"
+for name in names:
+    open(os.path.join(bind.SHARED_MEMORY, name), "w").close()
+print(*names, flush=True)
+entry = {"host": "here", "program": ["ls", bind.SHARED_MEMORY], "cpus": [], "cgroup": ""}
+bind.become(entry, {"directory": "/"}, folder, 0, by_srun=False)
+"""
 HOSTILE = [
     *(":", "-n", "--", "", "-", "-genv", "%p", "..", "*", "é", "'", '"', "\\", "\t", "\r", "a\nb"),
     *("$(touch canary)", "`touch canary`", "; touch canary", "| touch canary", "&& touch canary"),
@@ -100,3 +112,16 @@ def test_variables_of_an_outer_launcher_are_kept_out(monkeypatch):
     assert made["APPLES_TASK"] == "task.json"
     assert not {"PMI_RANK", "HYDRA_IFACE"} & set(made)
     assert made["PATH"] == os.environ["PATH"]
+
+
+def test_a_rank_starts_without_what_a_killed_process_of_its_number_left_and_notes_that_number(
+    tmp_path,
+):
+    (tmp_path / "memory").mkdir()
+    expect_processes(str(tmp_path))
+    words = [sys.executable, "-c", BECOME, str(tmp_path)]
+    own, others, *found = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert found == [others]
+    assert noted_processes(str(tmp_path)) == {int(own.partition(":")[0])}

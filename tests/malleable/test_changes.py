@@ -20,6 +20,7 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.commits import highest_commit
 from apples.malleable.manager.engine import Stage
+from apples.supervision.job_processes import SHARED_MEMORY, noted_processes, state_of
 from apples.testing.rehearsal import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -72,8 +73,11 @@ def rehearsed(
     before_tick=lambda _: None,
     **more,
 ):
-    """Run a job whose commands meet strikes, and then one to be on ada alone; return the notices."""
-    struck, managers = [], []
+    """Run a job whose commands meet strikes, and then one to be on ada alone; return the notices.
+
+    Nothing of any of its ranks is left in shared memory then.
+    """
+    struck, managers, ranks = [], [], set()
 
     def commands():
         yield from (shares(*one) for one in maps)
@@ -82,9 +86,13 @@ def rehearsed(
             yield shares("ada")
         (tmp_path / "stop").touch()
 
+    def look(engine):
+        ranks.update(noted_processes(str(engine.groups.folder)))
+        before_tick(engine)
+
     def watch(manager):
         managers.append(manager)
-        strike_in_loop(manager, strikes, struck.append, before_tick)
+        strike_in_loop(manager, strikes, struck.append, look)
 
     argv = (sys.executable, str(program), "60", "0.01", str(tmp_path / "stop"), *words)
     run = rehearse(
@@ -98,7 +106,16 @@ def rehearsed(
     assert run.ended == JobEnded("finished"), run.notices
     totals = [line for line in run.lines if line.startswith("total")]
     assert totals == ["total right on ada"], run.lines
+    assert ranks
+    assert left_by(ranks) == []
     return run.notices
+
+
+def left_by(ranks):
+    """Return the files of shared memory that processes have left which were ranks and are gone."""
+    there = [(one.name, one.name.partition(":")[0]) for one in Path(SHARED_MEMORY).iterdir()]
+    numbered = [(name, int(number)) for name, number in there if number.isdecimal()]
+    return [name for name, pid in numbered if pid in ranks and state_of(pid) in "ZX"]
 
 
 def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):

@@ -14,7 +14,15 @@ import time
 import pytest
 
 from apples.supervision import job_processes
-from apples.supervision.job_processes import MARK, descendants, kill_marked, marked, remove_run
+from apples.supervision.job_processes import (
+    MARK,
+    descendants,
+    expect_processes,
+    kill_marked,
+    marked,
+    remove_run,
+    remove_shared_memory,
+)
 
 TREE = 'exec {python} -S -c \'import subprocess as s; s.run(["sleep", "600"])\''
 SUBREAPER = """
@@ -90,6 +98,52 @@ def test_a_number_that_was_used_again_is_not_killed(tree):
     process, _ = tree
     job_processes.kill_child(process.pid, parent=1)
     assert process.poll() is None
+
+
+@pytest.fixture
+def gone():
+    """A process that has ended and whose number cannot be used again before the test is over."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    yield process.pid
+    process.wait()
+
+
+def test_shared_memory_of_ranks_that_are_gone_is_removed_and_no_other(
+    gone, tree, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(job_processes, "SHARED_MEMORY", str(tmp_path))
+    living, user = tree[0].pid, os.getuid()
+    left = {f"{gone}:{user}:0", f"{gone}:{user}:1"}
+    others = {
+        *(f"{living}:{user}:0", f"{gone}:{user + 1}:0", f"{gone}0:{user}:0"),
+        *(f"{gone}:{user}0:0", f"{gone}", f"x{gone}:{user}:0", "mpich_shm_1"),
+    }
+    for name in left | others:
+        (tmp_path / name).touch()
+    remove_shared_memory({living})
+    assert {one.name for one in tmp_path.iterdir()} == left | others
+    remove_shared_memory({gone, living})
+    assert {one.name for one in tmp_path.iterdir()} == others
+
+
+def test_a_run_that_is_removed_takes_along_the_shared_memory_of_the_ranks_it_noted(
+    gone, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(job_processes, "SHARED_MEMORY", str(tmp_path))
+    folder, segment = tmp_path / "run", tmp_path / f"{gone}:{os.getuid()}:0"
+    folder.mkdir()
+    segment.touch()
+    expect_processes(str(folder))
+    remove_run(str(folder), [])
+    assert segment.exists()
+
+    folder.mkdir()
+    expect_processes(str(folder))
+    (folder / "processes").write_text(f"1\n{gone}\n")
+    remove_run(str(folder), [])
+    assert not segment.exists()
+    assert not folder.exists()
 
 
 def test_a_runs_folder_goes_with_its_files_and_one_that_is_gone_is_fine(tmp_path):

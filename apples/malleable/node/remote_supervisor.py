@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import selectors
-import shutil
 import signal
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision import peer
+from apples.supervision.job_processes import remove_run
 from apples.supervision.this_host import located, network
 from apples.wire.json_lines import LineBuffer
 
@@ -60,7 +60,7 @@ class RemoteNodeSupervisor(NodeSupervisor):
 
     def remove_files(self) -> None:
         """Remove its folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_run(self.folder, [])
 
     def _forward(self, name: str, pipe: int, lines: LineBuffer) -> None:
         for line in lines.feed(os.read(pipe, 1 << 16)):

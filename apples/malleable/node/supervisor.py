@@ -35,11 +35,15 @@ sys.path.append(__file__.rpartition("/apples/malleable/")[0])
 from apples.storage.naming import naming
 from apples.supervision import peer
 from apples.supervision.job_processes import (
+    SHARED_MEMORY,
     become_subreaper,
     descendants,
     exec_launcher,
+    expect_processes,
     kill_descendants,
+    noted_processes,
     parent_of,
+    remove_shared_memory,
     signal_at_parents_end,
     state_of,
 )
@@ -62,7 +66,6 @@ ACCOUNT_SECONDS = 0.5
 LONGEST_ACCOUNT = 200
 KEPT_COMMITS = 2
 """Commits in memory that are kept: the newest, and the one before should it prove incomplete."""
-SHARED_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - where MPI puts the memory its ranks share
 
 
 class SupervisorProcess:
@@ -170,19 +173,9 @@ def unlink_shared_memory(pids: set[int]) -> None:
     """Unlink the shared memory files of ranks that have all mapped them: a crash then leaves no file."""
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as stream:  # noqa: PTH123
-            names = {
-                line.split()[-1] for line in stream if f"{SHARED_MEMORY_FOLDER}/mpich_shm_" in line
-            }
+            names = {line.split()[-1] for line in stream if f"{SHARED_MEMORY}/mpich_shm_" in line}
             for name in names:
                 os.unlink(name)  # noqa: PTH108
-
-
-def remove_shared_memory(pids: set[int]) -> None:
-    """Remove the shared memory files of ranks that are gone; the files bear their process numbers."""
-    for name in os.listdir(SHARED_MEMORY_FOLDER):  # noqa: PTH208
-        if name.split(":")[0] in {str(pid) for pid in pids}:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(SHARED_MEMORY_FOLDER, name))  # noqa: PTH108, PTH118
 
 
 class CheckpointMemory:
@@ -260,7 +253,7 @@ class NodeSupervisor(SupervisorProcess):
         self.accounts: dict[int, str] = {}  # how each process ended of which that was told
         self.stopped: dict[int, float] = {}  # since when each stopped process is so
         self.unconnected: set[int] = set()  # processes that are to become ranks
-        self.connected: set[int] = set()  # every process that ever was a rank
+        self.connected: set[int] = set()  # processes of the group that have been ranks
         self.files: set[str] = set()
         self.memory = CheckpointMemory()
         self.path = os.path.join(self.folder, f"supervisor-{os.getpid()}")  # noqa: PTH118 - pathlib is slow to load
@@ -270,6 +263,7 @@ class NodeSupervisor(SupervisorProcess):
     def open(self) -> None:
         """Begin to listen to ranks and to the manager."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        expect_processes(self.folder)
         self.listener.bind(self.path)
         self.listener.listen(1024)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept_rank)
@@ -280,7 +274,7 @@ class NodeSupervisor(SupervisorProcess):
         """Leave no process, no memory file and no file of its own behind."""
         self._ended.set()
         super().close()
-        remove_shared_memory(self.connected)
+        remove_shared_memory(noted_processes(self.folder))
         self.remove_files()
 
     def remove_files(self) -> None:
@@ -326,7 +320,7 @@ class NodeSupervisor(SupervisorProcess):
     def start(self, order: dict[str, Any]) -> None:
         """Write the group's files, then fork its launcher."""
         self.group, self.lost, self.ending, self.leaving = order["group"], False, False, False
-        self.ended, self.accounts = {}, {}
+        self.ended, self.accounts, self.connected = {}, {}, set()
         self.awaited, self.unconnected = order["ranks"], set()
         for name, text in order["files"].items():
             path = os.path.join(self.folder, f"{name}-{os.getpid()}.json")  # noqa: PTH118
@@ -507,7 +501,7 @@ class NodeSupervisor(SupervisorProcess):
     def _report_empty(self) -> None:
         """Kill what outlived its launcher, and report that nothing is left of the group."""
         kill_descendants(os.getpid())
-        remove_shared_memory(self.connected)
+        remove_shared_memory(noted_processes(self.folder))
         for channel in list(self.ranks):
             self.selector.unregister(channel)
             channel.close()
