@@ -71,6 +71,19 @@ def test_a_login_may_greet_and_nothing_else_it_says_harms_the_anchor(script, why
     assert end_of_group(shell(script), tmp_path) == why
 
 
+def test_a_group_whose_last_rank_parks_while_it_is_being_ended_is_not_one_that_may_join(tmp_path):
+    place = HostSpec("ada", 2, ("x",), sys.executable, "x", "/bin/false")
+    job = JobFile("ended", str(tmp_path), (place,), (HostShare("ada"),), {})
+    with selectors.DefaultSelector() as selector:
+        group = ProcessGroup(job, [place], 1, selector, tmp_path, lambda *_: None, lambda *_: None)
+        group.start()
+        group.parked({})
+        group.end()
+        group.parked({})
+        assert group.phase == "ending"
+        group.kill()
+
+
 @pytest.mark.parametrize("how", ["input", signal.SIGTERM, signal.SIGHUP])
 def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
     words = [sys.executable, "-I", "-m", remote_supervisor.__name__]

@@ -136,10 +136,10 @@ class ProcessGroup:
         )
 
     def parked(self, declared: Message) -> None:
-        """Count a rank that waits at its first safe point."""
+        """Count a rank that waits at its first safe point; its word may come when it is being ended already."""
         self.declared = self.declared or declared
         self.parked_ranks += 1
-        if self.parked_ranks == self.ranks:
+        if self.parked_ranks == self.ranks and self.phase == "starting":
             self.phase = "parked"
 
     def send(self, message: Message, rank: int | None = None) -> None:
