@@ -173,6 +173,8 @@ class ProgramManager:
             self.commands.notify(
                 ResizeRefused(self.command.epoch, self.reason or "the program ended")
             )
+        if self.state != "failed":  # whose reason may say where the checkpoint is kept
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
         if self.state == "finished":
             seconds = self._seconds()
             at_last = {"host": self.host, "compute_seconds": seconds, "communicate_seconds": 0.0}

@@ -70,6 +70,19 @@ def test_a_cancelled_program_is_gone_with_its_children(stage):
     assert [pid for pid in pids if inspection.state(pid)] == []
 
 
+def test_a_program_that_is_cancelled_leaves_no_checkpoint_of_its_memory(stage):
+    on = stage(COUNTING)
+
+    def cancel_in_the_middle():
+        on.anchor.checkpoint.mkdir()
+        (on.anchor.checkpoint / "pages-1.img").write_bytes(b"its memory")
+        on.script.stop = True
+
+    _, script = on.run((on.written("["), cancel_in_the_middle))
+    assert script.ended.state == "cancelled"
+    assert not on.anchor.checkpoint.exists()
+
+
 def test_without_criu_the_move_is_refused_with_what_is_missing(stage, monkeypatch, tmp_path):
     monkeypatch.setenv("APPLES_CRIU", str(tmp_path / "no-criu"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
