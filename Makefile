@@ -57,7 +57,7 @@ figures: setup
 bench: setup
 	@for program in $(filter-out $(FIGURES),$(wildcard benchmarks/*.py)); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
-# N kills, N/5 power cuts (root), every step of a lab (root), N seeds of the cliques, N corruptions: make soak N=10000 for the figures of the guarantees
+# N kills, N/5 power cuts (root) and kills of an archive, every step of a lab (root), N seeds of the cliques, N corruptions: make soak N=10000 for the figures of the guarantees
 N ?= 1000
 soak: setup
 	$(BIN)/python tests/soak_nws.py all --n $(N) --engine auto

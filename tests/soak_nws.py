@@ -1,7 +1,7 @@
 """What the log and the service of the NWS are put through: kills, power cuts, full disks, faults.
 
     python tests/soak_nws.py all --n N
-    python tests/soak_nws.py kills=4 power=3 damage cliques full syscalls fuzz kills=3+early
+    python tests/soak_nws.py kills=4 power=3 archive=4 damage cliques full syscalls fuzz kills=3+early
 
 PART=TRIALS+PLANT, each in a process of its own; a plant is a bug that must be found. Each prints
 one JSON line {"part", "plant", "trials", "failures", ..}, or {.., "skipped": REASON} if this
@@ -157,6 +157,69 @@ def kills(count, home):
         if lost or not same:
             failures.append({"trial": trial, "lost": lost[:5], "same": same, "acks": len(ranges)})
     return {"failures": failures, "acknowledged": acknowledged, "void": void}
+
+
+EVERY = 20.0
+"""Seconds between two measurements of what is archived: a slot has a few, an hour 180."""
+
+
+def archive_until_dead(directory):
+    """Store ever more, each moment of the clock later than the last, and archive now and then."""
+    now = [START]
+    database = ForecastDatabase(
+        directory, Retention(capacity=10**6), clock=lambda: now[0], engine=ENGINE
+    )
+    number = 1 + max((round((c.newest - START) / EVERY) for c in database.columns()), default=-1)
+    while True:
+        # Pieces of a history: some end within a slot that is long over.
+        batch = list(range(number, number + random.randint(1, 200)))
+        number = batch[-1] + 1
+        now[0] = max(now[0], START + EVERY * number + random.choice([0.0, 3e4]))
+        rows = [(f"availableCpu/h{n % 3}", START + EVERY * n, n % 7 / 7) for n in batch]
+        for future in database.submit(rows).futures:
+            future.result(timeout=10)
+        if random.random() < 0.5:
+            database.roll_up()
+
+
+def archive(count, home):
+    """Kill -9 whoever archives at random moments; what is over is archived in the end, and once."""
+    failures, slots, short = [], 0, 0
+    directory = home / "archive"
+    for trial in range(count):
+        if trial % 40 == 0:
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+        process = os.fork()
+        if process == 0:
+            random.seed()
+            try:
+                archive_until_dead(directory)
+            finally:
+                os._exit(3)
+        time.sleep(random.uniform(0.02, 0.12))  # the moment of the kill is what is tried
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        now = [START]
+        database = ForecastDatabase(
+            directory, Retention(capacity=10**6), clock=lambda n=now: n[0], engine=ENGINE
+        )
+        newest = max((column.newest for column in database.columns()), default=START)
+        now[0] = newest + 2e4
+        short += database.roll_up()
+        for column in database.columns():
+            for step in (300.0, 3600.0):
+                measured = {}
+                for at, _ in column.slice():
+                    measured[at // step] = measured.get(at // step, 0) + 1
+                found = database.archive.read(column.text, 0.0, newest + step, step)
+                told = {slot.start // step: slot.count for slot in found}
+                slots += len(found)
+                if told != measured or {slot.step for slot in found} != {step}:
+                    wrong = sorted(set(told.items()) ^ set(measured.items()))[:4]
+                    failures.append({"trial": trial, "series": column.text, "wrong": wrong})
+        database.close(save=False)
+    return {"failures": failures, "slots": slots, "archived_after_kills": short}
 
 
 def own_mounts():
@@ -433,6 +496,7 @@ PLANTS = {
 PARTS = {
     "kills": (kills, 1.0),
     "power": (power, 0.2),
+    "archive": (archive, 0.2),
     "damage": (damage, 6.4),
     "cliques": (cliques, 1.0),
     "full": (full, 0.1),

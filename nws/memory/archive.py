@@ -243,8 +243,9 @@ class Archive:
 
     def _see(self, rows: Rows) -> None:
         """Remember the latest slot of each series in `rows`."""
-        columns = (rows[name].tolist() for name in ("key", "slot", "count"))
-        for key, slot, count in zip(*columns, strict=True):
+        rows = _latest(rows)
+        rows = rows[np.append(rows["key"][1:] != rows["key"][:-1], True)[: len(rows)]]
+        for key, slot, count in _columns(rows["key"], rows["slot"], rows["count"]):
             if slot >= self._done.get(key, (-1, 0))[0]:
                 self._done[key] = slot, count
 
@@ -294,16 +295,22 @@ class Archive:
         self._note_what_is_not_made(place, _sound(self._between(finer, first * ratio, LAST_SLOT)))
 
     def _note_what_is_not_made(self, place: int, rows: Rows) -> None:
-        """Note for which slots and series of `rows`, of the tier before, this tier has none yet."""
+        """Note for which slots and series this tier has less than `rows`, of the tier before, hold."""
         if not len(rows):
             return
         tier = self.tiers[place]
-        slots = rows["slot"] // round(tier.step / self.tiers[place - 1].step)
-        done = _sound(self._between(tier, int(slots.min()), int(slots.max()) + 1))
-        for slot in np.unique(slots).tolist():
-            keys = np.setdiff1d(rows["key"][slots == slot], done["key"][done["slot"] == slot])
-            if len(keys):
-                self._pending[place].setdefault(slot, set()).update(keys.tolist())
+        ratio = round(tier.step / self.tiers[place - 1].step)
+        rows = _latest(rows)
+        keys, slots = rows["key"], rows["slot"] // ratio
+        first = np.flatnonzero(
+            np.append(True, (keys[1:] != keys[:-1]) | (slots[1:] != slots[:-1]))
+        )
+        held = np.add.reduceat(rows["count"].astype(np.int64), first)
+        done = _latest(_sound(self._between(tier, int(slots.min()), int(slots.max()) + 1)))
+        made = {(k, s): c for k, s, c in _columns(done["key"], done["slot"], done["count"])}
+        for key, slot, count in _columns(keys[first], slots[first], held):
+            if count > made.get((key, slot), 0):
+                self._pending[place].setdefault(slot, set()).add(key)
 
     def _note(self, place: int, rows: Iterable[tuple[int, int]]) -> None:
         ratio = round(self.tiers[place].step / self.tiers[place - 1].step)
@@ -330,11 +337,11 @@ class Archive:
 
     def _made_of(self, rows: Rows, ratio: int, wanted: Mapping[int, Collection[int]]) -> list[Row]:
         """Return a row of the next tier for each slot and key that is `wanted`."""
-        rows = rows[np.argsort(rows["key"], kind="stable")]
+        rows = _latest(rows)
         keys, first = np.unique(rows["key"], return_index=True)
         found: list[Row] = []
         for key, begin, end in zip(keys.tolist(), first, [*first[1:], len(rows)], strict=False):
-            part = _latest(rows[begin:end])
+            part = rows[begin:end]
             made = _summed(
                 key,
                 part["slot"].astype(np.int64) // ratio,
@@ -442,12 +449,19 @@ def _sound(rows: Rows) -> Rows:
     return sound
 
 
+def _columns(*columns: NDArray[Any]) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of some columns as plain numbers."""
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def _latest(rows: Rows) -> Rows:
-    """Return one row a slot, the last that was written, in the order of the slots."""
-    if not len(rows):
-        return rows
-    _, first = np.unique(rows["slot"][::-1], return_index=True)
-    return rows[len(rows) - 1 - first]
+    """Return one row a series and slot, the last that was written, in the order of both."""
+    rows = rows[np.lexsort((rows["slot"], rows["key"]))]  # stable: the last one written stays last
+    keys, slots = rows["key"], rows["slot"]
+    last: Rows = rows[
+        np.append((keys[1:] != keys[:-1]) | (slots[1:] != slots[:-1]), True)[: len(rows)]
+    ]
+    return last
 
 
 def _summed(
@@ -467,5 +481,5 @@ def _summed(
     mean = np.add.reduceat(means * parts, first)
     low, high = np.minimum.reduceat(lows, first), np.maximum.reduceat(highs, first)
     mean = np.minimum(np.maximum(mean, low), high)
-    columns = (different, totals.astype(np.int64), mean, low, high)
-    return [(key, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    columns = _columns(different, totals.astype(np.int64), mean, low, high)
+    return [(key, *row) for row in columns]

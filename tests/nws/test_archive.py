@@ -177,6 +177,25 @@ def test_what_is_imported_in_pieces_makes_whole_slots(tmp_path):
     assert [slot.count for slot in archive.read(bob.text, 0.0, DAY, 3600.0)] == [60, 60]
 
 
+def test_an_hour_of_which_more_came_is_made_again_though_a_process_was_killed_in_between(tmp_path):
+    times, values = regular(0.0, 3600.0)
+    bob = named("bob", times[:38], values[:38])
+    archive = Archive(tmp_path, SMALL)
+    archive.add([bob], now=DAY)
+    path = tmp_path / "3600" / "0.rows"
+    before = path.read_bytes()
+    bob.extend(times[38:], values[38:])
+    archive.add([bob], now=DAY)
+    path.write_bytes(before)
+    again = Archive(tmp_path, SMALL)
+    assert [slot.count for slot in again.read(bob.text, 0.0, DAY, 3600.0)] == [38]
+    again.add([bob], now=DAY)
+    assert [slot.count for slot in again.read(bob.text, 0.0, DAY, 3600.0)] == [60]
+    size = path.stat().st_size
+    Archive(tmp_path, SMALL).add([bob], now=DAY)  # nothing is made that is made already
+    assert path.stat().st_size == size
+
+
 def test_a_file_of_the_future_keeps_nothing_from_being_archived(tmp_path):
     days_of_ada(tmp_path)
     for name in ("300/90000.rows", "300/90001.rows", "3600/90000.rows"):

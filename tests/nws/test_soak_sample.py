@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOAK = Path(__file__).parents[1] / "soak_nws.py"
-SAMPLE = ["kills=3", "power=2", "full=1", "syscalls=1", "damage=10", "fuzz=1"]
+SAMPLE = ["kills=3", "power=2", "archive=3", "full=1", "syscalls=1", "damage=10", "fuzz=1"]
 PLANTED = ["kills=2+early", "power=2+no-sync"]
 
 pytestmark = [pytest.mark.more, pytest.mark.xdist_group("soak")]
@@ -33,7 +33,9 @@ def found_by(outcomes, part, plant=""):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("part", ["kills", "power", "full", "syscalls", "damage", "fuzz"])
+@pytest.mark.parametrize(
+    "part", ["kills", "power", "archive", "full", "syscalls", "damage", "fuzz"]
+)
 def test_a_sample_of_the_soak_finds_nothing(outcomes, part):
     """Slow: it kills processes, cuts the power of a disk, fills one, fails system calls."""
     found = found_by(outcomes, part)
