@@ -31,6 +31,14 @@ def test_a_blueprint_knows_only_the_front_door_of_apples_and_reads_at_a_glance(p
     assert sum(isinstance(n, ast.stmt) for n in ast.walk(function)) - 1 <= 20
 
 
+@pytest.mark.xdist_group("kept together")
+def test_tests_that_share_a_laboratory_run_one_after_the_other(request):
+    """pytest-xdist knows a group by the end of a test's name, which not every pytest lets it write."""
+    if not request.config.getoption("loadgroup", default=False):
+        pytest.skip("tests are not spread over processes by groups")
+    assert request.node.nodeid.endswith("@kept together")
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=called)
 def test_a_file_says_what_it_is_for_and_hides_no_cycle(path):
     text = path.read_text()
