@@ -208,6 +208,11 @@ class ModelTemplate(ABC):
         """Return the most rows each host has memory for, at most `total`, shape (hosts,)."""
         return np.full(len(resources), total, dtype=np.int64)
 
+    def least_rows(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
+        """Return the fewest rows each host is to have where it has any, 1 or more, shape (hosts,)."""
+        del total
+        return np.ones(len(resources), dtype=np.int64)
+
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
         """Return the seconds `host` spends at its border with each of `others`, shape (others,)."""
         return np.array([self.communication((host, other))[0] for other in others])

@@ -532,6 +532,16 @@ class StripModel(ModelTemplate):
                 caps[i] = max(0, min(total, int((free - empty) // per_row)))
         return caps
 
+    def least_rows(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
+        """Return a row a rank for each sweep between two exchanges: with fewer all must exchange more often.
+
+        Where the grid has not so many rows, it is 1.
+        """
+        least = self.sweeps * np.array([host.slots for host in resources], dtype=np.int64)
+        if self.sweeps == 1 or least.sum() > total:
+            return super().least_rows(resources, total)
+        return least
+
     # ---------------------------------------------------------------- uncertainty
     def draw(
         self, resources: Sequence[Host], rows: Rows, generator: np.random.Generator, count: int

@@ -68,6 +68,10 @@ class _Program:
         self.unit = float(p.min()) * self.total
         self.p = [float(x) / self.unit for x in p]
         self.caps = [int(c) for c in information.model.caps(resources, self.total)]
+        least = information.model.least_rows(resources, self.total)
+        self.least = [
+            max(1, min(int(low), cap)) for low, cap in zip(least, self.caps, strict=True)
+        ]
         self.problem = problem = pulp.LpProblem("strips", pulp.LpMinimize)
         count = range(len(resources))
         self.longest = problem.add_variable("T", lowBound=0)
@@ -102,7 +106,7 @@ class _Program:
                 last[i] + pulp.lpSum(y for (a, _), y in follows.items() if a == i) == used[i]
             )
             problem += self.rows[i] <= self.caps[i] * used[i]
-            problem += self.rows[i] >= used[i]
+            problem += self.rows[i] >= self.least[i] * used[i]
         problem += pulp.lpSum(self.rows) == self.total
 
     def _times(self) -> None:

@@ -70,7 +70,7 @@ def _longest(model: ModelTemplate, hosts: Sequence[Host], rows: Counts) -> float
 
 
 def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:
-    """Return whole rows, each from 1 to the host's memory cap, that minimise the largest T_i.
+    """Return whole rows, each from the model's least to the host's memory cap, that minimise the largest T_i.
 
     Where the caps hold fewer rows than the grid has, the caps themselves are returned; where there
     are more hosts than rows, one row each: neither adds up, and a filter says so.
@@ -81,19 +81,19 @@ def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:
         The model gave a time that is not a finite number of seconds, or that fell as rows grew.
     """
     caps = np.maximum(model.caps(hosts, total), 1)
-    ones = np.ones(len(hosts), dtype=np.int64)
     if caps.sum() <= total:
         return caps
-    if len(hosts) >= total:
-        return ones
+    least = np.minimum(model.least_rows(hosts, total), caps)
+    if least.sum() >= total:
+        return least
     border = model.communication(hosts)
-    least = _checked(model.computation(hosts, ones.astype(float)) + border)
+    soonest = _checked(model.computation(hosts, least.astype(float)) + border)
     fit = model.rows_within(hosts, total)
 
     def rows(seconds: float) -> Counts:
-        return np.clip(fit(seconds - border), ones, caps).astype(np.int64)
+        return np.clip(fit(seconds - border), least, caps).astype(np.int64)
 
-    return _fill(model, hosts, *_bracket(rows, float(least.max()), total), total)
+    return _fill(model, hosts, *_bracket(rows, float(soonest.max()), total), total)
 
 
 def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple[Counts, Counts]:
@@ -148,16 +148,17 @@ def _idle_hosts(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Iter
         return
     caps = model.caps(hosts, total)
     border = model.communication(hosts)
-    one_row = _checked(model.computation(hosts, np.ones(len(hosts))) + border)
+    least = model.least_rows(hosts, total).astype(float)
+    soonest = _checked(model.computation(hosts, least) + border)
     fit = model.rows_within(hosts, total)
     without_memory = np.flatnonzero(caps < 1)
     if without_memory.size or len(hosts) > total:
-        yield int(without_memory[0] if without_memory.size else np.argmax(one_row))
+        yield int(without_memory[0] if without_memory.size else np.argmax(soonest))
         return
-    for i in np.argsort(-one_row, kind="stable"):
-        within = np.clip(fit(one_row[i] - border), 0, caps)
+    for i in np.argsort(-soonest, kind="stable"):
+        within = np.clip(fit(soonest[i] - border), 0, caps)
         if within.sum() - within[i] < total:
-            return  # by the time this host has done a row, the others have not done the grid
+            return  # by the time this host has done its least, the others have not done the grid
         if caps.sum() - caps[i] >= total:
             yield int(i)
 

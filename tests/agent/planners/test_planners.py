@@ -1,5 +1,7 @@
 """Fixed chains: whole rows and caps against HiGHS, the linear system against its closed form."""
 
+from dataclasses import replace
+
 import numpy as np
 import pulp
 import pytest
@@ -42,6 +44,34 @@ def test_thousand_chains_agree_with_plain_bisection():
         rows = balance(world.information.model, world.hosts, world.total)
         best = whole_row_seconds(world.p[None], border[None], world.cap[None], world.total)[0]
         assert (world.p * rows + border).max() == pytest.approx(best, rel=1e-12)
+
+
+def test_no_rank_gets_fewer_rows_than_sweeps_follow_an_exchange_and_the_rest_is_exact():
+    generator, done = np.random.default_rng(7), 0
+    while done < 40:
+        world = random_world(generator, int(generator.integers(1, 17)))
+        least = 8 * np.array([host.slots for host in world.hosts])
+        if np.any(world.cap < least) or world.cap.sum() < world.total or least.sum() > world.total:
+            continue
+        done += 1
+        model = replace(world.information.model, sweeps=8)
+        rows, border = balance(model, world.hosts, world.total), model.communication(world.hosts)
+        assert rows.sum() == world.total
+        assert np.all((rows >= least) & (rows <= world.cap))
+        # The same with all but one row of each host's least given out already.
+        given, rest = least - 1, world.total - int((least - 1).sum())
+        begun = border + world.p * given
+        best = whole_row_seconds(world.p[None], begun[None], (world.cap - given)[None], rest)[0]
+        assert (world.p * rows + border).max() == pytest.approx(best, rel=1e-12)
+
+
+def test_a_grid_of_too_few_rows_for_that_gives_each_host_one_at_least():
+    hosts = [Host(f"h{i}", seconds_per_point=1e-9) for i in range(4)]
+    model = replace(pool(hosts, grid=20).model, sweeps=8)
+    rows = balance(model, hosts, 20)
+    assert (rows.sum(), rows.min()) == (20, 1)
+    assert model.least_rows(hosts, 32).tolist() == [8, 8, 8, 8]
+    assert model.least_rows([replace(hosts[0], slots=3), hosts[1]], 32).tolist() == [24, 8]
 
 
 class Curved(ModelTemplate):
