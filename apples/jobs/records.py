@@ -16,9 +16,6 @@ from apples.malleable.control.client import ControlClient
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
 
-POSITION_SECONDS = 2.0
-"""How long a running job may take to say where it is."""
-
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
@@ -66,7 +63,7 @@ class JobStatus:
         record = job.record()
         if ask and record["state"] == "running" and job.announce.exists():
             with suppress(ApplesError):
-                record.update(position_record(conversation(job).status(POSITION_SECONDS)))
+                record.update(position_record(conversation(job).status()))
         decisions = record.get("redistributions")
         return cls(
             id=record["id"],

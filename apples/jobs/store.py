@@ -33,7 +33,7 @@ RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
 """Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
 """Room for the last record and the result of a run: some KB, and some for each of many hosts."""
-START_SECONDS = 5.0
+START_SECONDS = 60.0
 """For a supervisor that has the lock to say who it is."""
 LOST = "its supervisor was killed; every process of the job is ended"
 

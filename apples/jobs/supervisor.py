@@ -42,8 +42,8 @@ GRANT_SECONDS = 10.0
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class CancelledError(ApplicationError):
-    """The user cancelled the job."""
+class CancelledError(BaseException):
+    """The user cancelled the job. No error: whatever is being done, nobody may handle it as one of its own."""
 
 
 class Supervisor:

@@ -45,7 +45,7 @@ iterations = {{default = 2}}
 record = {{default = "{record}"}}
 how = {{default = "{how}"}}
 """
-LEFT_SECONDS = 20.0
+LEFT_SECONDS = 60.0
 """From the end of an agent that was killed to the end of all ranks."""
 
 

@@ -2,13 +2,14 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
 from apples.errors import LaunchError, UsageError
 from apples.jobs import JobStatus, RunRecord, service, store
 from apples.jobs.records import position_record
-from apples.jobs.supervisor import Supervisor
+from apples.jobs.supervisor import CancelledError, Supervisor, _cancel
 from apples.storage import documents
 
 KEYS = [
@@ -161,6 +162,22 @@ def test_a_full_disk_is_a_warning_and_the_last_record_stays(job, monkeypatch, ca
         disk.full = False
         supervisor._note(iteration=4)
         assert job.record()["iteration"] == 4
+
+
+def test_a_cancellation_is_heard_while_the_job_is_asked_where_it_is(job):
+    class Asked:
+        movable = True
+
+        def position(self, _):
+            signal.raise_signal(signal.SIGTERM)
+
+    job.announce.touch()
+    before = signal.signal(signal.SIGTERM, _cancel)
+    try:
+        with pytest.raises(CancelledError):
+            Supervisor(job, lambda _: None)._position(Asked())
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, monkeypatch):

@@ -1,6 +1,7 @@
 """The guard at the far end of a connection, and what the anchor takes from there."""
 
 import json
+import os
 import selectors
 import signal
 import subprocess
@@ -39,7 +40,7 @@ def end_of_group(reach, tmp_path):
             job, [place], 1, selector, tmp_path, lambda *_: None, lambda _, w: lost.append(w)
         )
         group.start()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not lost and time.monotonic() < until:
             for key, _ in selector.select(0.1):
                 key.data()
@@ -54,15 +55,15 @@ def end_of_group(reach, tmp_path):
         ('exec "$@"', "mpiexec ended (1)"),
         ("yes", "its login prints too much before the supervisor does"),
         (
-            "echo apples.node-supervisor/1; echo rubbish; sleep 60",
+            "echo apples.node-supervisor/1; echo rubbish; exec sleep 60",
             "it sends what no supervisor sends",
         ),
         (
-            "echo apples.node-supervisor/1; echo '[]'; sleep 60",
+            "echo apples.node-supervisor/1; echo '[]'; exec sleep 60",
             "it sends what no supervisor sends",
         ),
         (
-            "echo apples.node-supervisor/1; yes | tr -d '\\n' | head -c 9000000; sleep 60",
+            "echo apples.node-supervisor/1; yes | tr -d '\\n' | head -c 9000000; exec sleep 60",
             "it sends what no supervisor sends",
         ),
     ],
@@ -96,8 +97,31 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
         else:
             for _ in range(20):
                 guard.send_signal(how)
-        assert guard.wait(60) == 0
+        assert guard.wait(120) == 0
     assert not socket.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("beside", "lost"),
+    [("there", "rank 0 (process 7) was killed by SIGSEGV"), ("gone", "rank 0 (process 7) ended")],
+)
+def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(
+    beside, lost, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(supervisor, "ACCOUNT_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "SLOW_ACCOUNT_SECONDS", float("inf"))
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as gone:
+        gone.wait()
+    guard, told = supervisor.NodeSupervisor(str(tmp_path)), []
+    guard.listener.close()
+    guard.selector.close()
+    guard.group, guard.connected = 1, {7}
+    guard.report = lambda _, why="", **__: told.append(why)
+    guard.ended[7] = (0, os.getpid() if beside == "there" else gone.pid, time.monotonic())
+    guard._report_ended()
+    assert bool(told) == (beside == "gone")
+    guard._on_account({}, {"rank": 0, "pid": 7, "how": "killed by SIGSEGV"})
+    assert told == [lost]
 
 
 def test_a_launcher_that_kills_its_process_group_kills_no_guard():

@@ -61,8 +61,9 @@ STOPPED_SECONDS = 1.0
 """A process that has been stopped for so long counts as lost."""
 BEAT_SECONDS = 0.5
 """Between two beats of the thread that says that this process runs, whatever its loop is at."""
-ACCOUNT_SECONDS = 0.5
-"""How long it may take until it is told how a rank ended that is gone."""
+ACCOUNT_SECONDS, SLOW_ACCOUNT_SECONDS = 0.5, 5.0
+"""How long it may take until it is told how a rank ended that is gone. The process beside it is to tell it: where
+that one is gone as well, and where it is there and may only have had no CPU."""
 LONGEST_ACCOUNT = 200
 KEPT_COMMITS = 2
 """Commits in memory that are kept: the newest, and the one before should it prove incomplete."""
@@ -248,8 +249,8 @@ class NodeSupervisor(SupervisorProcess):
         self.awaited = 0
         self.last_check = 0.0
         self.ended: dict[
-            int, tuple[int, float]
-        ] = {}  # ranks by process, until when how is waited for
+            int, tuple[int, int, float]
+        ] = {}  # ranks by process, which process is to tell how, and since when that is waited for
         self.accounts: dict[int, str] = {}  # how each process ended of which that was told
         self.stopped: dict[int, float] = {}  # since when each stopped process is so
         self.unconnected: set[int] = set()  # processes that are to become ranks
@@ -354,7 +355,7 @@ class NodeSupervisor(SupervisorProcess):
             channel.close()
             return
         channel.setblocking(False)
-        self.ranks[channel] = {"rank": -1, "pid": pid, "leaving": False}
+        self.ranks[channel] = {"rank": -1, "pid": pid, "beside": parent_of(pid), "leaving": False}
         self.selector.register(channel, selectors.EVENT_READ, lambda: self._read_rank(channel))
 
     def _read_rank(self, channel: socket.socket) -> None:
@@ -375,14 +376,15 @@ class NodeSupervisor(SupervisorProcess):
         channel.close()
         del self.ranks[channel]
         if not rank["leaving"]:
-            self.ended[rank["pid"]] = (rank["rank"], time.monotonic() + ACCOUNT_SECONDS)
+            self.ended[rank["pid"]] = (rank["rank"], rank["beside"], time.monotonic())
             self._report_ended()
 
     def _report_ended(self, *, in_time: bool = True) -> None:
         """Report ranks that ended, once it is known how or nobody has said it in time."""
         now = time.monotonic()
-        for pid, (rank, late) in list(self.ended.items()):
-            if pid in self.accounts or now >= late or not in_time:
+        for pid, (rank, beside, since) in list(self.ended.items()):
+            patience = SLOW_ACCOUNT_SECONDS if peer.process_runs(beside) else ACCOUNT_SECONDS
+            if pid in self.accounts or now - since >= patience or not in_time:
                 how = self.accounts.get(pid, "ended")
                 self._report_lost(f"rank {rank} (process {pid}) {how}")
                 del self.ended[pid]
