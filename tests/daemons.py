@@ -19,7 +19,7 @@ from apples.topology.daemon.server import Server
 from apples.topology.isolation.cpusets import CpusetV1
 from apples.topology.isolation.dry_run import DryRun
 
-QUICK = DaemonOptions(kill_seconds=20.0, claim_seconds=60.0, watch_seconds=0.05, ignored=("*",))
+QUICK = DaemonOptions(kill_seconds=120.0, claim_seconds=300.0, watch_seconds=0.05, ignored=("*",))
 CONTROL_FILES = (
     "cpuset.cpus",
     "cpuset.mems",
@@ -127,7 +127,7 @@ class Daemon:
 
     def __enter__(self):
         self._thread.start()
-        assert self._started.wait(20)
+        assert self._started.wait(120)
         if self.problem:
             raise self.problem
         return self
@@ -142,12 +142,12 @@ class Daemon:
     def stop(self):
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.server.stop)
-            self._thread.join(20)
+            self._thread.join(120)
         assert not self._thread.is_alive()
         if self.problem:
             raise self.problem
 
-    def client(self, seconds=20.0):
+    def client(self, seconds=120.0):
         return TopologyClient(self.socket, seconds=seconds)
 
     def ask(self, verb, **fields):
@@ -159,7 +159,7 @@ class Daemon:
         """Name -> what anybody may know of each job."""
         return {job["job"]: job for job in self.ask("jobs")["jobs"]}
 
-    def until(self, true, seconds=20.0):
+    def until(self, true, seconds=120.0):
         """Return when `true()` is, having waited for it."""
         deadline = threading.Event()
         timer = threading.Timer(seconds, deadline.set)

@@ -42,7 +42,7 @@ while connection.recv(1 << 16): pass
 """
 SEND = """
 import socket, sys, time
-connection = socket.create_connection((sys.argv[1], 5001), timeout=20)
+connection = socket.create_connection((sys.argv[1], 5001), timeout=120)
 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
 data, sent = bytes(1 << 14), 0
 for _ in range(20): connection.sendall(data)
@@ -92,7 +92,7 @@ def on(lab, host, *words):
         env=environment(lab),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
 
 def test_the_record_of_a_finished_run_is_waited_for():
     job = submit(iterations=50)
-    record = jobs.wait(job.id, seconds=60)
+    record = jobs.wait(job.id, seconds=300)
     assert (record.state, record.exit_code, record.iterations) == ("finished", 0, 50)
     assert record.measured_seconds > 0
     assert record.verified is None

@@ -23,7 +23,7 @@ print((time.process_time() - own) / (time.monotonic() - wall))
 
 def over_ssh(lab, host, *words):
     command = ["ssh", "-F", lab.ssh_config, host, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -73,7 +73,7 @@ def quiet(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quiet")
 
     def run(*words):
-        done = subprocess.run(words, cwd=folder, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(words, cwd=folder, capture_output=True, timeout=120, check=False)
         assert not list(folder.rglob("canary*")), words
         return done
 

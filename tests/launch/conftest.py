@@ -15,14 +15,18 @@ from apples.supervision import job_processes
 collect_ignore_glob = ["programs/*"]  # programs, not modules: importing them runs them
 
 PROGRAMS = Path(__file__).with_name("programs")
-PROMISE_SECONDS = 5.0  # nothing of a run is left after so many seconds
-HANGS_SECONDS = (
-    60.0  # what has not come by then never will: logins take seconds beside other tests
-)
 
 
 class Job:
-    """Starts runs of the test programs, all under one mark that can be searched for."""
+    """Starts runs of the test programs, all under one mark that can be searched for.
+
+    Attributes
+    ----------
+    patience
+        What has not come after so many seconds never will: this machine may have little time for a test.
+    """
+
+    patience = 300.0
 
     def __init__(self):
         self.name = secrets.token_hex(8)
@@ -47,7 +51,14 @@ class Job:
             "save": False,
         }
 
-    def run(self, program="fake.py", *, silence_seconds=20.0, startup_seconds=20.0, **parameters):
+    def run(
+        self,
+        program="fake.py",
+        *,
+        silence_seconds=patience,
+        startup_seconds=patience,
+        **parameters,
+    ):
         # mpi4py's own main program aborts on exceptions.
         options = ("-S",) if program == "fake.py" else ("-m", "mpi4py")
         argv = (sys.executable, *options, str(PROGRAMS / program))
@@ -79,12 +90,12 @@ class Job:
         return found
 
     def is_gone(self):
-        """Whether every process ended within the promised time."""
-        return self.eventually(lambda: not job_processes.marked(self.name), PROMISE_SECONDS)
+        """Whether every process ended by itself."""
+        return self.eventually(lambda: not job_processes.marked(self.name))
 
-    def eventually(self, condition, seconds=HANGS_SECONDS):
+    def eventually(self, condition):
         """Whether a condition came to hold."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self.patience
         while not condition():
             if time.monotonic() > deadline:
                 return False
@@ -109,6 +120,6 @@ def job(tmp_path, monkeypatch):
     started = Job()
     yield started
     left = job_processes.marked(started.name)
-    job_processes.kill_marked(started.name, PROMISE_SECONDS)
+    job_processes.kill_marked(started.name, started.patience)
     assert not left, f"left behind: {[kind(pid) for pid in left]}"
     assert not list(tmp_path.glob("apples-*"))

@@ -72,7 +72,7 @@ def test_a_killed_agent_leaves_nothing(job, agent):
 
 def test_an_interrupted_agent_leaves_nothing(job, agent):
     agent.send_signal(signal.SIGINT)
-    assert agent.wait(20) == -signal.SIGINT
+    assert agent.wait(job.patience) == -signal.SIGINT
     assert not job.processes()
 
 

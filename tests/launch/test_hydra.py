@@ -80,7 +80,7 @@ def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, argumen
     for name, text in order.files.items():
         (tmp_path / name).write_text(text)
     start = order.argv[order.argv.index(sys.executable) :]
-    told = subprocess.run(start, cwd=tmp_path, capture_output=True, check=True, timeout=20)
+    told = subprocess.run(start, cwd=tmp_path, capture_output=True, check=True, timeout=120)
     assert told.stdout.decode().strip() == ascii(arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.json", "task.json"]
 

@@ -176,7 +176,13 @@ def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
 ):
     order = LaunchCommand(("/bin/sh", "-c", DECIDES_LATE))
     rank_groups = [RankGroup("ada", 1, ("true",))]
-    run = Run(order, rank_groups, job=job.name, talk=job.talk.append, limit_code=limit_code)
+    run = Run(
+        *(order, rank_groups),
+        job=job.name,
+        talk=job.talk.append,
+        limit_code=limit_code,
+        grace=job.patience,
+    )
     with pytest.raises(error) as caught:
         run.until_ready()
     assert str(caught.value) == words

@@ -133,7 +133,7 @@ done
         cwd=folder,
         env=environment,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 

@@ -48,8 +48,8 @@ def over_ssh(
         job=job.name,
         talk=job.talk.append,
         remote=ssh.remote_hosts(targets),
-        startup_seconds=20.0,
-        silence_seconds=20.0,
+        startup_seconds=job.patience,
+        silence_seconds=job.patience,
     )
 
 

@@ -46,7 +46,7 @@ def serving(tmp_path_factory):
     from nws.service.server import Listen, Serving
 
     directory = tmp_path_factory.mktemp("service")
-    limits = BodyLimits(body=1 << 20, seconds=1.0)
+    limits = BodyLimits(body=1 << 20)
     with Serving(directory, Listen(port=0), limits=limits) as running:
         yield running
 

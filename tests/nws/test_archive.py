@@ -263,7 +263,7 @@ def test_a_grid_of_a_database_goes_back_beyond_what_is_kept_one_by_one(quick_dis
     for step in range(200):
         now[0] = 60.0 * step
         for future in database.submit([(str(NAME), now[0], step / 200)]).futures:
-            future.result(timeout=10)
+            future.result(timeout=120)
         if step % 5 == 0:
             database.roll_up()
     slots = database.slots(str(NAME), 0.0, now[0], 300.0)

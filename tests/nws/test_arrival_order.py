@@ -35,7 +35,7 @@ def database(quick_disk):
 def store(database, stamps, value=0.5):
     for at in stamps:
         for future in database.submit([(str(ADA), at, value)]).futures:
-            future.result(timeout=10)
+            future.result(timeout=120)
 
 
 def test_what_comes_in_order_is_taken_at_once():

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from nws import Listen, ListenRefusedError, TokenFile, TokenFileError
-from nws.service.authorisation import ACCESS, PUBLIC, scope_of
+from nws import Listen, ListenRefusedError, Serving, TokenFile, TokenFileError
+from nws.service.authorisation import ACCESS, PUBLIC, BodyLimits, scope_of
 from nws.service.tokens import PROBE, READ, SCOPES, WRITE
 
 BODIES = {
@@ -120,14 +120,15 @@ def test_an_undeclared_gigabyte_is_refused_when_it_grows_too_large(serving):
     assert requests.get(f"{serving.url}/healthz", timeout=60).text == "ok\n"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(serving):
-    host, port = serving.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as raw:
-        raw.sendall(
-            b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
-            b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n{"
-        )
-        assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
+def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
+    with Serving(tmp_path, Listen(port=0), limits=BodyLimits(seconds=0.2)) as serving:
+        host, port = serving.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=120) as raw:
+            raw.sendall(
+                b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+                b"Authorization: Bearer " + serving.token.encode() + b"\r\n\r\n{"
+            )
+            assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
 
 
 HOSTILE = {

@@ -38,7 +38,7 @@ def feed(database, seed, first, last):
             if chance.random() < 0.9
         ]
         for future in database.submit(rows).futures:
-            future.result(timeout=10)
+            future.result(timeout=120)
 
 
 def forecasts(database):
@@ -314,7 +314,7 @@ class StuckFiles(Files):
 
     def datasync(self, descriptor):
         if self.stuck:
-            self.go.wait(30)
+            self.go.wait(120)
         super().datasync(descriptor)
 
 

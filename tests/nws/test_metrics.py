@@ -29,7 +29,7 @@ def store(handler, name, values, last=NOW, period=10.0):
         for step, value in enumerate(values)
     ]
     for future in handler.database.submit(rows).futures:
-        future.result(timeout=10)
+        future.result(timeout=120)
 
 
 def page(handler, over=None):

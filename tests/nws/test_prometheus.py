@@ -187,7 +187,7 @@ def test_a_server_that_fails_may_answer_later():
     assert caught.value.transient
 
 
-def until(condition, seconds=30):
+def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"

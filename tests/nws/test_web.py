@@ -147,8 +147,8 @@ def test_what_is_stored_is_pushed_to_who_listens(client, serving):
 
 
 def test_leases_are_held_and_ended(client):
-    client.register("sensor-a", host="ada", site="lab", address="10.0.0.1:9", seconds=30)
-    client.register("sensor-b", host="bob", site="lab", address="10.0.0.2:9", seconds=30)
+    client.register("sensor-a", host="ada", site="lab", address="10.0.0.1:9", seconds=300)
+    client.register("sensor-b", host="bob", site="lab", address="10.0.0.2:9", seconds=300)
     names = {entry["name"] for entry in client.sensors()}
     assert {"sensor-a", "sensor-b"} <= names
     assert "site-lab" in client.cliques()
@@ -162,10 +162,10 @@ def test_leases_are_held_and_ended(client):
 
 
 def test_another_ones_lease_cannot_be_taken(client, serving):
-    client.register("mine", host="ada", seconds=30)
+    client.register("mine", host="ada", seconds=300)
     other = serving.tokens.issue("other", ["write"])
     with Client(serving.url, other) as stranger, pytest.raises(ServiceError) as caught:
-        stranger.register("mine", host="evil", seconds=30)
+        stranger.register("mine", host="evil", seconds=300)
     assert caught.value.status == 409
 
 

@@ -31,7 +31,7 @@ def test_a_lock_that_is_waited_for_is_had_once_it_is_free(tmp_path):
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert not had.is_set()
-    waiting.join(20)
+    waiting.join(120)
     assert had.is_set()
 
 

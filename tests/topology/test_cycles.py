@@ -92,7 +92,7 @@ def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
         isolation.admit(full, process.pid)
         isolation.fit(CpuContainer(empty, CpuSet.of([max(cpus)]), mems))
 
-    asyncio.run_coroutine_threadsafe(lose(), daemon.loop).result(20)
+    asyncio.run_coroutine_threadsafe(lose(), daemon.loop).result(120)
     daemon.until(lambda: "lost" in daemon.jobs)
     daemon.until(lambda: empty not in isolation.names())
     assert process.poll() is None
@@ -110,7 +110,7 @@ def test_what_runs_is_contained_from_its_first_instruction_on(daemon, tmp_path):
     program = f"taskset -cp $$ >{said}; (setsid taskset -cp 0-1 $$; taskset -cp $$) >>{said}"
     command = [sys.executable, "-I", "-S", starter.__file__, str(daemon.socket), "inside"]
     before = os.sched_getaffinity(0)
-    subprocess.run([*command, "sh", "-c", program], check=True, capture_output=True, timeout=20)
+    subprocess.run([*command, "sh", "-c", program], check=True, capture_output=True, timeout=120)
     lists = {line.rpartition(":")[2].strip() for line in said.read_text().splitlines() if line}
     assert lists == {cpus}
     assert os.sched_getaffinity(0) == before

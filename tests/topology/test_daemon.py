@@ -138,20 +138,22 @@ def test_mates_adapt_before_the_guest_starts_and_have_their_own_back_after_it(da
         assert following.ask("follow", job="mate")["cpus"] == "0-7"
         answers = []
         asking = threading.Thread(
-            target=lambda: answers.append(allocate(daemon, "guest", 4, least=1, share=True))
+            target=lambda: answers.append(
+                allocate(daemon, "guest", 4, least=1, share=True, seconds=60.0)
+            )
         )
         asking.start()
-        event = following.receive(20)
+        event = following.receive(120)
         assert (event["event"], event["cpus"]) == ("resize", "0-3")
         assert daemon.jobs["mate"]["cpus"] == "0-7"  # nothing is taken before it has said so
         assert "guest" not in daemon.jobs
         following.send({"verb": "acknowledge", "serial": event["serial"]})
-        asking.join(20)
+        asking.join(120)
         assert answers[0]["mates"] == {"mate": "acknowledged"}
         assert answers[0]["cpus"] == "4-7"
-        assert following.receive(20)["cpus"] == "0-3"
+        assert following.receive(120)["cpus"] == "0-3"
         daemon.ask("deallocate", request="dg", job="guest")
-        assert following.receive(20)["cpus"] == "0-7"
+        assert following.receive(120)["cpus"] == "0-7"
     assert daemon.jobs["mate"]["cpus"] == "0-7"
 
 
@@ -164,17 +166,17 @@ def test_a_request_repeated_while_it_is_under_way_joins_it_and_another_of_its_id
         answers = []
 
         def ask():
-            answers.append(allocate(daemon, "guest", 4, least=1, share=True, seconds=20.0))
+            answers.append(allocate(daemon, "guest", 4, least=1, share=True, seconds=60.0))
 
         twice = [threading.Thread(target=ask) for _ in range(2)]
         twice[0].start()
-        event = following.receive(20)
+        event = following.receive(120)
         twice[1].start()
         with pytest.raises(UsageError, match="in use for another request"):
             allocate(daemon, "other", 1, request="guest")
         following.send({"verb": "acknowledge", "serial": event["serial"]})
         for each in twice:
-            each.join(20)
+            each.join(120)
     assert answers[0] == answers[1]
     assert sorted(daemon.jobs) == ["guest", "mate"]
 
@@ -280,7 +282,7 @@ def test_a_request_that_brings_out_a_fault_of_ours_ends_alone(daemon, monkeypatc
 
 def answer_to(daemon, data):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(20)
+        asking.settimeout(120)
         asking.connect(str(daemon.socket))
         asking.sendall(data)
         asking.shutdown(socket.SHUT_WR)
@@ -485,4 +487,4 @@ def test_a_connection_that_misses_its_cancellation_does_not_keep_the_daemon():
 
     with Daemon() as daemon:
         asyncio.run_coroutine_threadsafe(begin(daemon.server), daemon.loop)
-        assert begun.wait(20)
+        assert begun.wait(120)

@@ -96,13 +96,13 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
                     least=1,
                     share=True,
                     until="told",
-                    seconds=20.0,
+                    seconds=60.0,
                 )
             )
         )
         asking.start()
         daemon.until(lambda: threads.adapt() is not None)
-        asking.join(20)
+        asking.join(120)
         assert answers[0]["mates"] == {"mate": "acknowledged"}
         assert setting.said[-1] == 4
         daemon.ask("deallocate", request="d", job="guest")
@@ -121,7 +121,7 @@ def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
         answers = []
 
         def resize():
-            fields = {"job": "two", "count": 4, "seconds": 20.0}
+            fields = {"job": "two", "count": 4, "seconds": 60.0}
             answers.append(daemon.ask("resize", request="r", **fields))
 
         asking = threading.Thread(target=resize)
@@ -129,7 +129,7 @@ def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
         daemon.until(lambda: ranks[0].adapt() is not None)
         assert daemon.jobs["two"]["cpus"] == "0-7"  # the other rank still runs on all of them
         links[1].close()  # a rank that is gone need not say anything
-        asking.join(20)
+        asking.join(120)
         assert answers[0]["heard"] == "acknowledged"
         assert daemon.jobs["two"]["cpus"] == "0-3"
         links[0].close()

@@ -273,7 +273,7 @@ def test_one_rank_asked_to_end_ends_all_of_them(tmp_path):
         first, second = sorted(started.stdout.readline() for _ in range(2))
         assert json.loads(second)["event"] == "ready"
         os.kill(int(first), signal.SIGTERM)
-        said, _ = started.communicate(timeout=30)
+        said, _ = started.communicate(timeout=120)
     (error,) = [json.loads(line) for line in said.splitlines()]
     assert (error["event"], error["rank"]) == ("error", 1)
     assert "SIGTERM" in error["message"]
@@ -286,7 +286,7 @@ def test_sigterm_ends_a_run_in_the_middle(tmp_path):
     ) as started:
         assert json.loads(started.stdout.readline())["event"] == "ready"
         started.send_signal(signal.SIGTERM)
-        said, _ = started.communicate(timeout=30)
+        said, _ = started.communicate(timeout=120)
     kinds = {json.loads(line)["event"] for line in said.splitlines()}
     assert started.returncode != 0
     assert "done" not in kinds

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -116,11 +115,11 @@ class Killer(threading.Thread):
     def __init__(self, anchor, host, folder):
         super().__init__(daemon=True)
         self.job, self.host, self.folder = anchor.engine.job.job, host, folder
+        self.over = threading.Event()
 
     def run(self):
-        until = time.monotonic() + 60
-        while len(list(self.folder.glob("*.json"))) < 2 and time.monotonic() < until:
-            time.sleep(0.01)
+        while len(list(self.folder.glob("*.json"))) < 2 and not self.over.wait(0.01):
+            pass
         for pid in marked(self.job):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -136,20 +135,25 @@ class Killer(threading.Thread):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_another(tmp_path):
-    """Commits and computes again what came after the last."""
-    steps = 200
+    """Commits and computes again what came after the last; the run is made longer where the kill came too late."""
     killers = []
 
     def watch(anchor):
-        killers.append(Killer(anchor, "bob", tmp_path))
-        killers[0].start()
+        killers.append(Killer(anchor, "bob", commits))
+        killers[-1].start()
 
-    run = rehearse(
-        SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], task=task(steps=steps, balance_every=9),
-        commits=tmp_path, commit_seconds=0.05, watch=watch,
-    )  # fmt: skip
-    killers[0].join(60)
-    assert run.ended.state == "finished", run.ended
+    for steps in (200, 1000, 5000):
+        commits = tmp_path / str(steps)
+        commits.mkdir()
+        run = rehearse(
+            SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], task=task(steps=steps, balance_every=9),
+            commits=commits, commit_seconds=0.05, watch=watch,
+        )  # fmt: skip
+        killers[-1].over.set()
+        killers[-1].join(120)
+        assert run.ended.state == "finished", run.ended
+        if any(isinstance(notice, RolledBack) for notice in run.notices):
+            break
     (lost,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
     assert lost.lost == ("bob",)
     assert lost.iteration > 0

@@ -123,7 +123,7 @@ def test_the_command_started_by_hand_gives_the_same_job(case, tmp_path):
         env=hydra.environment(order.environment),
         capture_output=True,
         check=True,
-        timeout=20,
+        timeout=120,
     )
     assert told.stdout.endswith(b'{"event": "done"}\n')
     for by_hand, by_actuator in zip(one.records(), launched, strict=True):

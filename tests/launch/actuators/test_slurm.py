@@ -295,7 +295,7 @@ def test_a_job_does_not_outlive_an_agent_that_is_killed(cluster, tmp_path):
     until(lambda: not [*tmp_path.glob(".apples-*"), *(tmp_path / "tmp").iterdir()])
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from apples import Actuator, LaunchCommand
@@ -30,12 +31,24 @@ class ForkActuator(Actuator):
         return RunExecution(run)
 
 
+class LateExecution(RunExecution):
+    """A run whose ranks are started when somebody asks what came of it."""
+
+    def outcome(self):
+        (self._run.directory / "asked").touch()
+        return super().outcome()
+
+
 class ForgetfulActuator(ForkActuator):
-    """Says that all is ready before it has looked."""
+    """Says that all is ready before there is a rank."""
+
+    def command(self, plan):
+        order = super().command(plan)
+        return LaunchCommand((*order.argv, "when asked"), order.environment, order.files)
 
     def actuate(self, plan):
         groups = [RankGroup(s.host.name, s.ranks, s.program.local) for s in plan.strips]
-        return RunExecution(Run(self.command(plan), groups))
+        return LateExecution(Run(self.command(plan), groups))
 
 
 class ReversedActuator(ForkActuator):
@@ -50,6 +63,8 @@ class ReversedActuator(ForkActuator):
 
 
 def main():
+    while sys.argv[1:] and not Path("asked").exists():
+        time.sleep(0.01)  # between looks
     ranks = json.loads(Path("ranks.json").read_text())
     children = [
         subprocess.Popen(words, env={**os.environ, "PMI_RANK": str(rank)})

@@ -37,7 +37,7 @@ def hosts(tmp_path, monkeypatch):
 def grown(path, lines):
     """Wait until the program wrote so many lines more."""
     least = lines + len(path.read_text().splitlines()) if path.exists() else lines
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not path.exists() or len(path.read_text().splitlines()) < least:
         assert time.monotonic() < until
 
@@ -58,7 +58,7 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     both = command("apples", "resize", name, "--hosts", "ada,bob")
     assert (both.code, "at most 1" in both.err) == (2, True), both.err
     (tmp_path / "enough").touch()
-    waited = command("apples", "wait", name, "--timeout", "30", "--json")
+    waited = command("apples", "wait", name, "--timeout", "300", "--json")
     assert (waited.code, waited.document["execution"]["hosts"]) == (0, [{"host": "bob"}])
     lines = output.read_text().splitlines()
     assert lines == [str(n + 1) for n in range(len(lines))]
@@ -115,7 +115,7 @@ def looping(hosts):
 def test_an_anchor_that_is_killed_ends_the_job_with_no_process_left(looping):
     name, anchor = looping
     os.kill(anchor, signal.SIGKILL)
-    waited = command("apples", "wait", name, "--timeout", "20")
+    waited = command("apples", "wait", name, "--timeout", "300")
     assert waited.code in {4, 5, 7}, waited.err
     assert command("apples", "jobs", name, "--json").document["state"] == "failed"
     assert marked(name) == []

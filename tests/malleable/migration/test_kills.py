@@ -42,7 +42,7 @@ class Killer(threading.Thread):
         self.moving, self.over = threading.Event(), threading.Event()
 
     def run(self):
-        self.moving.wait(30)
+        self.moving.wait(120)
         until = time.monotonic() + self.dice.uniform(0, 0.6)
         while time.monotonic() < until:
             self.seen.update(below(os.getpid(), self.others))
@@ -75,7 +75,7 @@ def test_a_kill_in_a_migration_leaves_one_whole_program_or_a_failure(stage, seed
         (settled, (on.folder / "enough").touch),
     )
     killer.over.set()
-    killer.join(30)
+    killer.join(120)
     assert isinstance(script.notices[-1], JobEnded)
     lines = [int(line) for line in (on.folder / "job/output").read_text().splitlines()]
     assert lines == list(range(1, len(lines) + 1)), killer.killed
