@@ -142,6 +142,7 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
         look()
         one = next((one for one in strikes if not one.struck), None)
         begins = message["event"] == "safepoint" and engine.stage == "wait"
+        begins = begins and not engine._goes_ahead
         if begins and one and is_for_another(one):
             one.hold_back(engine)
         take(group, rank, message)

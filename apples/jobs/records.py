@@ -131,8 +131,8 @@ class ResizeEstimate:
     @classmethod
     def of(cls, cost: ChangeCost, start_seconds: float, rows: Mapping[str, int]) -> ResizeEstimate:
         """Return the estimate of a change with this cost, for which processes take so long to start."""
-        still = cost.standstill_seconds
-        total = None if still is None else start_seconds + still
+        still, ahead = cost.standstill_seconds, cost.ahead_seconds
+        total = None if still is None or ahead is None else start_seconds + ahead + still
         return cls(cost.bytes, cost.rate, total, still, cost.limit, dict(rows))
 
     def document(self) -> Record:

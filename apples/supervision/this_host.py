@@ -41,14 +41,34 @@ def interface_of(address: str) -> str:
         return "lo"
     if ":" in address:
         return _interface_of_6(address.partition("%")[0])
+    with contextlib.suppress(OSError):
+        wanted = socket.inet_ntoa(socket.inet_aton(address))
+        return next((name for name, found in _interfaces() if found == wanted), "")
+    return ""
+
+
+def addresses(interfaces: str = "") -> list[str]:
+    """Return the addresses (IPv4) of this host: of these interfaces, or of all, loopback last.
+
+    Parameters
+    ----------
+    interfaces
+        Names with commas between; empty: all.
+    """
+    wanted = interfaces.split(",") if interfaces else []
+    found = [(name, one) for name, one in _interfaces() if not wanted or name in wanted]
+    return [one for _, one in sorted(found, key=lambda pair: pair[0] == "lo")]
+
+
+def _interfaces() -> list[tuple[str, str]]:
+    """Return every interface that has an address (IPv4), with the first one."""
+    found = []
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        wanted = socket.inet_aton(address)
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
                 told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if told[20:24] == wanted:
-                    return name
-    return ""
+                found.append((name, socket.inet_ntoa(told[20:24])))
+    return found
 
 
 def _interface_of_6(address: str) -> str:

@@ -3,6 +3,8 @@
 A case whose strike meets nobody fails.
 """
 
+import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -32,11 +34,13 @@ KILLED = ("rank", "launcher", "supervisor")
 NEWCOMERS = [
     *(
         (stage, victim, "KILL")
-        for stage in ("start", "meet", "wait", "change")
+        for stage in ("start", "meet", "wait", "ahead", "change")
         for victim in KILLED
     ),
     *(
         ("wait", "connection", "KILL"),
+        ("ahead", "connection", "KILL"),
+        ("ahead", "rank", "STOP"),
         ("change", "connection", "KILL"),
         ("change", "rank", "STOP"),
     ),
@@ -48,6 +52,7 @@ MEMBERS = [
         ("start", "rank"),
         ("meet", "rank"),
         ("wait", "supervisor"),
+        ("ahead", "rank"),
         ("change", "rank"),
         ("change", "supervisor"),
     ),
@@ -124,18 +129,21 @@ def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):
         Strike("start", "bob", "rank"),
         Strike("meet", "bob", "rank", first=True),
         Strike("wait", "bob", "launcher", first=True),
+        Strike("ahead", "bob", "rank", first=True),
         Strike("change", "bob", "supervisor", first=True),
         *(Strike("change", "bob", "rank"), Strike("launch", "eve", "rank")),
         Strike("leave", "bob", "rank"),
     ]
-    refused = 4 * [ResizeRefused]
+    refused = 5 * [ResizeRefused]
     come_to = Counter()
 
     def count(engine):
         come_to[engine.stage] += 1
 
-    maps = [grown] * 5 + [["ada", "bob"]]
-    notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps, before_tick=count)
+    maps = [grown] * 6 + [["ada", "bob"]]
+    notices = rehearsed(
+        tmp_path, strikes, ["ada", "eve"], maps, words=["ahead"], before_tick=count
+    )
     assert [type(one) for one in notices[: len(refused)]] == refused
     assert all(one.reason.startswith("bob: ") for one in notices[: len(refused)]), notices
     rolled = [one for one in notices if isinstance(one, RolledBack)]
@@ -149,7 +157,10 @@ def test_the_loss_of_a_newcomer_refuses_the_command_and_costs_the_job_nothing(
     stage, victim, how, tmp_path
 ):
     strikes = [Strike(stage, "bob", victim, how, first=how == "KILL")]
-    refused, done, _ = rehearsed(tmp_path, strikes, ["ada", "eve"], [["ada", "bob", "eve"]])
+    words = ["ahead"] if stage == "ahead" else []
+    refused, done, _ = rehearsed(
+        tmp_path, strikes, ["ada", "eve"], [["ada", "bob", "eve"]], words=words
+    )
     assert isinstance(refused, ResizeRefused), refused
     assert refused.reason.startswith("bob: "), refused
     assert isinstance(done, ResizeDone), done
@@ -173,10 +184,10 @@ def test_the_loss_of_one_of_several_newcomers_refuses_the_command_and_costs_noth
 @pytest.mark.more
 @pytest.mark.parametrize(("stage", "victim"), MEMBERS)
 def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, tmp_path):
-    strikes = [Strike(stage, "bob", victim)]
+    strikes, words = [Strike(stage, "bob", victim)], ["ahead"] if stage == "ahead" else []
     if stage in ("save", "clear", "launch"):  # these come where a change was taken back
         strikes.insert(0, Strike("change", "eve", "rank"))
-    notices = rehearsed(tmp_path, strikes, ["ada", "bob"], [["ada", "bob", "eve"]])
+    notices = rehearsed(tmp_path, strikes, ["ada", "bob"], [["ada", "bob", "eve"]], words=words)
     if stage == "leave" and isinstance(notices[0], ResizeDone):  # nobody had heard of the loss yet
         notices = notices[1:]
     rolled, done, _ = notices
@@ -186,6 +197,51 @@ def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, tmp_
     assert rolled.lost in lost, rolled
     assert rolled.iteration == 0
     assert isinstance(done, ResizeDone), done
+
+
+@pytest.mark.more
+def test_a_job_whose_constant_arrays_come_too_late_moves_them_in_the_change(tmp_path):
+    got, strikes = [], [Strike("ahead", "bob", "rank", "STOP")]
+
+    def no_time(engine):
+        change = engine._change
+        if strikes[0].struck and engine.stage == "ahead":
+            change.seconds = -1.0
+        elif strikes[0].struck and change.secret:
+            change.seconds = 60.0
+            if not got:
+                os.kill(strikes[0].struck, signal.SIGCONT)
+            got.append(list(change.fetched))
+
+    grown = ["ada", "bob", "eve"]
+    done, *_ = rehearsed(
+        tmp_path, strikes, ["ada", "eve"], [grown], words=["ahead"], before_tick=no_time
+    )
+    assert isinstance(done, ResizeDone), done
+    assert got, "nothing went ahead"
+    assert all(len([host for host, _ in one if host == "bob"]) < 2 for one in got)
+
+
+@pytest.mark.more
+def test_a_job_may_finish_while_constant_arrays_travel(tmp_path):
+    strikes, stop = [Strike("ahead", "bob", "rank", "STOP")], tmp_path / "stop"
+
+    def finish(engine):
+        if strikes[0].struck and engine.stage == "ahead":
+            stop.touch()
+
+    managers = []
+
+    def watch(manager):
+        managers.append(manager)
+        strike_in_loop(manager, strikes, before_tick=finish)
+
+    argv = (sys.executable, str(COUNTING), "60", "0.01", str(stop), "ahead")
+    run = rehearse(argv, SLOTS, shares("ada", "eve"), [shares("ada", "bob", "eve")], watch=watch)
+    refused, ended = run.notices
+    assert isinstance(refused, ResizeRefused), refused
+    assert ended == JobEnded("finished")
+    assert run.lines in (["total right on ada,eve"], ["total right on eve,ada"])
 
 
 @pytest.mark.more

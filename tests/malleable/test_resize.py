@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,45 @@ def test_a_job_that_finishes_while_hosts_leave_says_that_they_left_once_they_are
     assert [type(notice) for notice in run.notices] == [ResizeDone, JobEnded], run.notices
     assert run.residents == [[]]
     assert set(come_to) == {"leave", "finish"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["eve", "bob,ada"],
+        pytest.param(["ada,bob,eve", "eve", "far,eve", "bob"], marks=pytest.mark.more),
+    ],
+    ids=["some", "more"],
+)
+def test_constant_arrays_are_in_their_new_places_before_the_change(tmp_path, names):
+    fetched = []
+
+    def watch(manager):
+        plan = manager.engine._plan
+
+        def see():
+            found = plan()
+            change = manager.engine._change
+            if change.safe and change.origin == "live":
+                fetched.append((len(found["ahead"]), change.secret != ""))
+            return found
+
+        manager.engine._plan = see
+
+    maps = [shares(*one.split(",")) for one in names]
+    program = (*counting(300, tmp_path), "ahead")
+    run = rehearse(program, SLOTS, shares("ada"), then_stop(maps, tmp_path), watch=watch)
+    assert run.ended.state == "finished", run.ended
+    changes = [notice for notice in run.notices if isinstance(notice, ResizeDone)]
+    assert all(one.phases["ahead"] > 0 for one in changes), changes
+    ranks = [len({*a, *b}) for a, b in pairwise(map(ranks_on, ["ada", *names]))]
+    assert fetched == [(count, True) for count in ranks]
+    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
+
+
+def ranks_on(names):
+    """Return every rank of these hosts."""
+    return [(host, rank) for host in names.split(",") for rank in range(SLOTS[host])]
 
 
 def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_path):

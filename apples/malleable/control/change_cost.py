@@ -22,6 +22,8 @@ PATIENCE = 3.0
 """How many times the seconds that the data should take to move are waited for."""
 UNKNOWN_RATE = 1e6
 """Bytes a second where nobody knows how fast the links are: a bad one between two sites."""
+LEAST_AHEAD = 1 << 20
+"""Bytes of constant arrays for which a safe point more is worth it: they go ahead of the change."""
 LEAST_MEASURED = 1 << 20
 """Bytes that a change must have moved for its rate to say something of the next."""
 
@@ -38,11 +40,15 @@ class ChangeCost:
         Bytes a second, all links together, as they were last measured; 0: nobody knows.
     most
         Bytes that may go at most, where that is more: where blocks go is for a load balancer to say.
+    ahead
+        Of `bytes`, those of constant arrays that go while the job computes.
 
     Examples
     --------
     >>> ChangeCost(3_200_000_000, 110e6).standstill_seconds
     29.09...
+    >>> ChangeCost(3_200_000_000, 110e6, ahead=3_000_000_000).standstill_seconds
+    1.81...
     >>> ChangeCost(0, 0.0).limit
     60.0
     """
@@ -50,27 +56,49 @@ class ChangeCost:
     bytes: int
     rate: float = 0.0
     most: int = 0
+    ahead: int = 0
 
     @classmethod
     def of(
-        cls, moved: int, rows: int, row_bytes: int, block_bytes: int = 0, rate: float = 0.0
+        cls,
+        moved: int,
+        rows: int,
+        row_bytes: int,
+        block_bytes: int = 0,
+        rate: float = 0.0,
+        constant_bytes: int = 0,
     ) -> ChangeCost:
         """Return the cost of moving so many of so many rows, and with them their share of the blocks.
+
+        Parameters
+        ----------
+        constant_bytes
+            Of a row's, those of constant arrays.
 
         Examples
         --------
         >>> ChangeCost.of(50, 100, 8, block_bytes=1000)
-        ChangeCost(bytes=900, rate=0.0, most=1400)
+        ChangeCost(bytes=900, rate=0.0, most=1400, ahead=0)
         """
         data, share = moved * row_bytes, block_bytes * moved // rows if rows else 0
-        return cls(data + share, rate, data + block_bytes)
+        ahead = moved * constant_bytes
+        least = ahead if ahead >= LEAST_AHEAD else 0
+        return cls(data + share, rate, data + block_bytes, least)
 
     @property
     def standstill_seconds(self) -> float | None:
         """How long the job stands still while they move; None where nobody knows the rate."""
-        if not self.bytes:
+        return self._seconds(self.bytes - self.ahead)
+
+    @property
+    def ahead_seconds(self) -> float | None:
+        """How long constant arrays travel before that; None where nobody knows the rate."""
+        return self._seconds(self.ahead)
+
+    def _seconds(self, size: int) -> float | None:
+        if not size:
             return 0.0
-        return self.bytes / self.rate if self.rate else None
+        return size / self.rate if self.rate else None
 
     @property
     def limit(self) -> float:
@@ -99,9 +127,10 @@ def expected_cost(
     --------
     >>> position = {"hosts": ["a"], "rows": [100], "row_bytes": 8, "rate": 50.0}
     >>> expected_cost(position, [HostShare("a"), HostShare("b")], lambda a, b: 100.0)
-    ChangeCost(bytes=400, rate=50.0, most=400)
+    ChangeCost(bytes=400, rate=50.0, most=400, ahead=0)
     """
-    row_bytes, block_bytes = (int(position.get(k) or 0) for k in ("row_bytes", "block_bytes"))
+    names = ("row_bytes", "block_bytes", "constant_bytes")
+    row_bytes, block_bytes, constant_bytes = (int(position.get(name) or 0) for name in names)
     rows, names = sum(position["rows"]), position["hosts"]
     there = [HostShare(h, rows=n) for h, n in zip(names, position["rows"], strict=True)]
     slots = dict.fromkeys([*names, *(share.host for share in shares)], 0)
@@ -113,7 +142,8 @@ def expected_cost(
     links = rate_of(old, new, each, bandwidth)
     known = [rate for rate in (links, float(position.get("rate") or 0.0)) if rate > 0]
     moved = rows_moved(old, new)
-    return ChangeCost.of(moved, rows, row_bytes, block_bytes, min(known, default=0.0))
+    rate = min(known, default=0.0)
+    return ChangeCost.of(moved, rows, row_bytes, block_bytes, rate, constant_bytes)
 
 
 def rate_of(

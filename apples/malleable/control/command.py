@@ -113,6 +113,8 @@ class ChangePlan:
         Host -> CPUs its ranks are bound to from now on, where the command said so.
     values
         The declared state of rank 0. Completed by rank 0.
+    ahead
+        Ranks, host and number there, that have got their parts of constant arrays already.
     """
 
     epoch: int
@@ -127,6 +129,7 @@ class ChangePlan:
     attempt: int = 1
     cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    ahead: tuple[tuple[str, int], ...] = ()
 
     def dump(self) -> dict[str, Any]:
         """Return the plan as JSON has it."""
@@ -136,8 +139,9 @@ class ChangePlan:
     def load(cls, raw: Mapping[str, Any]) -> ChangePlan:
         """Return the plan of a document."""
         maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
-        numbers = tuple(raw["constants"])
-        return cls(**{**raw, "lost": tuple(raw["lost"]), "constants": numbers, **maps})
+        more = {"lost": tuple(raw["lost"]), "constants": tuple(raw["constants"])}
+        ahead = tuple((host, rank) for host, rank in raw["ahead"])
+        return cls(**{**raw, **more, **maps, "ahead": ahead})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,8 @@ class ResizeDone:
     ----------
     phases
         Seconds of each phase, in order: ``start`` (processes of new hosts, while the job computes),
-        ``wait`` (for the safe point), ``commit`` (where the job is restarted to be changed), ``join``,
+        ``wait`` (for the safe point), ``ahead`` (constant arrays travel, while the job computes),
+        ``commit`` (where the job is restarted to be changed), ``join``,
         ``redistribute``, ``rebuild``, ``leave`` (until released hosts are empty).
         ``seconds`` counts from the safe point to the last of them.
     moved_rows, moved_bytes
@@ -213,6 +218,8 @@ class ManagerStatus:
     ----------
     row_bytes, block_bytes
         Bytes of a row of all its arrays, and of all its blocks as they were after the last change.
+    constant_bytes
+        Of a row's, those of constant arrays.
     rate
         Bytes a second of its last change; 0: not known.
     """
@@ -229,6 +236,7 @@ class ManagerStatus:
     row_bytes: int = 0
     block_bytes: int = 0
     rate: float = 0.0
+    constant_bytes: int = 0
 
 
 class CommandSource(ABC):

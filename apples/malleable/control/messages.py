@@ -23,7 +23,7 @@ IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
 
 CPUS_LIMIT = 4096
 
-PHASES = ("start", "wait", "commit", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
+PHASES = ("start", "wait", "ahead", "commit", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
           "checkpoint", "restart")  # fmt: skip
 """The order in which reports show the phases of a resize or a migration; one not named here comes last."""
 

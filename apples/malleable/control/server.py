@@ -289,5 +289,6 @@ class ControlServer(CommandSource):
             if self._requested else None,
             "last_resize": last.body() if last else None,
             "last_change": latest.body() if latest else None,
-            "row_bytes": status.row_bytes, "block_bytes": status.block_bytes, "rate": status.rate,
+            "row_bytes": status.row_bytes, "block_bytes": status.block_bytes,
+            "constant_bytes": status.constant_bytes, "rate": status.rate,
         }  # fmt: skip

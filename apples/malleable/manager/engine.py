@@ -8,6 +8,7 @@ the loss of a host both start again on the survivors from the last commit.
 The stages of a change, and what ends each:
 
     merge    idle -> start (new groups have parked) -> meet (they have merged with each other)
+             [-> wait -> ahead (constant arrays are in their new places, while the program computes)]
              -> wait (rank 0 asks, at a safe point, what there is to do) -> change (all data is in its new places)
              -> leave (released hosts are empty) -> idle
     restart  idle -> wait (safe point) -> change (rank 0 has committed) -> stop (the old world is empty)
@@ -25,6 +26,7 @@ Only the loss of a member costs iterations, those since the last commit. A spare
 from __future__ import annotations
 
 import math
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +55,8 @@ from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 from apples.malleable.manager.process_groups import WORLD, Message, ProcessGroup, ProcessGroups
 
-Stage = Literal["launch", "idle", "start", "meet", "wait", "change", "leave", "stop", "save", "clear",
-                "finish", "over"]  # fmt: skip
+Stage = Literal["launch", "idle", "start", "meet", "wait", "ahead", "change", "leave", "stop", "save",
+                "clear", "finish", "over"]  # fmt: skip
 
 
 @dataclass
@@ -80,6 +82,12 @@ class Reconfiguration:
         How long it may take from there until the new map holds.
     port
         Where those that join have met, and the job connects to them.
+    secret
+        With which ranks give constant arrays ahead of the change; empty: none were given.
+    fetched
+        Ranks that have got all they are to have of these.
+    rate_bytes
+        Those of `moved_bytes` that moved while the job stood still.
     """
 
     command: ResizeCommand | None
@@ -96,8 +104,11 @@ class Reconfiguration:
     safe: float = 0.0
     seconds: float = CHANGE_SECONDS
     port: str = ""
+    secret: str = ""
+    fetched: list[tuple[str, int]] = field(default_factory=list)
     moved_rows: int = 0
     moved_bytes: int = 0
+    rate_bytes: int = 0
 
     @classmethod
     def commanded(
@@ -121,9 +132,9 @@ class Reconfiguration:
         return cls(None, tuple(shares), strips(shares, 0, slots), origin=origin)
 
     def end_phase(self, name: str) -> None:
-        """End the phase under way and begin the next."""
+        """End the phase under way and begin the next; one that comes twice is counted together."""
         now = time.monotonic()
-        self.phases[name] = now - self.mark
+        self.phases[name] = self.phases.get(name, 0.0) + now - self.mark
         self.mark = now
 
     def assign_rows(self, rows: int, slots: Mapping[str, int]) -> None:
@@ -145,7 +156,7 @@ class Reconfiguration:
 
     def complete(self, message: Message, old: Sequence[HostRows]) -> None:
         """Take rank 0's report that all data is in its new places."""
-        self.moved_bytes = message["bytes"]
+        self.moved_bytes, self.rate_bytes = message["bytes"] + message["fetched"], message["bytes"]
         self.moved_rows = rows_moved(old, self.new) if old and self.origin == "live" else 0
 
     def notice(
@@ -172,6 +183,8 @@ BROKEN_SECONDS = 10.0
 """From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
 LEAVE_SECONDS = 5.0
 """Released ranks may take so long to end by themselves before they are killed."""
+COMPUTING = ("idle", "start", "meet", "wait", "ahead")
+"""Stages in which the program computes, and no loss but that of a member is any of its business."""
 MOST_ROLLBACKS = 3
 """In a row, without a commit between them."""
 MOST_REPAIRS = 3
@@ -211,8 +224,9 @@ class ReconfigurationEngine:
         self.epoch, self.iteration = job.epoch, 0
         self.members: tuple[HostRows, ...] = ()
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
+        self._constant_bytes = 0
         self._rate, self._warned = 0.0, ""
-        # Ranks that have not yet saved, or left the old map.
+        # Ranks that have not yet saved, or left the old map, or have no answer yet to what goes ahead.
         self._awaited: set[tuple[str, int]] = set()
         # Since when MPI, or a host that leaves, is so; of which host; why.
         self._broken: tuple[float, str, str] | None = None
@@ -236,6 +250,7 @@ class ReconfigurationEngine:
             row_bytes=self._row_bytes,
             block_bytes=self._block_bytes,
             rate=self._rate,
+            constant_bytes=self._constant_bytes,
         )
 
     @property
@@ -278,8 +293,8 @@ class ReconfigurationEngine:
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
         limits = {"start": START_SECONDS, "meet": START_SECONDS, "launch": 2 * START_SECONDS,
-                  "change": change.seconds, "save": saving, "stop": LEAVE_SECONDS,
-                  "finish": LEAVE_SECONDS}  # fmt: skip
+                  "ahead": change.seconds, "change": change.seconds, "save": saving,
+                  "stop": LEAVE_SECONDS, "finish": LEAVE_SECONDS}  # fmt: skip
         return limits.get(self.stage, math.inf)
 
     def _end_stage(self) -> None:
@@ -289,12 +304,14 @@ class ReconfigurationEngine:
         if self.stage in ("start", "meet"):
             late = slow if self.stage == "start" else change.joining
             self._refuse(f"{', '.join(late)}: not ready within {limit}")
-        elif self.stage == "launch" and change.origin == "start":
-            self._end("failed", f"the job was not ready within {limit}")
-        elif self.stage == "launch" and change.origin != "moved":
+        elif self.stage == "ahead":
+            self._end_ahead()
+        elif self.stage == "launch" and change.origin not in ("start", "moved"):
             self._recover(*slow[:1], why=f"not ready within {limit}")
         elif self.stage in ("launch", "change"):
-            self._take_back(f"the change took more than {limit}")
+            starts = change.origin == "start"
+            what = "the job was not ready within" if starts else "the change took more than"
+            self._take_back(f"{what} {limit}")
         elif self.stage == "save":
             self._recover(why=f"{change.reason}; its state was not saved within {limit}")
         elif self.stage == "leave" and self._awaited:
@@ -357,6 +374,7 @@ class ReconfigurationEngine:
         first = self.groups[keys[0]]
         self._rows = int(first.declared["rows"])
         self._row_bytes = int(first.declared["row_bytes"])
+        self._constant_bytes = int(first.declared["constant_bytes"])
         need = sum(self.slots[member.host] for member in self._change.new)
         if self._rows and need > self._rows:
             self._end("failed", f"{self._rows} rows for {need} ranks")
@@ -370,20 +388,55 @@ class ReconfigurationEngine:
     def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
         """Return what it costs to move so many rows, at this rate or that of the last change."""
         data = (self._rows, self._row_bytes, self._block_bytes)
-        return ChangeCost.of(moved, *data, rate or self._rate)
+        return ChangeCost.of(moved, *data, rate or self._rate, self._constant_bytes)
 
     def _answer_at_safe_point(self, group: ProcessGroup, rank: int) -> None:
         """Tell rank 0, which stands at a safe point with all others, what there is to do."""
         if self.stage != "wait":  # what there was has been given up
             group.send({"order": "none"}, rank)
             return
-        self._change.end_phase("wait")
-        self._change.safe = time.monotonic()
+        change = self._change
+        change.end_phase("wait")
+        if self._goes_ahead:
+            self.stage, change.secret = "ahead", secrets.token_hex(16)
+            self._awaited = self.groups.ranks_of("member", "joining")
+            group.send({"order": "ahead", "plan": self._plan(), "secret": change.secret}, rank)
+            return
+        change.safe = time.monotonic()
         self.stage = "change"
-        order = "restart" if self.restarts else "resize"
+        order = {"order": "restart" if self.restarts else "resize", "ahead": bool(change.secret)}
         if not self.restarts:
-            self.groups.accept(self._change.joining)
-        group.send({"order": order, "plan": self._plan(), "port": self._change.port}, rank)
+            self.groups.accept(change.joining)
+        group.send({**order, "plan": self._plan(), "port": change.port}, rank)
+
+    @property
+    def _goes_ahead(self) -> bool:
+        """Whether constant arrays are to go to their new places before the change under way."""
+        change = self._change
+        if self.restarts or change.secret or change.origin != "live":
+            return False
+        return self._cost(rows_moved(self.members, change.new)).ahead > 0
+
+    def _on_given(self, message: Message) -> None:
+        """Take rank 0's word that the members give their parts of constant arrays: those that join fetch them."""
+        order = {"order": "fetch", "plan": self._plan(), "secret": self._change.secret}
+        for host in self._change.joining:
+            found = {name: message[name] for name in ("sources", "located")}
+            self.groups[host].send({**order, **found})
+
+    def _on_fetched(self, group: ProcessGroup, rank: int, message: Message) -> None:
+        """Take a rank's word of whether it has got what it is to have of constant arrays."""
+        self._awaited.discard((group.host, rank))
+        if message["whole"]:
+            self._change.fetched.append((group.host, rank))
+        if not self._awaited:
+            self._end_ahead()
+
+    def _end_ahead(self) -> None:
+        """Go on to the change; who has not got everything yet gets it there."""
+        self._change.end_phase("ahead")
+        self._awaited = set()
+        self._wait()
 
     def _plan(self) -> dict[str, object]:
         """Return the plan of the change under way, as the ranks get it."""
@@ -397,6 +450,7 @@ class ReconfigurationEngine:
             lost=change.lost,
             commits=self.groups.directory,
             attempt=self.job.attempt,
+            ahead=tuple(change.fetched),
             cpus={share.host: share.cpus for share in command.hosts if share.cpus}
             if command and not change.reason
             else {},
@@ -408,10 +462,8 @@ class ReconfigurationEngine:
         if event == "parked":
             group.parked(message)
             self._on_parked()
-        elif event == "tell" and self.stage in ("meet", "change"):
-            self.groups.hand_on(group, self._change.joining, message)
-        elif event == "met" and self.stage == "meet":
-            self._on_met(message["port"])
+        elif event in ("tell", "met", "gives", "fetched"):
+            self._on_preparation(group, rank, message)
         elif event == "failed" and self.stage != "clear":
             self._end("failed", f"rank {rank} on {group.host}: {message['message']}")
         elif event == "safepoint":
@@ -425,6 +477,18 @@ class ReconfigurationEngine:
         elif event in ("progress", "finished", "committed", "changed"):
             self.iteration = message["iteration"]
         self._advance(event, message)
+
+    def _on_preparation(self, group: ProcessGroup, rank: int, message: Message) -> None:
+        """Take what ranks say before a change: those that join while they meet, all while parts go ahead."""
+        event = message["event"]
+        if event == "tell" and self.stage in ("meet", "change"):
+            self.groups.hand_on(group, self._change.joining, message)
+        elif event == "met" and self.stage == "meet":
+            self._on_met(message["port"])
+        elif event == "gives" and self.stage == "ahead":
+            self._on_given(message)
+        elif event == "fetched" and self.stage == "ahead":
+            self._on_fetched(group, rank, message)
 
     def _on_fault(self, group: ProcessGroup, rank: int, message: Message) -> None:
         """Take a rank's word that it cannot go on, or that it has saved what it had."""
@@ -443,7 +507,7 @@ class ReconfigurationEngine:
     def _on_settled(self, group: ProcessGroup, rank: int, message: Message) -> None:
         """Take a rank's word that it has left the old communicators; the first one's says what took how long."""
         self._awaited.discard((group.host, rank))
-        self._row_bytes = message["row_bytes"]
+        self._row_bytes, self._constant_bytes = message["row_bytes"], message["constant_bytes"]
         self._block_bytes += message["block_bytes"]
         self._change.phases.update(message.get("phases", {}))
         if not self._awaited:
@@ -466,7 +530,7 @@ class ReconfigurationEngine:
             self.groups.hold(self._change.leaving)
             self.members, self.epoch = self._change.new, message["epoch"]
             self.stage, self.state = "leave", "running"
-            self._awaited, self._block_bytes = self.groups.ranks_of_members(), 0
+            self._awaited, self._block_bytes = self.groups.ranks_of("member"), 0
         elif event == "committed":
             self._rollbacks, self.groups.committed, self._warned = 0, True, ""
         elif event == "uncommitted" and message["reason"] != self._warned:
@@ -504,8 +568,8 @@ class ReconfigurationEngine:
         if change.leaving:
             change.end_phase("leave")
         self.stage = "idle"
-        if change.origin == "live" and change.moved_bytes >= LEAST_MEASURED:
-            self._rate = change.moved_bytes / max(change.phases["redistribute"], 1e-6)
+        if change.origin == "live" and change.rate_bytes >= LEAST_MEASURED:
+            self._rate = change.rate_bytes / max(change.phases["redistribute"], 1e-6)
         self._tell(change)
         if not self.restarts:
             self.groups.start_warm()
@@ -528,7 +592,7 @@ class ReconfigurationEngine:
         if change.origin == "live" and not self.restarts:
             self.groups.give_up(change.joining, spare_parked=False)
             change.reason, change.mark, self.stage = reason, time.monotonic(), "save"
-            self._awaited = self.groups.ranks_of_members()
+            self._awaited = self.groups.ranks_of("member")
             self.groups.save()
         elif change.origin == "moved" and change.command is not None and not change.taken_back:
             change.reason = reason
@@ -553,15 +617,15 @@ class ReconfigurationEngine:
         if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
             return
         (_, host, reason), self._broken = self._broken, None
-        if self.stage in ("meet", "wait") and host in self._change.joining:
+        if self.stage in ("meet", "wait", "ahead") and host in self._change.joining:
             self._refuse(reason)
         elif self.stage == "change":
             self._take_back(reason)
         elif self.stage == "leave":
             self._recover(why=reason)
-        elif self.stage in ("idle", "start", "meet", "wait") and self.groups.committed:
+        elif self.stage in COMPUTING and self.groups.committed:
             self._repair(reason)
-        elif self.stage in ("idle", "start", "meet", "wait"):
+        elif self.stage in COMPUTING:
             self._end("failed", reason)
 
     def _repair(self, reason: str) -> None:
@@ -579,6 +643,8 @@ class ReconfigurationEngine:
         if self.restarts:
             return
         joining, self._change.joining = self._change.joining, []
+        if self._change.secret:  # rank 0 asks, and all members forget what they have got
+            self.groups[self.members[0].host].send({"order": "ask"}, 0)
         if self._broken is not None and self._broken[1] in joining:
             self._broken = None
         self.groups.give_up(joining)
@@ -625,7 +691,7 @@ class ReconfigurationEngine:
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
                 self._broken = self._broken or (time.monotonic(), group.host, said)
-        elif self.stage in ("start", "meet", "wait") and undecided:
+        elif self.stage in ("start", "meet", "wait", "ahead") and undecided:
             self.groups.discard(group.host)
             self._refuse(said)
         elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):

@@ -22,7 +22,7 @@ TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""
 CHANGING_SECONDS = 1.0
 """How often it says that the job's hosts are being changed: its program is silent meanwhile."""
-COMPUTING = ("idle", "start", "wait", "over")
+COMPUTING = ("idle", "start", "meet", "wait", "ahead", "over")
 """Stages in which it has nothing to say of that: the program computes, and speaks for itself."""
 
 

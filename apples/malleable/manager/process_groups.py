@@ -468,10 +468,10 @@ class ProcessGroups:
             if group.phase == "member":
                 group.send({"order": "save"})
 
-    def ranks_of_members(self) -> set[tuple[str, int]]:
-        """Return every rank of the members: the host of its group, and its number there."""
-        members = (group for group in self if group.phase == "member")
-        return {(group.host, rank) for group in members for rank in range(group.ranks)}
+    def ranks_of(self, *phases: Phase) -> set[tuple[str, int]]:
+        """Return every rank of the groups in these phases: the host of its group, and its number there."""
+        found = (group for group in self if group.phase in phases)
+        return {(group.host, rank) for group in found for rank in range(group.ranks)}
 
     def emptied(self, host: str) -> bool:
         """Whether nothing of the job is on a host any more; its supervisor goes last."""

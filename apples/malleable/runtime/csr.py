@@ -68,8 +68,16 @@ class EntryArray(DistributedArray):
         )
         found = np.empty_like(given)
         wait(comm.Iallreduce(given, found, MPI.MAX).Test)
-        self._at = dict(zip(asked, map(int, found), strict=True))
-        self.rows = self._at[rows]
+        self.place(list(zip(asked, map(int, found), strict=True)))
+
+    def located(self) -> list[tuple[int, int]]:
+        """Return the rows where strips begin and end, each with its first entry."""
+        return list(self._at.items())
+
+    def place(self, located: Sequence[tuple[int, int]]) -> None:
+        """Take where strips begin and end among the entries."""
+        self._at = dict(located)
+        self.rows = self._at[self._starts.rows]
 
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
         """Return the entries of the strips' rows; they were located."""

@@ -14,7 +14,7 @@ import json
 import math
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
@@ -219,6 +219,14 @@ class DistributedArray(ABC):
         """Find out together what `parts` has to know of these strips. Collective."""
         del comm, layouts  # most follow from the strips alone
 
+    def located(self) -> Any:
+        """Return what `locate` found out, for a rank that was not there; None where there is no such thing."""
+        return None
+
+    def place(self, located: Any) -> None:
+        """Take what `located` returned elsewhere."""
+        del located
+
     def whole(self) -> tuple[int, int]:
         """Return rows, and bytes of a row, of the whole with the halos around it."""
         rows, columns = self.halos
@@ -255,6 +263,8 @@ class DistributedArray(ABC):
         every
             All ranks' tiles.
         """
+        if self._coming is not None and self._coming[:2] == (list(every), rank):
+            return self._coming[2]  # some of it may have come already
         part = self.needed(every[rank])
         memory = self._memory
         if memory is None or (len(part) and memory.columns != part.columns):
@@ -278,16 +288,21 @@ class DistributedArray(ABC):
         self.release()
         every, rank, memory = self._coming
         if memory is self._memory:
-            before, after = self.needed(self.tile).rows, self.needed(every[rank]).rows
-            stop = min(before.stop, after.first) if len(after) else before.stop
-            memory.forget(RowRange(before.first, stop))
-            if len(after):
-                memory.forget(RowRange(max(before.first, after.stop), before.stop))
+            memory.forget_outside(self.needed(self.tile).rows, self.needed(every[rank]).rows)
         elif self._memory is not None:
             self._memory.forget(self.needed(self.tile).rows)
             self._spare = self._memory.pages
         self.tile, self.tiles, self._memory = every[rank], every, memory
         self._coming = self._seen = None
+
+    def give_up(self) -> None:
+        """Give back the memory of a tile that was expected and is not to be held."""
+        if self._coming is None:
+            return
+        every, rank, memory = self._coming
+        if memory is self._memory:
+            memory.forget_outside(self.needed(every[rank]).rows, self.needed(self.tile).rows)
+        self._coming = None
 
     def hold(self, every: Sequence[Tile], rank: int) -> None:
         """Hold another tile, whose contents are written next."""
@@ -479,6 +494,7 @@ def redistribute(
     arrays: Sequence[DistributedArray],
     old: Sequence[RowRange],
     new: Sequence[RowRange],
+    ahead: Collection[int] = (),
 ) -> int:
     """Send every rank of `comm` its new parts; return the bytes this rank received. Collective.
 
@@ -490,6 +506,8 @@ def redistribute(
     ----------
     old, new
         Each rank's strip before and after; empty for one that joins or leaves.
+    ahead
+        Ranks that have got their constant parts before.
     """
     rank = comm.Get_rank()
     messages, received = PartMessages(comm), 0
@@ -500,11 +518,15 @@ def redistribute(
         plan = transfers(rank, owned, needed)
         there = array.expect(after, rank)
         _, pitch = array.whole()
+        served = ahead if array.constant else ()
+        for other, part in plan.sends:
+            if other not in served:
+                messages.send(array.bytes(part), other, tag, pitch)
+        if rank in served:
+            continue
         for other, part in plan.receives:
             received += array.size(part)
             messages.receive(there.bytes(part), other, tag, pitch)
-        for other, part in plan.sends:
-            messages.send(array.bytes(part), other, tag, pitch)
         array.keep()
     messages.finish()
     return received

@@ -35,7 +35,12 @@ from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
 from apples.malleable.runtime.checkpoint import CheckpointPolicy
-from apples.malleable.runtime.collectives import broadcast_document, patient_calls
+from apples.malleable.runtime.collectives import (
+    broadcast_document,
+    gather_documents,
+    patient_calls,
+)
+from apples.malleable.runtime.constant_parts import ConstantParts, Source, locations
 from apples.malleable.runtime.csr import CsrMatrix, Rows
 from apples.malleable.runtime.declared import (
     DeclarationError,
@@ -140,6 +145,7 @@ class MalleableJob:
         self._losable: set[str] = set()
         self._committed = self._progress_sent = time.monotonic()
         self._plan: ChangePlan | None = None
+        self._ahead: ConstantParts | None = None
         self._mask = CpuMask(self._world.Get_size())
         self.comm: MPI.Intracomm = self._world
         self.members: tuple[HostRows, ...] = ()
@@ -318,6 +324,7 @@ class MalleableJob:
         if self._agreement is not None:
             self._agreement.end()
             self._agreement = None
+        self._end_ahead(hold=False)
         self._declared.release()
         self.comm.Barrier()
         if self._channel is not None:
@@ -380,6 +387,7 @@ class MalleableJob:
             declared=self._declared.summary(),
             rows=self._declared.rows,
             row_bytes=self._declared.row_bytes,
+            constant_bytes=self._declared.constant.row_bytes,
         )
         order = self._channel.wait()
         if self._commit_seconds is None:
@@ -396,7 +404,15 @@ class MalleableJob:
         if met.Get_rank() == 0:
             port = MPI.Open_port()
             channel.send("met", port=port)
-        channel.wait()
+        while (order := channel.wait())["order"] == "fetch":
+            plan, constant = ChangePlan.load(order["plan"]), self._declared.constant.arrays
+            for array in constant:
+                array.place(order["located"].get(array.name))
+            old, new, _ = membership.layout(membership.rank_ids(plan), plan)
+            joins = sum(plan.slots[one.host] for one in plan.old) + met.Get_rank()
+            parts = ConstantParts(constant, old, new, joins, order["secret"])
+            self._fetch(parts, order["sources"])
+        self._end_ahead(hold=True)
         return membership.accept(met, port, world)
 
     def _run_rigid(self) -> HostChange:
@@ -421,10 +437,14 @@ class MalleableJob:
             channel.send("safepoint")
             while answer.get("order") in (None, "ask"):
                 answer = channel.wait()
-        plan = answer.pop("plan", None)  # all ranks get it together, those that join too
+        # All ranks of a change get it together, those that join too.
+        plan = answer.pop("plan", None) if answer.get("order") == "resize" else None
         order = broadcast_document(self.comm, answer)
+        self._end_ahead(hold=order["order"] == "resize" and order["ahead"])
         if order["order"] == "restart":
             self._restart(before)
+        if order["order"] == "ahead":
+            self._go_ahead(ChangePlan.load(order["plan"]), order["secret"])
         if order["order"] != "resize":
             return None  # what there was to do has been given up, or could not be done
         assert self._checkpoints is not None  # noqa: S101 - as above
@@ -438,6 +458,37 @@ class MalleableJob:
             return membership.connect(self.comm, order["port"], self.comm, first=True)
 
         return self._change_hosts(meet, plan, state)
+
+    def _go_ahead(self, plan: ChangePlan, secret: str) -> None:
+        """Begin to give the parts of constant arrays to the ranks that are to have them. Collective."""
+        assert self._channel is not None  # noqa: S101 - as above
+        constant = self._declared.constant.arrays
+        old, new, _ = membership.layout(membership.rank_ids(plan), plan)
+        for array in constant:
+            array.locate(self.comm, old, new)
+        parts = ConstantParts(constant, old, new, self.rank, secret)
+        sources = gather_documents(self.comm, parts.give())
+        if self.rank == 0:
+            located = locations(constant)
+            self._channel.send("gives", sources=sources, located=located)
+        self._fetch(parts, sources)
+
+    def _fetch(self, parts: ConstantParts, sources: Sequence[Source]) -> None:
+        """Fetch what this rank is to have of constant arrays, in threads; the manager hears when it is here."""
+        channel = self._channel
+        assert channel is not None  # noqa: S101 - as above
+        self._ahead = parts
+        parts.fetch(sources, lambda whole: channel.send("fetched", whole=whole))
+
+    def _end_ahead(self, *, hold: bool) -> None:
+        """Give and fetch nothing any more; without `hold` what has come is given back too."""
+        if self._ahead is None:
+            return
+        if hold:
+            self._ahead.close()
+        else:
+            self._ahead.forget()
+            self._ahead = None
 
     def _restart(self, before: Callable[[], object] | None) -> None:
         """Commit and leave, to be started again on other hosts; stay where the commit fails. Collective."""
@@ -491,6 +542,7 @@ class MalleableJob:
                 "changed",
                 epoch=plan.epoch,
                 bytes=done.moved_bytes,
+                fetched=done.fetched_bytes,
                 iteration=self._iteration(),
                 commit=found,
             )
@@ -510,7 +562,11 @@ class MalleableJob:
         others = sum(seconds for name, seconds in phases.items() if name != "rebuild")
         phases["rebuild"] = time.perf_counter() - begin - others
         held = sum(blocks.nbytes for blocks in self._declared.blocks)
-        size = {"row_bytes": self._declared.row_bytes, "block_bytes": held}
+        size = {
+            "row_bytes": self._declared.row_bytes,
+            "block_bytes": held,
+            "constant_bytes": self._declared.constant.row_bytes,
+        }
         channel.send("settled", phases=phases if reports else {}, **size)
         if done.comm is None:
             self._leave()
@@ -546,7 +602,9 @@ class MalleableJob:
                 mine = (self._channel, self._local_rank)
                 saved_state.resume(comm, *mine, self._declared, strips, checkpoints)
 
-        done = carry_out(merged, plan, self._declared, take_commit, take_saved)
+        fetched = self._ahead.received if self._ahead else 0
+        done = carry_out(merged, plan, self._declared, take_commit, take_saved, fetched)
+        self._ahead = None
         return plan, done, found
 
     def _become_member(

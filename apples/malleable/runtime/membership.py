@@ -317,13 +317,20 @@ class Declared:
 
 @dataclass
 class ChangeResult:
-    """The result of a change, for one rank: what to settle with; `comm` is None where the rank leaves."""
+    """The result of a change, for one rank: what to settle with; `comm` is None where the rank leaves.
+
+    Attributes
+    ----------
+    moved_bytes, fetched_bytes
+        What went from one rank to another, of all ranks: in the change, and ahead of it.
+    """
 
     comm: MPI.Intracomm | None
     ranks: Mapping[int, int]
     strip: RowRange
     phases: dict[str, float]
     moved_bytes: int
+    fetched_bytes: int
 
 
 def carry_out(
@@ -332,6 +339,7 @@ def carry_out(
     declared: Declared,
     take_commit: Callable[[MPI.Intracomm, Sequence[RowRange]], bool],
     resume: Callable[[MPI.Intracomm, Sequence[RowRange]], None],
+    fetched: int = 0,
 ) -> ChangeResult:
     """Carry out a plan among all old and new ranks; the data is in its new places then, too. Collective.
 
@@ -345,6 +353,8 @@ def carry_out(
         Called to take the last commit into these strips, collectively; false where there is none.
     resume
         Called to take what the ranks saved, collectively.
+    fetched
+        Bytes of constant arrays that this rank has got before.
     """
     begin = time.perf_counter()
     ids = rank_ids(plan)
@@ -359,20 +369,22 @@ def carry_out(
         blocks.expect(merged, balanced)
     moved = 0
     if plan.origin == "live":
-        moved = redistribute(merged, declared.arrays, old, new)
+        served = {rank for rank, one in enumerate(ids) if (one.host, one.rank) in plan.ahead}
+        moved = redistribute(merged, declared.arrays, old, new, served)
         moved += sum(blocks.redistribute(merged, balanced) for blocks in declared.blocks)
     elif plan.origin == "saved":
         resume(merged, new)
     elif plan.origin == "start" or not take_commit(merged, new):
         begin_all(merged, declared, new, balanced)
-    moved = total(merged, moved)
+    fetched, moved = total(merged, fetched) if plan.ahead else 0, total(merged, moved)
     shared = time.perf_counter()
     mine = order[merged.Get_rank()]
     comm = _renumbered(merged, order)
     ranks = {before: after for before, after in enumerate(order) if after is not None}
     strip = new[merged.Get_rank()]
     phases = {"redistribute": shared - begin, "rebuild": time.perf_counter() - shared}
-    return ChangeResult(comm if mine is not None else None, ranks, strip, phases, moved)
+    comm_or_none = comm if mine is not None else None
+    return ChangeResult(comm_or_none, ranks, strip, phases, moved, fetched)
 
 
 def _renumbered(merged: MPI.Intracomm, order: Sequence[int | None]) -> MPI.Intracomm:

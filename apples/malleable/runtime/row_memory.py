@@ -56,6 +56,12 @@ class MappedRows(RowMemory):
         tile = Tile(RowRange(0, rows), columns)
         super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
 
+    def forget_outside(self, rows: RowRange, kept: RowRange) -> None:
+        """Give back these rows but those that are kept."""
+        self.forget(RowRange(rows.first, min(rows.stop, kept.first) if len(kept) else rows.stop))
+        if len(kept):
+            self.forget(RowRange(max(rows.first, kept.stop), rows.stop))
+
     def forget(self, rows: RowRange) -> None:
         """Give back the pages that hold nothing but these rows: to whoever needs them, when he does.
 

@@ -22,6 +22,7 @@ program = (
     "60",
     pause,
     str(folder / "stop"),
+    *["ahead"] * any(strike["stage"] == "ahead" for strike in json.loads(strikes)),
 )
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostShare(host) for host in json.loads(maps)[0]]

@@ -37,7 +37,7 @@ HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
 KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
 PHASES = ("launch", "idle", "start", "meet", "wait", "change", "leave", "commit", "finish")
-INSIDE = ("idle", "start", "meet", "wait", "change", "save", "clear", "launch", "leave")
+INSIDE = ("idle", "start", "meet", "wait", "ahead", "change", "save", "clear", "launch", "leave")
 """Stages in which the manager's loop strikes."""
 DISK = "disk"
 """A trial whose commits do not fit on their disk; where this user may mount one."""
@@ -81,7 +81,7 @@ class Trial:
         if draw.random() < 0.5:
             return []
         stage, host = draw.choice(INSIDE), MEMBER
-        if stage in ("start", "meet", "wait", "change") and draw.random() < 0.7:
+        if stage in ("start", "meet", "wait", "ahead", "change") and draw.random() < 0.7:
             host = NEWCOMER
         elif stage == "leave" and draw.random() < 0.5:
             host = LEAVER

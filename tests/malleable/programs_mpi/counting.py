@@ -1,11 +1,13 @@
 """Adds one to every point in every iteration until told to stop; each rank checks its rows at every change.
 
 Arguments: rows, seconds between iterations, a file whose existence says stop; ``constant`` where what is added is
-an array of the job that nothing writes, of another number for each row.
+an array of the job that nothing writes, of another number for each row, ``ahead`` where it is so wide that it goes
+ahead of changes.
 """
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from mpi4py import MPI
 from apples import malleable
 
 ROWS, COLUMNS, PAUSE, STOP = int(sys.argv[1]), 50, float(sys.argv[2]), Path(sys.argv[3])
-CONSTANT = sys.argv[4:] == ["constant"]
+CONSTANT = bool(sys.argv[4:])
+WIDE = 20_000 if "ahead" in sys.argv else COLUMNS
 
 
 def fill(first, rows):
@@ -34,7 +37,7 @@ def fill_added(first, rows):
 with malleable.Job() as job:
     u = job.array("u", (ROWS, COLUMNS), halo=1, fill=fill)
     if CONSTANT:
-        step = job.array("step", (ROWS, COLUMNS), halo=1, fill=fill_added, constant=True)
+        step = job.array("step", (ROWS, WIDE), halo=1, fill=fill_added, constant=True)
     state = job.state(iteration=0, stop=0.0)
     while not state.stop:
         if job.safepoint():
@@ -43,7 +46,7 @@ with malleable.Job() as job:
                 raise SystemExit(f"{job.strip} is wrong at {state.iteration}")
             if CONSTANT and not (step.local == added(expected)).all():
                 raise SystemExit(f"what is constant is wrong on {job.strip} at {state.iteration}")
-        u.local[...] += step.local if CONSTANT else 1.0
+        u.local[...] += step.local[:, :COLUMNS] if CONSTANT else 1.0
         time.sleep(PAUSE)
         state.iteration += 1
         state.stop = job.allreduce(float(job.rank == 0 and STOP.exists()), MPI.MAX)
@@ -53,4 +56,6 @@ with malleable.Job() as job:
         every_row = np.arange(ROWS)
         right = every[0] == COLUMNS * (every_row + state.iteration * added(every_row)).sum()
         hosts = ",".join(member.host for member in job.members)
+        if threading.active_count() > 1 and job._ahead is None:
+            raise SystemExit(f"threads are left: {threading.enumerate()}")
         os.write(1, f"total {'right' if right else 'wrong'} on {hosts}\n".encode())
