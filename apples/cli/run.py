@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import RunResult, VerificationInterrupt, dry_document
-from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
-from apples.cli import options, progress
-from apples.cli.program import say, show_answer
-from apples.errors import UsageError, VerificationError
+from apples.cli import options
+from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
-from apples.views.provenance import made_by
-from apples.views.run_text import dry_text, run_text
 
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
 
@@ -93,40 +85,9 @@ def run(
         from apples.jobs import JobSpec  # noqa: PLC0415
 
         return detach_job(JobSpec(spec), json)
-    prepared = prepare(spec, look=not dry_run, talk=say, phases=of_this_process())
-    if prepared.plan.refusal is not None:
-        prepared.close()
-        raise prepared.plan.refusal
-    if report is not None:
-        make_folder(report)
-    if dry_run:
-        prepared.close()
-        document = dry_document(prepared.plan.document(), prepared.command())
-        show_answer(document, dry_text(document["command"]), json)
-        return 0
-    name = prepared.coordinator.information.template.name
-    predicted = prepared.plan.estimate.execution_seconds
-    try:
-        result = prepared.execute(talk=say, follow=progress.on_stderr(name, predicted))
-    except VerificationInterrupt as interrupt:
-        say("warning: not verified: interrupted; the run itself is complete")
-        answer(interrupt.result, report, json)
-        raise
-    answer(result, report, json)
-    if result.verified is False:
-        raise VerificationError("the result differs from the sequential run's")
-    return 0
+    from apples.cli.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
 
-
-def answer(result: RunResult, report: Path | None, json: bool) -> None:
-    """Show what a run did, and write its page where one is asked for."""
-    command = shlex.join(["apples", *sys.argv[1:]])
-    document = {**result.document(), "made_by": made_by(command)}
-    if report is not None:
-        from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
-
-        write_page(report, run_page(document))
-    show_answer(document, run_text(document, command), json)
+    return run_here(spec, report, dry_run, json)
 
 
 def _check_words(words: list[str] | None, engine: str) -> None:
@@ -139,26 +100,3 @@ def _check_words(words: list[str] | None, engine: str) -> None:
 
 def _listed(names: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())
-
-
-def write_page(path: Path, page: str) -> None:
-    """Write a page and say where it is; one that cannot be written is a warning, for the run is done."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        say(f"warning: --report {path}: {error.strerror}; there is no page")
-        return
-    say(f"report: {path}")
-
-
-def make_folder(path: Path) -> None:
-    """Make the folder of a page and see that it may be written, before anything is run for it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UsageError(f"--report {path}: {error.strerror}") from None
-    if path.is_dir():
-        raise UsageError(f"--report {path}: is a directory, not a file")

@@ -1,7 +1,8 @@
 """Jobs: runs that outlive the command that submitted them, and can be resized while they run.
 
 Read `spec` (what a job is to do), `service` (the verbs), `records` (what is known of a job), `store` (its folder),
-then `resizing`, `supervisor` (the process that owns one job) and `programs` (jobs of unmodified programs).
+then `parked` (how verbs have things done by forks of an `interpreter` that has loaded all), `resizing` (plans of
+moves), `supervisor` (the process that owns one job) and `programs` (jobs of unmodified programs).
 
     from apples import RunSpec, jobs
 

@@ -12,7 +12,7 @@ from apples.errors import ApplesError, LaunchError
 from apples.jobs import store
 from apples.jobs.store import Record
 from apples.malleable.control.change_cost import ChangeCost
-from apples.malleable.control.client import ControlClient
+from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
 
@@ -189,15 +189,10 @@ class PlannedMove:
 
     def carry_out(self) -> ResizeResult:
         """Command it; returns when the job is there."""
-        from apples.launch.actuators.malleable import (  # noqa: PLC0415 - a status needs none of it
-            RESIZE_SECONDS,
-            resized,
-        )
-
         hosts = tuple(HostShare.planned(host, count) for host, count in self.rows.items())
         epoch = int(self.position["epoch"]) + 1
         command = ResizeCommand(epoch, hosts, rate=self.estimate.rate if self.estimate else 0.0)
-        done = resized(self.talking.resize(command, RESIZE_SECONDS))
+        done = carried_out(self.talking.resize(command, RESIZE_SECONDS))
         return ResizeResult(JobStatus.of(self.job), done.seconds, done.phases, self.estimate)
 
 

@@ -1,9 +1,14 @@
-"""Resizing a running job: its rows on the hosts it is to have, and the command that moves it there."""
+"""Planning a move of a running job: its rows on the hosts that it is to have, and what it takes to get there.
+
+It loads all that planning needs: a fork of the parked interpreter runs it (`apples.jobs.parked`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import chdir
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from apples.agent.information import InformationPool
@@ -12,12 +17,11 @@ from apples.agent.rescheduling import as_measured
 from apples.agent.session.actuation import actuator_name, with_learned
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.jobs.records import PlannedMove, ResizeEstimate, conversation
+from apples.jobs.records import ResizeEstimate, conversation
 from apples.jobs.spec import JobSpec, read
-from apples.jobs.store import StoredJob
+from apples.jobs.store import Record, StoredJob
 from apples.launch.actuators import actuator_class
 from apples.malleable.control.change_cost import expected_cost
-from apples.malleable.control.client import ControlClient
 from apples.malleable.control.command import HostShare
 
 Rows = Mapping[str, int]
@@ -26,55 +30,63 @@ START_SECONDS = 2.0
 """What starting processes on new hosts takes, where this job has not done it yet; the job computes meanwhile."""
 
 
-def resize(job: StoredJob, weights: Mapping[str, float] | None) -> PlannedMove:
-    """Plan a move to hosts with a factor on the planned speed of each, or a new balance where it is (None)."""
-    talking, position, rows = _position(job)
-    wanted, information = balanced_rows(job, rows, weights or dict.fromkeys(rows, 1.0))
-    return _planned(job, talking, position, wanted, information)
+def plan(
+    folder: str,
+    weights: Mapping[str, float] | None = None,
+    source: str | None = None,
+    target: str = "",
+) -> Record:
+    """Return the plan of a move, as a document: where the job is, the rows to come, and what it will take.
+
+    Parameters
+    ----------
+    folder
+        The job's.
+    weights
+        The hosts to have with a factor on the planned speed of each; None: balanced anew where it is, unless
+        one host (`target`) is to take the place of another (`source`).
+    """
+    job = StoredJob(Path(folder))
+    position = conversation(job).status()
+    if not position["malleable"] and len(position["hosts"]) != 1:
+        raise LaunchError(f"job {job.id} cannot be resized")
+    rows = dict(zip(position["hosts"], position["rows"], strict=True))
+    if source is not None:
+        wanted, information = _in_its_place(job, rows, source, target)
+    else:
+        wanted, information = balanced_rows(job, rows, weights or dict.fromkeys(rows, 1.0))
+    estimate = None if information is None else _estimate(position, wanted, information)
+    return {"position": position, "rows": wanted, "estimate": estimate and asdict(estimate)}
 
 
-def migrate(job: StoredJob, source: str, target: str) -> PlannedMove:
-    """Plan to put one host in another's place."""
-    talking, position, rows = _position(job)
+def _in_its_place(
+    job: StoredJob, rows: Rows, source: str, target: str
+) -> tuple[Rows, InformationPool | None]:
+    """Return the rows with one host in another's place, and the pool of the job's files where it has any."""
     if source not in rows:
         raise UsageError(f"--from {source}: the job is not there (it is on {', '.join(rows)})")
     if target in rows:
         raise UsageError(f"--to {target}: the job is there already")
     wanted = {target if host == source else host: count for host, count in rows.items()}
     spec = read(job.order())
-    information = None
-    if isinstance(spec, JobSpec):
-        with chdir(spec.directory):
-            information = load(spec.run, "static")
-    return _planned(job, talking, position, wanted, information)
-
-
-def _position(job: StoredJob) -> tuple[ControlClient, Mapping[str, Any], Rows]:
-    """Return what speaks with a running job, what it says of itself, and its rows."""
-    talking = conversation(job)
-    status = talking.status()
-    if not status["malleable"] and len(status["hosts"]) != 1:
-        raise LaunchError(f"job {job.id} cannot be resized")
-    return talking, status, dict(zip(status["hosts"], status["rows"], strict=True))
-
-
-def _planned(
-    job: StoredJob,
-    talking: ControlClient,
-    position: Mapping[str, Any],
-    wanted: Rows,
-    information: InformationPool | None,
-) -> PlannedMove:
-    """Return a move with what it will take, over the links or at the last change's pace where that is slower."""
-    if information is None:
-        return PlannedMove(job, talking, position, wanted, None)
+    if not isinstance(spec, JobSpec):
+        return wanted, None
+    with chdir(spec.directory):
+        information = load(spec.run, "static")
     _check_known(information, wanted)
+    return wanted, information
+
+
+def _estimate(
+    position: Mapping[str, Any], wanted: Rows, information: InformationPool
+) -> ResizeEstimate:
+    """Return what a move will take, over the links or at the last change's pace where that is slower."""
     shares = [HostShare.planned(host, count) for host, count in wanted.items()]
     cost = expected_cost(position, shares, information.conditions.bandwidth)
     cold = set(wanted) - {*position["hosts"], *position.get("warm", ())}
     last = (position.get("last_resize") or {}).get("phases", {})
     start = float(last.get("start") or START_SECONDS) if cold else 0.0
-    return PlannedMove(job, talking, position, wanted, ResizeEstimate.of(cost, start, wanted))
+    return ResizeEstimate.of(cost, start, wanted)
 
 
 def balanced_rows(

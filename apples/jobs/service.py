@@ -2,7 +2,7 @@
 
 A job is a run that a supervisor of its own owns, so that it outlives whoever submitted it. Every function takes
 the job's id, or the beginning of one, and hands back a typed value; nothing is printed. What planning needs is
-loaded only by the verbs that plan.
+loaded by none: supervisors, and plans of moves, are forks of the parked interpreter (`apples.jobs.parked`).
 """
 
 from __future__ import annotations
@@ -22,26 +22,23 @@ from dataclasses import replace
 from typing import Any
 
 from apples.agent.session.spec import RunSpec
-from apples.errors import (
-    ApplesError,
-    ApplicationError,
-    DeadlineError,
-    InfeasibleError,
-    LaunchError,
-    UsageError,
+from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.jobs import parked, store
+from apples.jobs.records import (
+    JobStatus,
+    PlannedMove,
+    ResizeEstimate,
+    ResizeResult,
+    RunRecord,
+    conversation,
 )
-from apples.jobs import store
-from apples.jobs.records import JobStatus, PlannedMove, ResizeResult, RunRecord, conversation
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.malleable.control.commits import whole_manifests
 from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
 
-ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
 SUPERVISOR = "apples.jobs.supervisor"
-DETACH = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
-"""The supervisor is a child of the system's: whoever submitted the job cannot forget to wait for it."""
 FIRST_LINE_SECONDS = 300.0
 """Longer than planning and starting may take: then the supervisor itself is stuck."""
 END_SECONDS = 10.0
@@ -59,7 +56,10 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
     ApplesError
         What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
     """
-    job = store.create(_checked(spec).document(), "")
+    order = spec.document()
+    if not isinstance(spec, ProgramSpec):  # what its actuator refuses is said here already
+        order = parked.call("check", order=order)
+    job = store.create(order, "")
     with job.locked() as lock:
         heard = _start_supervisor(job, lock)
     return _running_job(job, heard, talk)
@@ -126,15 +126,7 @@ def _start_supervisor(job: store.StoredJob, lock: int) -> int:
     heard, telling = os.pipe()
     try:
         with job.log.open("ab") as log:
-            subprocess.run(
-                [sys.executable, "-I", "-S", "-c", DETACH, *_supervisor_words(job, telling, lock)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(telling, lock),
-                start_new_session=True,
-                check=True,
-            )
+            parked.start("supervise", log.fileno(), (telling, lock), folder=str(job.folder))
     except BaseException:
         os.close(heard)
         raise
@@ -151,14 +143,8 @@ def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
         os.close(heard)
     if "error" in news:
         talk(f"job {job.id} failed; see: apples logs {job.id}")
-        kinds = {kind.exit_code: kind for kind in ERRORS}
-        raise kinds.get(news["code"], ApplesError)(news["error"])
+        raise parked.error_of(news["error"], news["code"])
     return JobStatus.of(job)
-
-
-def _supervisor_words(job: store.StoredJob, telling: int, lock: int) -> list[str]:
-    """Return the command line of a job's supervisor."""
-    return [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling), str(lock)]
 
 
 def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
@@ -172,7 +158,7 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     libc = ctypes.CDLL(None)
     with job.locked() as lock:
         supervisor = subprocess.Popen(
-            _supervisor_words(job, telling, lock),
+            [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling), str(lock)],
             pass_fds=(telling, lock),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -188,18 +174,6 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     finally:
         os.close(heard)
     return replace(RunRecord.of(job), exit_code=code)
-
-
-def _checked(spec: RunSpec | JobSpec | ProgramSpec) -> JobSpec | ProgramSpec:
-    """Return the specification with its actuator named; what that actuator refuses is said here already."""
-    if isinstance(spec, ProgramSpec):
-        return spec
-    from apples.agent.session.actuation import actuator_name, actuator_of  # noqa: PLC0415 - loads the agent
-
-    job = spec if isinstance(spec, JobSpec) else JobSpec(spec)
-    through = actuator_name(job.run.actuator, job.run.hosts)
-    actuator_of(through, job.run.output, job.run.slurm)
-    return replace(job, run=replace(job.run, actuator=through))
 
 
 def _first_line(pipe: int) -> dict[str, Any]:
@@ -290,25 +264,21 @@ def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
     for host, weight in (weights or {}).items():
         if not 0 < weight < math.inf:
             raise UsageError(f"{host}: its weight must be above 0, and is {weight:g}")
-    found = _running(job)
-    from apples.jobs import resizing  # noqa: PLC0415 - loads all that planning needs
-
-    return resizing.resize(found, weights)
+    return _planned(job, weights=None if weights is None else dict(weights))
 
 
 def plan_migration(job: str, source: str, target: str) -> PlannedMove:
     """Return what `migrate` would do, with what it would take."""
-    found = _running(job)
-    from apples.jobs import resizing  # noqa: PLC0415 - as above
-
-    return resizing.migrate(found, source, target)
+    return _planned(job, source=source, target=target)
 
 
-def _running(job: str) -> store.StoredJob:
-    """Return a job that can be spoken with; one that is over says so before planning is loaded."""
+def _planned(job: str, **wanted: object) -> PlannedMove:
+    """Return a move that a fork of the parked interpreter has planned (`apples.jobs.resizing.plan`)."""
     found = store.job(job)
-    conversation(found)
-    return found
+    talking = conversation(found)  # one that is over says so at once
+    plan = parked.call("plan", folder=str(found.folder), **wanted)
+    estimate = plan["estimate"] and ResizeEstimate(**plan["estimate"])
+    return PlannedMove(found, talking, plan["position"], plan["rows"], estimate)
 
 
 # ------------------------------------------------------------------------------- ending

@@ -1,10 +1,10 @@
 """The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
 
-Started by `apples.jobs.service` as ``python -m apples.jobs.supervisor FOLDER FD LOCK`` in a session of its own.
-Over the first descriptor it says one JSON line, when the job runs or why it does not; the second is the lock of
-the job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor ends every
-process, and the record says so to whoever reads it next; `apples.jobs.restart` starts another from the job's last
-commit.
+It is a fork of the parked interpreter in a session of its own (`apples.jobs.parked`), or, of a foreground run,
+``python -m apples.jobs.supervisor FOLDER FD LOCK``. Over the first descriptor it says one JSON line, when the job
+runs or why it does not; the second is the lock of the job, which it inherits. It owns the job until its end. If it
+is killed, the run's own supervisor ends every process, and the record says so to whoever reads it next;
+`apples.jobs.restart` starts another from the job's last commit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor, best_of_size
+from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.jobs import programs
+from apples.jobs.parked import refusal_of
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
@@ -66,11 +69,8 @@ class Supervisor:
             document = self._carried_out()
         except CancelledError:
             return self._over("cancelled", "", 0)
-        except ApplesError as error:
-            return self._over("failed", str(error), error.exit_code)
         except Exception as error:  # noqa: BLE001 - whatever it is, the record must say so
-            problems = getattr(error, "problems", None)
-            return self._over("failed", str(error), 2 if problems else 1)
+            return self._over("failed", *refusal_of(error))
         try:
             self.job.write_result(document)
         except OSError as error:
@@ -243,14 +243,27 @@ def teller(handle: int) -> Callable[[Record], None]:
     return tell
 
 
-def main() -> int:
-    """Supervise the job in the folder of the first argument; the others are descriptors: to tell, and the lock."""
-    job = StoredJob(Path(sys.argv[1]))
-    os.set_inheritable(int(sys.argv[2]), False)
+def checked(order: Mapping[str, Any]) -> Record:
+    """Return the order of an application with its actuator named; what that actuator refuses is raised."""
+    spec = JobSpec.read(order)
+    through = actuator_name(spec.run.actuator, spec.run.hosts)
+    actuator_of(through, spec.run.output, spec.run.slurm)
+    return replace(spec, run=replace(spec.run, actuator=through)).document()
+
+
+def supervise(telling: int, lock: int, folder: str) -> int:
+    """Supervise the job in a folder; the others are descriptors: to tell, and the job's lock."""
+    job = StoredJob(Path(folder))
+    os.set_inheritable(telling, False)
     for number in ENDING:
         signal.signal(number, _cancel)
-    with job.supervising(int(sys.argv[3])):
-        return Supervisor(job, teller(int(sys.argv[2]))).run()
+    with job.supervising(lock):
+        return Supervisor(job, teller(telling)).run()
+
+
+def main() -> int:
+    """Supervise the job of the command line."""
+    return supervise(int(sys.argv[2]), int(sys.argv[3]), sys.argv[1])
 
 
 if __name__ == "__main__":

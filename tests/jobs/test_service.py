@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apples import DeadlineError, LaunchError, RunSpec, UsageError, jobs
+from apples import DeadlineError, InfeasibleError, LaunchError, RunSpec, UsageError, jobs
 from apples.supervision.job_processes import marked
 
 HERE = Path(__file__).parent / "sample"
@@ -71,7 +71,7 @@ def test_what_keeps_a_job_from_running_is_raised_and_its_id_is_told(tmp_path):
     (tmp_path / "hosts.toml").write_text('[[host]]\nname = "ada"\nfree_memory = 10\n')
     told = []
     spec = RunSpec(tmp_path / "hosts.toml", *FILES[1:], weather="static")
-    with pytest.raises(jobs.service.InfeasibleError):
+    with pytest.raises(InfeasibleError):
         jobs.submit(spec, talk=told.append)
     (job,) = jobs.list_jobs()
     assert told == [f"job {job.id} failed; see: apples logs {job.id}"]

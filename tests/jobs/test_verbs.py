@@ -15,7 +15,13 @@ from commands import command
 
 from apples.jobs import store
 from apples.malleable.control.commits import data_path, whole_manifests
-from apples.supervision.job_processes import SHARED_MEMORY, marked, noted_processes, read
+from apples.supervision.job_processes import (
+    SHARED_MEMORY,
+    marked,
+    noted_processes,
+    parent_of,
+    read,
+)
 
 HERE = Path(__file__).parent / "sample"
 FILES = [
@@ -61,6 +67,9 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     assert dict(zip(shrunk["hosts"], shrunk["rows"], strict=True)) == {"ada": 40, "dan": 20}
     assert (shrunk["state"], shrunk["epoch"]) == ("running", 1)
     assert set(shrunk["last_resize"]["phases"]) >= {"wait", "redistribute", "leave"}
+
+    # No job depends on the interpreter that its supervisor was forked from, and no verb on a certain one.
+    os.kill(parent_of(int((store.job(name).folder / "lock").read_text())), signal.SIGKILL)
 
     swapped = ask("migrate", name, "--from", "dan", "--to", "bob").document
     assert dict(zip(swapped["hosts"], swapped["rows"], strict=True)) == {"ada": 40, "bob": 20}

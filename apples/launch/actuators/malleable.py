@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import UsageError
 from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
@@ -23,16 +23,17 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.malleable.control.change_cost import Bandwidth, expected_cost
-from apples.malleable.control.client import SILENCE_SECONDS, ControlClient
+from apples.malleable.control.client import (
+    RESIZE_SECONDS,
+    SILENCE_SECONDS,
+    ControlClient,
+    carried_out,
+)
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import RUN_FILE, EngineName, HostSpec, JobFile
-from apples.malleable.control.messages import TRANSIENT_REASONS, CommandOutcome
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
-
-RESIZE_SECONDS = 60.0
-"""How long a command may wait for the job before it is taken back."""
 
 
 class MalleableExecution(RunExecution):
@@ -66,7 +67,8 @@ class MalleableExecution(RunExecution):
     ) -> Resized:
         """Move the job to the hosts and rows of a schedule; returns when it is there."""
         command = resize_command(schedule, self.position(), ordered, bandwidth)
-        return resized(self.control.resize(command, RESIZE_SECONDS))
+        done = carried_out(self.control.resize(command, RESIZE_SECONDS))
+        return Resized(done.epoch, done.seconds, done.phases)
 
 
 def resize_command(
@@ -81,29 +83,6 @@ def resize_command(
     if bandwidth is not None:
         rate = expected_cost(position, shares, bandwidth, ordered=ordered).rate
     return ResizeCommand(int(position["epoch"]) + 1, shares, ordered, rate)
-
-
-def resized(outcome: CommandOutcome) -> Resized:
-    """Return what a resize took.
-
-    Raises
-    ------
-    UsageError
-        Refused for what the command says: an unknown host, or the limits of the job.
-    LaunchError
-        Refused for the moment (busy), or tried in vain: the job goes on as it was. Or a host was lost and the job
-        was rolled back, or it is over.
-    """
-    if outcome.kind == "nack":
-        error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError
-        raise error(f"refused: {outcome.detail} ({outcome.reason})")
-    if outcome.kind == "failed":
-        raise LaunchError(f"refused, the job goes on as it was: {outcome.detail}")
-    if outcome.kind == "rolled_back":
-        raise LaunchError(f"rolled back to iteration {outcome.iteration}: {outcome.detail}")
-    if outcome.kind == "ended":
-        raise LaunchError(f"not done: {outcome.detail}")
-    return Resized(outcome.epoch, outcome.seconds, outcome.phases)
 
 
 class MalleableActuator(Actuator):

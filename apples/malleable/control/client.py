@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.malleable.control.command import ResizeCommand
-from apples.malleable.control.messages import PROTOCOL, CommandOutcome, CommandRequest, outcome_of
+from apples.malleable.control.messages import (
+    PROTOCOL,
+    TRANSIENT_REASONS,
+    CommandOutcome,
+    CommandRequest,
+    outcome_of,
+)
 from apples.malleable.control.sealing import (
     CHALLENGE_BYTES,
     LINE_LIMIT,
@@ -203,6 +209,8 @@ class Requester:
 CONNECT_SECONDS = 2.0
 SILENCE_SECONDS = 10.0
 """A job that answers nothing for so long, over and over asked, counts as gone."""
+RESIZE_SECONDS = 60.0
+"""How long a command may wait for the job before it is taken back."""
 
 
 class ControlClient:
@@ -366,3 +374,26 @@ class ClientConnection:
         if self._socket is not None:
             self._socket.close()
         self._socket, self._lines = None, LineBuffer(LINE_LIMIT)
+
+
+def carried_out(outcome: CommandOutcome) -> CommandOutcome:
+    """Return the outcome of a command that was carried out.
+
+    Raises
+    ------
+    UsageError
+        Refused for what the command says: an unknown host, or the limits of the job.
+    LaunchError
+        Refused for the moment (busy), or tried in vain: the job goes on as it was. Or a host was lost and the job
+        was rolled back, or it is over.
+    """
+    if outcome.kind == "nack":
+        error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError
+        raise error(f"refused: {outcome.detail} ({outcome.reason})")
+    if outcome.kind == "failed":
+        raise LaunchError(f"refused, the job goes on as it was: {outcome.detail}")
+    if outcome.kind == "rolled_back":
+        raise LaunchError(f"rolled back to iteration {outcome.iteration}: {outcome.detail}")
+    if outcome.kind == "ended":
+        raise LaunchError(f"not done: {outcome.detail}")
+    return outcome

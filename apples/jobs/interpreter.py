@@ -1,0 +1,242 @@
+"""The parked interpreter: ``python -m apples.jobs.interpreter SOCKET LISTENER``, a process that forks on request.
+
+It loads what jobs and their verbs need and then only accepts connections and forks: one fork a connection, which
+reads for itself what it is to do, and in whose place (`apples.jobs.parked`). It reads nothing that anybody sends,
+runs no user's code, and has no threads. It ends when it has been of no use to anybody for a while; its forks,
+among them the supervisors of all jobs, do not depend on it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+from apples.jobs.parked import HELLO, LINE_LIMIT, in_its_folder, refusal_of
+from apples.storage import documents
+from apples.wire.json_lines import LineBuffer, LineError, decode, encode
+
+IDLE_SECONDS = 10.0
+"""It stays for so long after its last fork has ended."""
+LOOK_SECONDS = 1.0
+REQUEST_SECONDS = 10.0
+"""For a request to come, once there is a fork for it."""
+MOST_HANDLES = 8
+ANSWERS = {
+    "check": "apples.jobs.supervisor:checked",
+    "plan": "apples.jobs.resizing:plan",
+}
+"""What is answered."""
+TASKS = {"supervise": "apples.jobs.supervisor:supervise"}
+"""What lasts: it gets the open files that came with the request."""
+
+Request = Mapping[str, Any]
+
+
+class ParkedInterpreter:
+    """Accepts connections and forks.
+
+    Parameters
+    ----------
+    path, listener
+        The socket that it listens at: its name, and the socket itself.
+    """
+
+    def __init__(self, path: Path, listener: socket.socket) -> None:
+        self._path, self._listener = path, listener
+        self._place = path.stat().st_ino
+        self._forks = set[int]()
+        self._used = time.monotonic()
+        self._ended, self._ends = os.pipe()
+        self._selector = DefaultSelector()
+
+    def run(self) -> socket.socket | None:
+        """Fork, and fork again; returns in every fork its connection, and None when all is over."""
+        self._listener.setblocking(False)
+        for handle in (self._ended, self._ends):
+            os.set_blocking(handle, False)
+        signal.set_wakeup_fd(self._ends)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._listener, EVENT_READ)
+        self._selector.register(self._ended, EVENT_READ)
+        while not self._retired():
+            for key, _ in self._selector.select(LOOK_SECONDS):
+                if key.fileobj is not self._listener:
+                    os.read(self._ended, 1 << 10)
+                elif (connection := self._forked()) is not None:
+                    return connection
+            self._reap()
+        return None
+
+    def _forked(self) -> socket.socket | None:
+        """Accept a connection of this user's and fork; returns it in the fork."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return None  # it is gone already
+        with connection:
+            said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if struct.unpack("3i", said)[1] != os.getuid():
+                return None
+            try:
+                pid = os.fork()
+            except OSError as error:  # no more processes: who asked hears that there is no fork
+                print(f"no fork: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+                return None
+            if pid == 0:
+                self._leave_to_the_parent()
+                return connection.dup()
+        self._used = time.monotonic()
+        self._forks.add(pid)
+        return None
+
+    def _leave_to_the_parent(self) -> None:
+        """Have, in a fork, nothing of the interpreter's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        self._listener.close()
+        os.close(self._ended)
+        os.close(self._ends)
+
+    def _reap(self) -> None:
+        while self._forks:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._forks.discard(pid)
+            self._used = time.monotonic()
+
+    def _retired(self) -> bool:
+        """Whether it is of no use any more: nobody can reach it, or has for long; then nobody can any more."""
+        try:
+            with in_its_folder(self._path) as name:
+                if Path(name).stat().st_ino != self._place:
+                    return True
+        except OSError:
+            return True
+        if self._forks or time.monotonic() - self._used < IDLE_SECONDS:
+            return False
+        try:
+            with documents.locked(self._path.parent / "parked.lock", 0.0):
+                self._path.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
+
+
+def serve(connection: socket.socket) -> int:
+    """Do in a fork what is asked for; return its exit code."""
+    os.setsid()
+    with connection:
+        try:
+            connection.settimeout(REQUEST_SECONDS)
+            connection.sendall(HELLO)
+            request, handles = _request(connection)
+            own = stand_in(request, handles)
+        except (OSError, LineError, KeyError, ValueError) as error:
+            print(f"a request that is none: {error}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+            return 1
+        if request["do"] in ANSWERS:
+            function = _named(ANSWERS[request["do"]])
+            _answer(connection, lambda: function(**request["arguments"]))
+            return 0
+    task: Callable[..., int] = _named(TASKS[request["do"]])
+    return task(*own, **request["arguments"])
+
+
+def _request(connection: socket.socket) -> tuple[Request, list[int]]:
+    """Return what came, with its open files."""
+    lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
+    data, handles, _, _ = socket.recv_fds(
+        connection, 1 << 16, MOST_HANDLES, socket.MSG_CMSG_CLOEXEC
+    )
+    while data and not (found := lines.feed(data)):
+        data = connection.recv(1 << 16)
+    if not found:
+        raise LineError("it ended before its line did")
+    return decode(found[0], LINE_LIMIT), handles
+
+
+def stand_in(request: Request, handles: Sequence[int]) -> Sequence[int]:
+    """Become what a fork of the asker would be; returns the open files that are not of this."""
+    talk, here, *own = handles
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    os.umask(request["umask"])
+    os.sched_setaffinity(0, request["cpus"])
+    os.fchdir(here)
+    with suppress(OSError):  # it was removed; nothing can be imported from it
+        sys.path[0] = str(Path.cwd())
+    for file, number in ((os.open(os.devnull, os.O_RDONLY), 0), (talk, 1), (talk, 2)):
+        os.dup2(file, number)
+    os.close(here)
+    if "numpy.random" in sys.modules:  # no two forks draw the same numbers
+        sys.modules["numpy.random"].seed()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return own
+
+
+def _answer(connection: socket.socket, function: Callable[[], object]) -> None:
+    """Say what a function returns, or why it does not; stop it, as by Ctrl-C, when nobody waits any more."""
+    over = threading.Event()
+    threading.Thread(target=_stop_unheard, args=(connection, over), daemon=True).start()
+    try:
+        answer: dict[str, object] = {"answer": function()}
+    except KeyboardInterrupt:
+        return
+    except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+        if os.environ.get("APPLES_DEBUG"):
+            traceback.print_exc()
+        text, code = refusal_of(error)
+        answer = {"error": text, "code": code}
+    over.set()
+    connection.settimeout(None)
+    with suppress(OSError):
+        connection.sendall(encode(answer))
+
+
+def _stop_unheard(connection: socket.socket, over: threading.Event) -> None:
+    """Interrupt this process when the other end of a connection goes before it is over."""
+    connection.settimeout(None)
+    with suppress(OSError):
+        connection.recv(1)
+    if not over.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _named(place: str) -> Any:
+    """Return the function of a place."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def main() -> int:
+    """Load everything, then fork as long as anybody asks."""
+    listener = socket.socket(fileno=int(sys.argv[2]))
+    listener.set_inheritable(False)
+    gc.disable()  # what is loaded stays: looking for garbage in it would copy its pages in every fork
+    for place in (*ANSWERS.values(), *TASKS.values()):
+        _named(place)
+    gc.freeze()
+    gc.enable()
+    os.chdir("/")
+    connection = ParkedInterpreter(Path(sys.argv[1]), listener).run()
+    return 0 if connection is None else serve(connection)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""The parked interpreter: its forks do what the asker would have done itself, and nobody depends on it."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from apples import ApplesError, LaunchError, RunSpec, UsageError
+from apples.jobs import JobSpec, parked
+from apples.storage import state
+from apples.wire.json_lines import LineError
+
+HERE = Path(__file__).parent / "sample"
+FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
+LIMIT = 60.0
+MINE = """
+import json, os, sys
+from pathlib import Path
+from apples.launch.actuators.local import LocalActuator
+
+class Mine(LocalActuator):
+    pass
+
+umask = os.umask(0)
+os.umask(umask)
+facts = {
+    "pid": os.getpid(), "parent": os.getppid(), "directory": os.getcwd(), "umask": umask,
+    "cpus": sorted(os.sched_getaffinity(0)), "found": sys.path[0], "word": os.environ.get("WORD"),
+    "left": os.environ.get("LEFT"), "nice": os.nice(0), "files": sorted(os.listdir("/proc/self/fd")),
+    "session": os.getsid(0),
+}
+print("loaded", flush=True)
+Path("facts.json").write_text(json.dumps(facts))
+if os.environ.get("WORD") == "wait":
+    import time
+    time.sleep(1000)
+if os.environ.get("WORD") == "fail":
+    raise ZeroDivisionError("mine")
+"""
+ASK = """
+import sys
+from pathlib import Path
+from apples.jobs import parked
+import json
+print(parked.call("check", order=json.loads(sys.argv[1]))["actuator"])
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_state(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+        for path in state.directory().glob("parked-*"):
+            path.unlink()  # whom nobody can reach ends
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+
+
+def order(actuator="mine.py:Mine"):
+    return JobSpec(RunSpec(*FILES, weather="static", actuator=actuator)).document()
+
+
+def facts(tmp_path):
+    """What a fork found when it looked around."""
+    assert parked.call("check", order=order())["actuator"] == "mine.py:Mine"
+    return json.loads((tmp_path / "facts.json").read_text())
+
+
+def ended(process):
+    """Whether a process ends, waiting for it; it is another's child."""
+    handle = os.pidfd_open(process)
+    try:
+        return bool(select.select([handle], [], [], LIMIT)[0])
+    finally:
+        os.close(handle)
+
+
+def test_a_fork_is_in_all_that_can_be_handed_over_what_its_asker_is(tmp_path, monkeypatch, capfd):
+    before = facts(tmp_path)
+    monkeypatch.setenv("WORD", "changed")
+    monkeypatch.setenv("LEFT", "here")
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    Path("mine.py").write_text(MINE)
+    cpus, umask = os.sched_getaffinity(0), os.umask(0o027)
+    try:
+        os.sched_setaffinity(0, [min(cpus)])
+        found = facts(tmp_path / "inside")
+    finally:
+        os.sched_setaffinity(0, cpus)
+        os.umask(umask)
+    assert found["word"] == "changed"
+    assert found["directory"] == found["found"] == str(tmp_path / "inside")
+    assert (found["cpus"], found["umask"]) == ([min(cpus)], 0o027)
+    assert found["session"] == found["pid"] != before["pid"]
+    assert found["parent"] == before["parent"]
+    monkeypatch.delenv("LEFT")
+    assert facts(tmp_path / "inside")["left"] is None
+    assert capfd.readouterr().out == ""
+    assert found["files"] == before["files"]  # nothing of another fork's, or of the interpreter's
+
+
+def test_what_a_fork_says_and_what_it_refuses_are_its_askers(monkeypatch, capfd):
+    with pytest.raises(UsageError, match="--actuator 'cloud': known are local"):
+        parked.call("check", order=order("cloud"))
+    monkeypatch.setenv("WORD", "fail")
+    with pytest.raises(UsageError, match=r"mine.py failed.*ZeroDivisionError: mine"):
+        parked.call("check", order=order())
+    assert capfd.readouterr() == ("", "loaded\n")
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 7])
+def test_a_refusal_keeps_its_words_and_its_exit_code(code):
+    error = parked.error_of("why", code)
+    assert isinstance(error, ApplesError)
+    assert parked.refusal_of(error) == ("why", code)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "no such file", "hosts.toml"), ("hosts.toml: no such file", 4)),
+        (KeyError("rows"), ("internal error: KeyError: 'rows'", 1)),
+        (LineError("no JSON"), ("internal error: LineError: no JSON", 1)),
+    ],
+)
+def test_what_nobody_foresaw_is_said_in_one_line(error, said):
+    assert parked.refusal_of(error) == said
+
+
+def test_one_that_is_niced_or_loads_other_code_has_an_interpreter_of_its_own(
+    tmp_path, monkeypatch
+):
+    first = facts(tmp_path)
+    words = [sys.executable, "-c", ASK, json.dumps(order())]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert done.stdout == "mine.py:Mine\n"
+    assert json.loads((tmp_path / "facts.json").read_text())["parent"] == first["parent"]
+    words = [shutil.which("nice"), "-n", "3", *words]
+    subprocess.run(words, capture_output=True, timeout=LIMIT, check=True)
+    niced = json.loads((tmp_path / "facts.json").read_text())
+    assert niced["parent"] != first["parent"]
+    assert niced["nice"] == first["nice"] + 3
+    (tmp_path / "code").mkdir()
+    before = parked.address()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "code"))
+    assert parked.address() != before
+
+
+def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
+    words = [sys.executable, "-c", ASK, json.dumps(order())]
+    environment = {**os.environ, "WORD": "wait"}
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as asker:
+        assert asker.stderr.readline() == b"loaded\n"
+        deadline = time.monotonic() + LIMIT
+        while not ((tmp_path / "facts.json").exists() and (tmp_path / "facts.json").read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # between looks
+        fork = json.loads((tmp_path / "facts.json").read_text())["pid"]
+        asker.kill()
+        assert ended(fork)
+        assert asker.stderr.read() == b""  # not a word to a terminal that is another's by now
+
+
+@pytest.mark.parametrize("how", ["killed", "out of reach"])
+def test_an_interpreter_that_is_lost_is_replaced_by_the_next_that_needs_one(tmp_path, how):
+    lost = facts(tmp_path)["parent"]
+    if how == "killed":
+        os.kill(lost, signal.SIGKILL)
+    else:
+        parked.address().unlink()
+    assert facts(tmp_path)["parent"] != lost
+    assert ended(lost)
+
+
+@pytest.mark.parametrize("sent", [b"rubbish\n", b"{}\n", b""])
+def test_who_asks_nothing_that_can_be_understood_harms_nobody(tmp_path, sent):
+    there = facts(tmp_path)["parent"]
+    with socket.socket(socket.AF_UNIX) as rude, parked.in_its_folder(parked.address()) as name:
+        rude.settimeout(LIMIT)
+        rude.connect(name)
+        assert rude.recv(100) == parked.HELLO
+        rude.sendall(sent)
+        rude.shutdown(socket.SHUT_WR)
+        assert rude.recv(100) == b""
+    assert facts(tmp_path)["parent"] == there
+
+
+def test_an_interpreter_that_cannot_load_says_why(tmp_path, monkeypatch):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "numpy.py").write_text("raise ImportError('no such luck')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "code"))
+    with pytest.raises(LaunchError, match=r"parked interpreter ended; .*no such luck"):
+        parked.call("check", order=order("local"))
+
+
+def test_nobody_but_its_owner_may_connect(tmp_path):
+    facts(tmp_path)
+    assert parked.address().stat().st_mode & 0o777 == 0o600
