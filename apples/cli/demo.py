@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from apples.agent.session.results import RunResult
+from apples.cli.foreground import make_folder, write_page
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
-from apples.cli.foreground import make_folder, write_page
 from apples.errors import VerificationError
 from apples.testing.demonstration import compare
 from apples.views.demo import METHODS, demo_document, demo_page, demo_text

@@ -13,11 +13,13 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 import typer.core
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
+from typer._param_types import coerce_cli_path
 
 from apples.errors import ApplesError
 
@@ -186,7 +188,7 @@ NUMBER: Mapping[object, re.Pattern[str]] = {
 
 @dataclass(frozen=True)
 class _PlainParameter(RuntimeParam):
-    """A parameter whose value is plain: text, texts, whether a flag was typed, or a number.
+    """A parameter whose value is plain: text, texts, whether a flag was typed, a path, or a number in its range.
 
     What is not so plain, and what is wrong, is typer's to say: then pydantic is loaded.
     """
@@ -195,13 +197,24 @@ class _PlainParameter(RuntimeParam):
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
         kind: Any = self.annotation
-        if kind in {str, bool} or (kind in NUMBER and type(value) is kind):
+        if kind in {str, bool} or (kind in NUMBER and type(value) is kind and self._fits(value)):
             return value
         if kind in NUMBER and isinstance(value, str) and NUMBER[kind].fullmatch(value):
-            return kind(value)
+            number = kind(value)
+            if self._fits(number):
+                return number
+        if kind is Path:
+            return coerce_cli_path(
+                Path(value), self.parameter_info, path_type=Path, param=param, ctx=ctx
+            )
         if kind == list[str] and all(isinstance(one, str) for one in value):
             return [*value]
         return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+
+    def _fits(self, number: float) -> bool:
+        """Whether a number is in the parameter's range."""
+        least, most = self.parameter_info.min, self.parameter_info.max
+        return (least is None or number >= least) and (most is None or number <= most)
 
 
 def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
@@ -210,7 +223,7 @@ def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
     Loading pydantic, which typer does for every parameter, is half of the start of `apples jobs`.
     """
     info = descriptor.parameter_info
-    if info.parser is not None or descriptor.is_ranged:
+    if info.parser is not None:
         return build_runtime_param(descriptor)
     return _PlainParameter(info, descriptor.annotation, descriptor)
 

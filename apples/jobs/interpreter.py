@@ -1,9 +1,9 @@
-"""The parked interpreter: ``python -m apples.jobs.interpreter SOCKET LISTENER``, a process that forks on request.
+"""The parked interpreter: a process that has loaded what jobs and their verbs need, and forks.
 
-It loads what jobs and their verbs need and then only accepts connections and forks: one fork a connection, which
-reads for itself what it is to do, and in whose place (`apples.jobs.parked`). It reads nothing that anybody sends,
-runs no user's code, and has no threads. It ends when it has been of no use to anybody for a while; its forks,
-among them the supervisors of all jobs, do not depend on it.
+Whoever needs it starts it (`apples.jobs.parked`). It only accepts connections and forks: one fork a connection,
+which reads for itself what it is to do, and in whose place. It reads nothing that anybody sends, runs no user's
+code, and has no threads. It ends when it has been of no use to anybody for a while; its forks, among them the
+supervisors of all jobs, do not depend on it.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def stand_in(request: Request, handles: Sequence[int]) -> Sequence[int]:
     os.sched_setaffinity(0, request["cpus"])
     os.fchdir(here)
     with suppress(OSError):  # it was removed; nothing can be imported from it
-        sys.path[0] = str(Path.cwd())
+        sys.path.insert(0, str(Path.cwd()))
     for file, number in ((os.open(os.devnull, os.O_RDONLY), 0), (talk, 1), (talk, 2)):
         os.dup2(file, number)
     os.close(here)
@@ -225,8 +225,8 @@ def _named(place: str) -> Any:
 
 
 def main() -> int:
-    """Load everything, then fork as long as anybody asks."""
-    listener = socket.socket(fileno=int(sys.argv[2]))
+    """Load everything, then fork as long as anybody asks; the last arguments are the socket's name and number."""
+    listener = socket.socket(fileno=int(sys.argv[-1]))
     listener.set_inheritable(False)
     gc.disable()  # what is loaded stays: looking for garbage in it would copy its pages in every fork
     for place in (*ANSWERS.values(), *TASKS.values()):
@@ -234,9 +234,5 @@ def main() -> int:
     gc.freeze()
     gc.enable()
     os.chdir("/")
-    connection = ParkedInterpreter(Path(sys.argv[1]), listener).run()
+    connection = ParkedInterpreter(Path(sys.argv[-2]), listener).run()
     return 0 if connection is None else serve(connection)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

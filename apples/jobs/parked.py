@@ -36,7 +36,12 @@ from apples.storage import documents, state
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
-INTERPRETER = "apples.jobs.interpreter"
+ROOT = str(Path(__file__).parents[2])
+INTERPRETER = (
+    "import sys; sys.path[:1] = [] if sys.argv[1] in sys.path else [sys.argv[1]]; "
+    "from apples.jobs.interpreter import main; sys.exit(main())"
+)
+"""What it runs: nothing comes from the folder in which it happens to be started, for others will be elsewhere."""
 HELLO = b"apples.parked/1\n"
 """What a fork says first."""
 LINE_LIMIT = 1 << 24
@@ -71,8 +76,8 @@ def call(do: str, **arguments: object) -> Any:
     ApplesError
         What kept it from answering, as if it had been asked in this process; or there is no fork (`LaunchError`).
     """
-    with _fork() as connection:
-        _ask(connection, do, arguments, 2)
+    with _fork() as connection, Path(os.devnull).open("wb") as nobody:
+        _ask(connection, do, arguments, 2 if sys.__stderr__ else nobody.fileno())
         connection.settimeout(None)
         lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
         try:
@@ -184,7 +189,7 @@ def _begun(path: Path, log: Path) -> socket.socket:
                 listener.bind(name)
             path.chmod(0o600)
             listener.listen(BACKLOG)
-            words = ["-m", INTERPRETER, str(path), str(listener.fileno())]
+            words = ["-c", INTERPRETER, ROOT, str(path), str(listener.fileno())]
             environment = {**os.environ, **ONE_THREAD}
             environment.pop(job_processes.MARK, None)  # it is no process of a job
             subprocess.run(
@@ -256,7 +261,7 @@ def _circumstances() -> str:
     status = (own / "status").read_text("ascii", errors="replace")
     loading = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(("PYTHON", "LD_"))]
     inherited = [
-        *(sys.executable, sys.getfilesystemencoding(), *sorted(loading), _newest_source()),
+        *(ROOT, sys.executable, sys.getfilesystemencoding(), *sorted(loading), _newest_source()),
         *(INHERITED.findall(status), [resource.getrlimit(one) for one in LIMITS]),
         *(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
         *((own / "cgroup").read_text(), (own / "oom_score_adj").read_text()),
@@ -269,7 +274,7 @@ def _circumstances() -> str:
 def _newest_source() -> tuple[int, int]:
     """Return how many source files there are, and when the last one was changed."""
     count = newest = 0
-    folders = [str(Path(__file__).parents[2] / name) for name in PACKAGES]
+    folders = [f"{ROOT}/{name}" for name in PACKAGES]
     for folder in folders:
         for entry in os.scandir(folder) if Path(folder).is_dir() else ():
             if entry.name.endswith(".py"):

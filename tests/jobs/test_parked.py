@@ -20,6 +20,8 @@ from apples.wire.json_lines import LineError
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
+NAMES = ("--hosts", "--template", "--user")
+HEAVY = {"numpy", "pydantic", "tomlkit", "hat", "nws", "apples.resources", "apples.launch"}
 LIMIT = 60.0
 MINE = """
 import json, os, sys
@@ -205,6 +207,21 @@ def test_an_interpreter_that_cannot_load_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "code"))
     with pytest.raises(LaunchError, match=r"parked interpreter ended; .*no such luck"):
         parked.call("check", order=order("local"))
+
+
+def test_a_command_that_submits_loads_nothing_that_its_job_needs():
+    words = [word for name, path in zip(NAMES, FILES, strict=True) for word in (name, str(path))]
+    loaded = (
+        f"import sys; sys.argv = {['apples', 'run', '--detach', *words, '--actuator', 'cloud']!r}\n"
+        "from apples.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 2\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    assert "apples.jobs.parked" in done.stdout.split()
+    assert not HEAVY & set(done.stdout.split())
 
 
 def test_nobody_but_its_owner_may_connect(tmp_path):
