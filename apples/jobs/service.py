@@ -56,7 +56,7 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
     ApplesError
         What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
     """
-    order = spec.document()
+    order = (JobSpec(spec) if isinstance(spec, RunSpec) else spec).document()
     if not isinstance(spec, ProgramSpec):  # what its actuator refuses is said here already
         order = parked.call("check", order=order)
     job = store.create(order, "")

@@ -83,7 +83,10 @@ def facts(tmp_path):
 
 def ended(process):
     """Whether a process ends, waiting for it; it is another's child."""
-    handle = os.pidfd_open(process)
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
     try:
         return bool(select.select([handle], [], [], LIMIT)[0])
     finally:
