@@ -41,6 +41,8 @@ ANSWERS = {
 """What is answered."""
 TASKS = {"supervise": "apples.jobs.supervisor:supervise"}
 """What lasts: it gets the open files that came with the request."""
+USED = ("numpy.random", "encodings.idna")
+"""What these load only when they need it, and they always do."""
 
 Request = Mapping[str, Any]
 
@@ -184,8 +186,7 @@ def stand_in(request: Request, handles: Sequence[int]) -> Sequence[int]:
     for file, number in ((os.open(os.devnull, os.O_RDONLY), 0), (talk, 1), (talk, 2)):
         os.dup2(file, number)
     os.close(here)
-    if "numpy.random" in sys.modules:  # no two forks draw the same numbers
-        sys.modules["numpy.random"].seed()
+    sys.modules["numpy.random"].seed()  # no two forks draw the same numbers
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return own
 
@@ -231,6 +232,8 @@ def main() -> int:
     gc.disable()  # what is loaded stays: looking for garbage in it would copy its pages in every fork
     for place in (*ANSWERS.values(), *TASKS.values()):
         _named(place)
+    for name in USED:
+        importlib.import_module(name)
     gc.freeze()
     gc.enable()
     os.chdir("/")

@@ -248,7 +248,8 @@ def _ask(
     try:
         data = encode(request)
         sent = socket.send_fds(connection, [data], [talk, here, *handles])
-        connection.sendall(data[sent:])
+        if sent < len(data):  # else it may have read all and hung up
+            connection.sendall(data[sent:])
     except OSError as error:
         raise LaunchError(f"the fork of the parked interpreter: {error.strerror}") from None
     finally:
