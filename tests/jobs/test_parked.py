@@ -21,7 +21,15 @@ from apples.wire.json_lines import LineError
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
 NAMES = ("--hosts", "--template", "--user")
-HEAVY = {"numpy", "pydantic", "tomlkit", "hat", "nws", "apples.resources", "apples.launch"}
+HEAVY = {
+    "numpy",
+    "pydantic",
+    "tomlkit",
+    "hat.document",
+    "nws",
+    "apples.resources",
+    "apples.launch",
+}
 LIMIT = 60.0
 MINE = """
 import json, os, sys
