@@ -310,12 +310,24 @@ class _Child:
 
     def ask(self, cluster: ClusterState, seconds: float) -> dict[str, Any]:
         """Return the child's answer about a state, or how it failed."""
-        data = packed(self._sender.changes(cluster))
+        data, clock = packed(self._sender.changes(cluster)), seconds * CLOCK_FACTOR
         try:
-            self._socket.sendall(len(data).to_bytes(HEADER, "big") + data)
+            if not self.tell(len(data).to_bytes(HEADER, "big") + data, clock):
+                return self._stopped(seconds, clock)
         except OSError:
             return self._died()
-        return self.hear(seconds, seconds * CLOCK_FACTOR)
+        return self.hear(seconds, clock)
+
+    def tell(self, data: bytes, clock: float) -> bool:
+        """Send the child a message; whether it has taken it in so much time by the clock."""
+        left, until = memoryview(data), time.monotonic() + clock
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except BlockingIOError:  # it has read nothing for so long: it may have no CPU
+                if time.monotonic() >= until:
+                    return False
+        return True
 
     def hear(self, seconds: float, clock: float) -> dict[str, Any]:
         """Return the next answer; wait so much processor time of the child's, and time by the clock."""

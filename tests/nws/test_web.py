@@ -12,7 +12,7 @@ from nws import Client, Measurement, SeriesName, ServiceError, Weather
 ADA = SeriesName("availableCpu", "ada")
 
 
-def samples(name, count, period=10.0):
+def samples(name, count, period=60.0):
     now = time.time()
     return [Measurement(name, now - period * (count - 1 - i), 0.5) for i in range(count)]
 
@@ -23,7 +23,7 @@ def test_what_is_stored_is_forecast_with_its_freshness(client):
     (answer,) = client.forecasts(["availableCpu/ada"])
     assert answer["value"] == 0.5
     assert answer["state"] == "current"
-    assert answer["age"] < 20
+    assert answer["age"] < 120
     assert answer["samples"] >= 20
 
 
@@ -105,7 +105,7 @@ def test_a_share_of_7_is_refused_with_its_place_and_nothing_of_its_message_is_st
 
 def test_the_answers_say_what_came_late_or_ahead_and_what_was_made_of_it(client):
     name, now = SeriesName("availableCpu", "clocks"), time.time() - 500
-    regular = samples(name, 30)
+    regular = samples(name, 30, period=10.0)
     receipt = client.store(regular[:25])
     assert (receipt["late"], receipt["ahead"]) == (0, 0)
     assert client.store([Measurement(name, time.time() + 50, 0.5)])["ahead"] == 1

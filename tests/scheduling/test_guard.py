@@ -1,6 +1,8 @@
 """A user's policy under guard: whatever it does costs its pass, and the state it sees is the ledger's."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import hostile
@@ -10,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.guard import GuardedPolicy
+from apples.scheduling.guard import LOOK_SECONDS, GuardedPolicy
 from apples.scheduling.jobs import Wake
 from apples.scheduling.policies import POLICIES, Easy, FirstComeFirstServed
+from apples.scheduling.policy_process import HEADER
 from apples.simulation.config import NodeFailure, SimulationConfig
 from apples.simulation.run import simulate
 from apples.simulation.workload import mark_malleable, rigid
@@ -210,6 +213,19 @@ def test_a_policy_decides_the_same_under_guard_as_in_this_process(seed, name, ti
     assert there.failures == ()
     for what in ("start", "end", "resizes", "completed"):
         assert np.array_equal(getattr(here, what), getattr(there, what), equal_nan=True), what
+
+
+def test_a_child_that_gets_no_cpu_for_a_while_takes_a_large_state_later():
+    guard = GuardedPolicy(own(Easy), "OwnEasy")
+    child, state = guard._child, b" " * (4 << 20)  # more than a socket holds
+    os.kill(child.pid, signal.SIGSTOP)
+    later = threading.Timer(4 * LOOK_SECONDS, os.kill, (child.pid, signal.SIGCONT))
+    later.start()
+    assert child.tell(len(state).to_bytes(HEADER, "big") + state, 300.0)
+    later.join()
+    os.kill(child.pid, signal.SIGSTOP)
+    assert not child.tell(state, 0.0)
+    guard.close()
 
 
 def test_the_child_is_told_the_whole_state_again_after_it_died():

@@ -52,7 +52,7 @@ def service(tmp_path_factory):
         ada = SeriesName("availableCpu", "ada")
         bob = SeriesName("availableCpu", "192.0.2.7")
         samples = [
-            Measurement(series, now - 10 * (199 - step), value)  # stale half a minute from now
+            Measurement(series, now - 100 * (199 - step), value)  # stale five minutes from now
             for step in range(200)
             for series, value in ((ada, 0.25 + 0.5 * (step % 2)), (bob, 0.5))
         ]
@@ -91,7 +91,7 @@ def test_the_configured_service_is_planned_with_and_what_it_lacks_is_said(config
 @pytest.mark.usefixtures("configured")
 def test_a_long_run_is_planned_over_its_own_frame(tmp_path):
     short = live(tmp_path, "--set", "iterations=10").document
-    long = live(tmp_path, "--set", "iterations=10000").document
+    long = live(tmp_path, "--set", "iterations=100000").document
     assert short["weather"]["over"] is None
     assert long["weather"]["over"] == pytest.approx(long["chosen"]["execution_seconds"], rel=0.5)
     cpu = {s["host"]: s["cpu"] for s in long["chosen"]["strips"]}
