@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +13,6 @@ from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
-
-AT_ONCE = 5000
-REFUSED = 422
 
 
 def import_history(
@@ -58,7 +53,7 @@ def import_history(
     document |= {"duplicates": 0, "refused_total": 0, "reasons": []}
     document |= {"left_out": history.left_out, "left_out_reasons": history.reasons}
     with asking(service, token_file, certificate) as client:
-        for receipt in (r for piece in _pieces(measurements) for r in _receipts(client, piece)):
+        for receipt in nws.store_history(client, measurements, _patiently):
             for key in ("stored", "duplicates", "refused_total"):
                 document[key] += receipt[key]
             document["reasons"] += [one["reason"] for one in receipt["refused"]][:1]
@@ -87,26 +82,9 @@ def _ask(url: str, since: float) -> nws.RecordedHistory:
     return found
 
 
-def _receipts(client: nws.Client, piece: list[nws.Measurement]) -> Iterator[dict[str, Any]]:
-    """Yield what became of measurements; of a message that is refused the halves are sent."""
-    try:
-        yield client.store(piece)
-    except nws.ServiceError as error:
-        if error.status != REFUSED:
-            raise
-        if len(piece) == 1:
-            refused = [{"reason": str(error)}]
-            yield {"stored": 0, "duplicates": 0, "refused_total": 1, "refused": refused}
-            return
-        half = len(piece) // 2
-        yield from _receipts(client, piece[:half])
-        yield from _receipts(client, piece[half:])
-
-
-def _pieces(measurements: Iterable[nws.Measurement]) -> Iterable[list[nws.Measurement]]:
-    rest = iter(measurements)
-    while piece := list(islice(rest, AT_ONCE)):
-        yield piece
+def _patiently(seconds: float) -> None:
+    say("the service still forecasts from what it has; waiting")
+    time.sleep(seconds)
 
 
 def _moment(measurement: nws.Measurement) -> float:

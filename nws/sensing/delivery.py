@@ -1,11 +1,11 @@
-"""Where a sensor process takes its measurements: to the service, or to standard output."""
+"""Where measurements are taken: to the service, as they come or a whole history; or to standard output."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, TextIO
 
 from nws.client import ServiceError
-from nws.measurement import Measurement, line
+from nws.measurement import Measurement, SeriesName, line
 
 MOST_KEPT: Final = 20_000
 AT_ONCE: Final = 2000
@@ -81,6 +81,77 @@ class DeliveryQueue:
                     self.refused = receipt["refused"][0]["reason"]
             for _ in piece:
                 self._waiting.popleft()
+
+
+HISTORY_AT_ONCE: Final = 5000
+OF_A_SERIES: Final = 250
+"""Of a history in one message: half of what a service with ``--keep 500`` has room for."""
+REFUSED, BUSY = 422, 429
+PAUSE_SECONDS: Final = 5.0
+MOST_PAUSES: Final = 120
+
+
+def store_history(
+    store: Store, measurements: Iterable[Measurement], wait: Callable[[float], object]
+) -> Iterator[dict[str, Any]]:
+    """Yield the receipts of measurements, each counted once, as they are stored.
+
+    Few of a series go into one message, so that the service can archive in between. Of a message
+    that is refused the halves are sent, down to what is wrong in it. A service that is too busy is
+    waited for, ten minutes for a message.
+
+    Raises
+    ------
+    ServiceError
+        It does not answer, does not let us, or is busy for too long; what was yielded is stored.
+    """
+    for message in _messages(measurements):
+        yield from _halved(store, message, wait)
+
+
+def _messages(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]]:
+    message: list[Measurement] = []
+    counts: Counter[SeriesName] = Counter()
+    for measurement in measurements:
+        if len(message) == HISTORY_AT_ONCE or counts[measurement.series] == OF_A_SERIES:
+            yield message
+            message = []
+            counts.clear()
+        message.append(measurement)
+        counts[measurement.series] += 1
+    if message:
+        yield message
+
+
+def _halved(
+    store: Store, message: list[Measurement], wait: Callable[[float], object]
+) -> Iterator[dict[str, Any]]:
+    try:
+        yield _patiently(store, message, wait)
+    except ServiceError as error:
+        if error.status != REFUSED:
+            raise
+        if len(message) == 1:
+            refused = [{"index": 0, "reason": str(error)}]
+            yield {"stored": 0, "duplicates": 0, "refused_total": 1, "refused": refused}
+            return
+        half = len(message) // 2
+        yield from _halved(store, message[:half], wait)
+        yield from _halved(store, message[half:], wait)
+
+
+def _patiently(
+    store: Store, message: list[Measurement], wait: Callable[[float], object]
+) -> dict[str, Any]:
+    waits = 0
+    while True:
+        try:
+            return store.store(message)
+        except ServiceError as error:
+            if error.status != BUSY or waits == MOST_PAUSES:
+                raise
+        wait(PAUSE_SECONDS)
+        waits += 1
 
 
 class LineWriter:

@@ -138,15 +138,18 @@ class ForecastDatabase:
         files.make_directory(directory)
         self._lock = _locked(directory / "lock")
         self._snapshots = SnapshotFile(directory / "states", profile, files)
-        size = (retention or Retention()).size
-        self.archive = Archive(directory / "archive", size=size, files=files)
+        retention = retention or Retention()
+        self.archive = Archive(directory / "archive", size=retention.size, files=files)
         saved = self._snapshots.read()
         self._covered = {text: state.position for text, state in saved.items()}
         self.forecasting = Forecasting(make or makes(profile, engine), saved)
+        self._listener = _StoredListener(
+            self.forecasting, on_stored or _ignore, retention.capacity // 2
+        )
         self.memory = JournalMemory(
             directory,
             retention,
-            listener=_StoredListener(self.forecasting, on_stored or _ignore),
+            listener=self._listener,
             files=files,
             clock=clock,
         )
@@ -227,7 +230,16 @@ class ForecastDatabase:
 
     def roll_up(self, pause: Callable[[], object] | None = None) -> int:
         """Archive the slots that are over; return how many. OSError: tried again the next time."""
+        self._listener.begin_count()
         return self.archive.add(self.memory.columns(), self._clock(), pause)
+
+    @property
+    def roll_up_due(self) -> bool:
+        """Whether a series holds so much that was not archived that it may be let go before the next round.
+
+        A history that is imported comes thousands of times as fast as it was measured.
+        """
+        return self._listener.full
 
     def tidy(self) -> int:
         """Let go of what is too old and compact what is too long; return the files removed."""
@@ -288,15 +300,32 @@ def warm(profile: str = "default", engine: Engine = "numpy") -> None:
 
 
 class _StoredListener(StorageListener):
-    """Passes what was stored to the forecasters first, then to `on_stored`."""
+    """Passes what was stored to the forecasters first, then to `on_stored`; counts it by series.
 
-    def __init__(self, forecasting: Forecasting, on_stored: OnStored) -> None:
+    Attributes
+    ----------
+    full
+        Whether more than `most` of a series were stored since the count was begun.
+    """
+
+    def __init__(self, forecasting: Forecasting, on_stored: OnStored, most: int) -> None:
+        self.full = False
+        self._most = most
+        self._counts: dict[str, int] = {}
         self._on_stored = on_stored
         self._forecasting = forecasting
 
     def arrived(self, arrivals: Arrivals) -> None:
+        for column, *_ in arrivals:
+            count = self._counts[column.text] = self._counts.get(column.text, 0) + 1
+            self.full |= count > self._most
         self._forecasting.arrived(arrivals)
         self._on_stored(arrivals)
+
+    def begin_count(self) -> None:
+        """Count from 0 again."""
+        self._counts.clear()
+        self.full = False
 
     def replayed(
         self,

@@ -1,6 +1,7 @@
 """The request handler: what all routes share, and the answers made of it."""
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -106,6 +107,9 @@ class RequestHandler:
                 raise failed[0]
             if pending:
                 raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
+        if self.database.roll_up_due:  # or what this sender sends next would push it out
+            with contextlib.suppress(Exception):  # the next round names what is wrong
+                await asyncio.to_thread(self.database.roll_up)
         parts = [each for _, each in submissions]
         refused = sorted(
             (start + i, why) for start, each in submissions for i, why in each.refused

@@ -1,5 +1,6 @@
 """What is too old to be kept one by one: means, lows and highs of slots."""
 
+import asyncio
 import errno
 import math
 
@@ -12,6 +13,7 @@ from nws.memory.archive import DAY, ROW, Archive, Slot, Tier
 from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import FaultyFiles
 from nws.service.grid import on_grid
+from nws.service.handler import RequestHandler
 
 NAME = SeriesName("availableCpu", "ada")
 SMALL = (Tier(300.0, 2 * DAY, DAY), Tier(3600.0, 20 * DAY, 4 * DAY))
@@ -283,6 +285,22 @@ def test_a_grid_of_a_database_goes_back_beyond_what_is_kept_one_by_one(quick_dis
     again = ForecastDatabase(quick_disk, Retention(capacity=20), clock=lambda: now[0])
     assert again.slots(str(NAME), 0.0, now[0], 300.0) == slots
     again.close(save=False)
+
+
+def test_a_history_that_is_stored_faster_than_the_archive_looks_is_archived_whole(quick_disk):
+    database = ForecastDatabase(quick_disk, Retention(capacity=100), clock=lambda: 1e6)
+    handler = RequestHandler(database, "secret")
+    times, values = regular(0.0, DAY)
+
+    async def life():
+        for start in range(0, len(times), 25):
+            rows = zip(times[start : start + 25], values[start : start + 25], strict=True)
+            await handler.store([(str(NAME), at, value) for at, value in rows])
+
+    asyncio.run(life())
+    database.roll_up()
+    assert [slot.count for slot in database.archive.read(str(NAME), 0.0, DAY)] == [5] * 288
+    database.close(save=False)
 
 
 def measured(times):

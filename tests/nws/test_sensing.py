@@ -8,7 +8,7 @@ import time
 import pytest
 import requests
 
-from nws import Client, Measurement, SeriesName, ServiceError, read_batch
+from nws import Client, Measurement, SeriesName, ServiceError, read_batch, store_history
 from nws.sensing.budget import Budget, DailyWindow
 from nws.sensing.clique_runtime import MemberAddress, MembershipView
 from nws.sensing.delivery import DeliveryQueue
@@ -94,6 +94,66 @@ def test_one_that_will_never_be_taken_costs_none_of_its_message():
     queue.deliver()
     assert store.taken == some(80)
     assert (queue.refused, len(queue)) == ("a share of 7", 0)
+
+
+class BusyStore:
+    """Refuses what it is given a few times, as a service does whose forecasters are behind."""
+
+    def __init__(self, refusals, status=429):
+        self.left, self.error = refusals, ServiceError("no", transient=True, status=status)
+        self.messages = []
+
+    def store(self, message):
+        self.left -= 1
+        if self.left >= 0:
+            raise self.error
+        self.messages.append(message)
+        return {"stored": len(message), "refused_total": 0}
+
+
+NAMES = [SeriesName("degrees", host) for host in "abc"]
+HISTORY = [Measurement(NAMES[step % 7 % 3], float(step), 0.5) for step in range(3000)]
+
+
+def test_a_history_goes_to_a_busy_service_in_time_but_does_not_wait_for_ever():
+    waits, store = [], BusyStore(3)
+    receipts = list(store_history(store, HISTORY, waits.append))
+    assert [one for message in store.messages for one in message] == HISTORY
+    assert sum(receipt["stored"] for receipt in receipts) == len(HISTORY)
+    assert waits == [5.0] * 3
+    with pytest.raises(ServiceError):
+        list(store_history(BusyStore(10**6), HISTORY, waits.append))
+    assert len(waits) == 3 + 120
+    with pytest.raises(ServiceError):
+        list(store_history(BusyStore(1, status=507), HISTORY, waits.append))
+    assert len(waits) == 3 + 120
+
+
+def test_a_message_of_a_history_has_few_measurements_of_a_series():
+    store = BusyStore(0)
+    list(store_history(store, HISTORY, lambda _: None))
+    most = max(
+        sum(m.series == name for m in message) for message in store.messages for name in NAMES
+    )
+    assert most == 250
+    assert len(store.messages) < 10
+    assert list(store_history(store, [], lambda _: None)) == []
+
+
+def test_what_a_service_refuses_of_a_history_costs_itself():
+    class StrictStore(BusyStore):
+        def store(self, message):
+            if any(m.time % 1000 == 7 for m in message):
+                raise ServiceError("422", transient=False, status=422)
+            return super().store(message)
+
+    store = StrictStore(0)
+    receipts = list(store_history(store, HISTORY, lambda _: None))
+    assert sum(receipt["refused_total"] for receipt in receipts) == 3
+    assert sum(receipt["stored"] for receipt in receipts) == 2997
+    assert sorted(m.time for message in store.messages for m in message) == [
+        m.time for m in HISTORY if m.time % 1000 != 7
+    ]
 
 
 def test_a_link_is_kept_busy_for_no_more_than_its_share():
