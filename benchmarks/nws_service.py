@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from nws import Listen, Serving
 serving = Serving(
-    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}
+    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}, own_process=True
 )
 serving.run()
 """
