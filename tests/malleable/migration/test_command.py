@@ -150,5 +150,5 @@ def test_what_is_wrong_is_said_before_anything_starts(hosts, words, said):
 
 def test_a_command_without_program_says_what_it_needs(hosts):
     done = command("apples", *hosts[:-1], "--", "true")
-    assert (done.code, "--program -- CMD" in done.err) == (2, True)
+    assert (done.code, "needs --program before -- CMD" in done.err) == (2, True)
     assert Path("hosts.toml").exists()
