@@ -27,9 +27,9 @@ from apples.supervision.this_host import addresses
 
 PIECE_BYTES = 1 << 20
 PIECE_SECONDS = 20.0
-"""How long the other end may take for a piece."""
-HELLO_SECONDS = 5.0
-"""How long an address is tried, and who connects may take to say which rank it is."""
+"""How long the other end may take for a piece, and to prove that it is a rank of the change."""
+ADDRESS_SECONDS = 5.0
+"""How long an address is tried: the kernel of a host answers, however busy that is."""
 PROOF = 32
 STRANGERS = 16
 """Connections that may be open beside one of each rank."""
@@ -160,12 +160,11 @@ class ConstantParts:
     def _serve(self, connection: socket.socket) -> None:
         """Give a rank its parts, if it is one."""
         with contextlib.suppress(OSError), self._open(connection):
-            connection.settimeout(HELLO_SECONDS)
+            connection.settimeout(PIECE_SECONDS)
             hello = _received(connection, 4 + PROOF)
             rank = int.from_bytes(hello[:4], "big")
             if rank >= len(self._giving) or not self._proves(hello[4:], "fetch", rank):
                 return
-            connection.settimeout(PIECE_SECONDS)
             connection.sendall(self._proof("give", rank))
             for part in self._giving[rank]:
                 for piece in _pieces(part):
@@ -174,31 +173,29 @@ class ConstantParts:
     def _fetch(self, source: Source, parts: Sequence[Bytes]) -> None:
         """Fetch parts from one rank; raises `OSError` where that cannot be done."""
         found, port = source
-        with self._open(self._connected(found, port)) as connection:
-            connection.settimeout(PIECE_SECONDS)
-            for part in parts:
-                for piece in _pieces(part):
-                    into = piece if piece.flags.c_contiguous else np.empty(piece.shape, np.uint8)
-                    _receive(connection, into)
-                    if into is not piece:
-                        piece[...] = into
-                    self.received += piece.size
-
-    def _connected(self, found: Sequence[str], port: int) -> socket.socket:
-        """Return a connection to a rank that has proved to be one; raises `OSError` where there is none."""
         for address in found:
             with contextlib.suppress(OSError):
-                connection = socket.create_connection((address, port), HELLO_SECONDS)
-                try:
+                connection = socket.create_connection((address, port), ADDRESS_SECONDS)
+                with self._open(connection):
+                    connection.settimeout(PIECE_SECONDS)
                     hello = self._rank.to_bytes(4, "big") + self._proof("fetch", self._rank)
                     connection.sendall(hello)
                     if self._proves(_received(connection, PROOF), "give", self._rank):
-                        return connection
-                except OSError:
-                    connection.close()
-                    raise
-                connection.close()
-        raise OSError("it is at none of its addresses")
+                        self._take(connection, parts)
+                        return
+            if self._closed:
+                break
+        raise OSError("it is at none of its addresses, or has stopped")
+
+    def _take(self, connection: socket.socket, parts: Sequence[Bytes]) -> None:
+        """Receive parts from a rank that has proved to be one."""
+        for part in parts:
+            for piece in _pieces(part):
+                into = piece if piece.flags.c_contiguous else np.empty(piece.shape, np.uint8)
+                _receive(connection, into)
+                if into is not piece:
+                    piece[...] = into
+                self.received += piece.size
 
     @contextlib.contextmanager
     def _open(self, connection: socket.socket) -> Iterator[socket.socket]:
