@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from apples.launch.events import readable
 LEFT = "left"
 """What became of a rank that waits in MPI_Finalize while it is needed."""
 BY_LAUNCHERS = ("SIGTERM", "SIGKILL")
+BROKEN_PIPE = str(-signal.SIGPIPE)
 TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
 """A launcher's line about the time limit that ended its run."""
 
@@ -72,14 +74,19 @@ def end_reason(
     'rank 1 (bob) ended before it was ready (exit code 5)'
     >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready")
     'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
+
+    A launcher ends by SIGPIPE when it writes to a proxy that has gone: whatever ended first is the reason.
+
+    >>> end_reason("-13", "", "rank 0 (ada)", "killed by SIGSEGV", supervised=False, before="it was ready")
+    'rank 0 (ada) ended before it was ready: killed by SIGSEGV'
     """
-    if launcher_end.startswith("-"):
+    if launcher_end.startswith("-") and not (launcher_end == BROKEN_PIPE and (lost or first)):
         return f"mpiexec was ended by {signal_name(int(launcher_end[1:]))} before {before}"
     if not launcher_end and not supervised:
         return f"the supervisor of the run was killed before {before}"
     if lost:
         return f"{readable(lost)} before {before}"
-    code = f" (exit code {launcher_end})" if launcher_end else ""
+    code = f" (exit code {launcher_end})" if launcher_end.isdigit() else ""
     if first and how.startswith("killed"):
         return f"{first} ended before {before}: {readable(how)}"
     if first and (how == LEFT or launcher_end != "0"):
