@@ -21,6 +21,11 @@ def jobs(incomplete: str) -> list[str]:
     return []
 
 
+def runs(incomplete: str) -> list[str]:
+    """Return the ids of this user's recorded runs and jobs that begin so."""
+    return jobs(incomplete)
+
+
 def hosts_of_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the hosts of a job's list that the last of the words ``a,b`` begins like."""
     with contextlib.suppress(Exception):

@@ -36,8 +36,10 @@ def demo(
         run.document() if isinstance(run, RunResult) else run.refused_document() for run in runs
     ]
     document = demo_document(documents, shlex.join(["apples", *sys.argv[1:]]))
-    write_page(report, demo_page(document))
-    show_answer(document, lambda: demo_text(document), json)
+    try:
+        show_answer(document, lambda: demo_text(document), json)
+    finally:
+        write_page(report, demo_page(document))
     if document["verified"] is False:
         raise VerificationError("a result differs from the sequential run's")
     return 0

@@ -46,14 +46,16 @@ def run_here(spec: RunSpec, report: Path | None, dry_run: bool, json: bool) -> i
 
 
 def answer(result: RunResult, report: Path | None, json: bool) -> None:
-    """Show what a run did, and write its page where one is asked for."""
+    """Show what a run did, and write its page, where one is asked for, after that."""
     command = shlex.join(["apples", *sys.argv[1:]])
     document = {**result.document(), "made_by": made_by(command)}
-    if report is not None:
-        from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
+    try:
+        show_answer(document, run_text(document, command), json)
+    finally:  # whoever reads the answer may have gone, the page is another's
+        if report is not None:
+            from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
 
-        write_page(report, run_page(document))
-    show_answer(document, run_text(document, command), json)
+            write_page(report, run_page(document))
 
 
 def write_page(path: Path, page: str) -> None:

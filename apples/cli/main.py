@@ -17,7 +17,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
         "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     },
-    "Jobs": {
+    "Runs and jobs": {
+        "report": ("apples.cli.report:report", "Write the page of a run, job or simulation."),
         "jobs": ("apples.cli.jobs:jobs", "Show detached jobs."),
         "resize": ("apples.cli.jobs:resize", "Move a running job to other hosts or weights."),
         "migrate": ("apples.cli.jobs:migrate", "Move a running job from one host to another."),
@@ -30,7 +31,6 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Simulate": {
         "simulate": ("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),
         "sweep": ("apples.cli.sweep:sweep", "Simulate a grid of logs, policies and seeds."),
-        "report": ("apples.cli.report:report", "Draw the page of a simulation."),
         "workloads": ("apples.cli.workloads:commands", "Fetch logs of the archive."),
     },
     "Machines": {

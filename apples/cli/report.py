@@ -1,44 +1,27 @@
-"""`apples report`: a page on one log under several policies, or on a sweep."""
+"""`apples report`: the page of a run, of a job, of one log under several policies, or of a sweep."""
 
 from __future__ import annotations
 
-import re
-import shlex
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show_answer
+from apples.cli import completion, runs
 from apples.errors import UsageError
-from apples.scheduling.policies import POLICIES
-from apples.simulation.explained_waits import WaitExplanation
-from apples.simulation.metrics import write_csv
-from apples.simulation.prepare import explain_waits, options_of_policy, prepare
-from apples.simulation.sources import is_generated
-from apples.simulation.sweep import Results
-from apples.views.simulation import (
-    baseline_of,
-    preparation_notes,
-    result_notes,
-    sweep_table,
-    sweep_text,
-)
-from apples.views.simulation_charts import write_pictures
-from apples.views.simulation_facts import SimulatedRun, comparison_document, comparison_text
-from apples.views.simulation_pages import (
-    comparison_page,
-    comparison_pictures,
-    sweep_charts,
-    sweep_page,
-)
 
 
 def report(
-    source: Annotated[str, typer.Argument(help="A log, a model, or a sweep's file of results.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A run or job by its id; or a log, a model, a sweep's file of results.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write; of a run, ID.html.")
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="May be repeated; the first is the baseline. Of a sweep: the baseline."),
@@ -56,98 +39,19 @@ def report(
     ] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as SVG.")] = None,
     png: Annotated[bool, typer.Option("--png", help="PNG beside the SVG.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Write a page about simulations: one file that opens offline."""
-    method: dict[str, object] = {
-        "log": Path(source).name,
-        "command": shlex.join(["apples", *sys.argv[1:]]),
-        "apples": version("apples"),
-        "seed": seed,
-    }
-    if not out.parent.is_dir():
-        raise UsageError(f"{out}: No such file or directory")
-    if source.endswith(".jsonl"):
-        if not Path(source).is_file():
-            raise UsageError(f"{source}: No such file or directory")
-        rows = list(Results(Path(source)).rows.values())
-        if not rows:
-            raise UsageError(f"{source}: holds no results")
-        figures = sweep_table(rows, baseline_of(rows, policy[0] if policy else None))
-        text, drawn = sweep_page(rows, figures, method), sweep_charts(rows, figures)
-        count, said = len(rows), sweep_text(figures)
-        failed = any(row.get("failed_passes") for row in rows)
-    else:
-        runs = _runs(source, list(dict.fromkeys(policy or ["easy", "sd"])), processors, nodes,
-                     cores_per_node, malleable or [1.0], seed, option or [], method)  # fmt: skip
-        figures = comparison_document(
-            Path(source).name, runs, _explained(source, processors, nodes, cores_per_node, seed)
-        )
-        text = comparison_page(runs, figures, method)
-        drawn = comparison_pictures(runs, figures) if pictures is not None else {}
-        count, said = len(runs), comparison_text(figures)
-        failed = any(run.schedule.failed_passes for run in runs)
-        for run in runs:
-            name = re.sub(r"[:/ ]", "_", run.name)
-            write_csv(out.with_name(f"{out.stem}-{name}.csv"), run.workload, run.schedule)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{out}: {error.strerror or error}") from error
-    files = write_pictures(pictures, drawn, png) if pictures is not None else []
-    size, drawn_to = len(text.encode()), [str(path) for path in files]
-    answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
-    words = f"{said}\n{out}: {size} bytes, {count} runs, {len(files)} pictures"
-    show_answer({**answer, "runs": count, "pictures": drawn_to, **figures}, words, as_json)
-    if failed:
-        raise typer.Exit(UsageError.exit_code)
+    """Write the page of a run or a job, at any time, or of simulations: one file that opens offline.
 
+    Example: apples report 1f2e3d4c -o run.html
+    """
+    if runs.is_record(source):
+        runs.report_run(source, out, json)
+        return
+    if out is None:
+        raise UsageError("--out: names the page to write about simulations")
+    from apples.cli.simulation_report import report_simulation  # noqa: PLC0415 - the simulator, for its pages only
 
-def _explained(
-    source: str, processors: int | None, nodes: int | None, cores: int | None, seed: int
-) -> WaitExplanation | str:
-    """Return whether a base policy explains the waits of the log, or why nobody knows; empty for a model."""
-    if is_generated(source):
-        return ""
-    try:
-        return explain_waits(
-            source, None, [], processors=processors, nodes=nodes, cores=cores, seed=seed
-        )
-    except UsageError as error:
-        return str(error)
-
-
-def _runs(
-    source: str, policies: list[str], processors: int | None, nodes: int | None,
-    cores: int | None, fractions: list[float], seed: int, words: list[str], method: dict[str, object],
-) -> list[SimulatedRun]:  # fmt: skip
-    """Simulate every policy, those that resize jobs with every fraction of malleable ones."""
-    runs: list[SimulatedRun] = []
-    for name in policies:
-        rigid = name in POLICIES and not POLICIES[name].uses_malleable
-        several = len(fractions) > 1 and not rigid
-        for fraction in fractions if several else [max(fractions)]:
-            made = prepare(
-                source, name, options_of_policy(name, words), processors=processors, nodes=nodes,
-                cores=cores, malleable=fraction, seed=seed,
-            )  # fmt: skip
-            if not runs:
-                for line in preparation_notes(source, made):
-                    say(line)
-            config, read = made.config, made.source
-            result = made.run(record=True)
-            for line in result_notes(name, result):
-                say(line)
-            label = f"{name} malleable={fraction:g}" if several else name
-            runs.append(
-                SimulatedRun(label, made.workload, result, config, fraction if several else None)
-            )
-            method.update(
-                {"log sha256": read.sha256 or "none: a model", "records": read.records,
-                 "cleaning": str(read.cleaning) or "nothing",
-                 "machine": config.machine,
-                 "tie rule": config.ties, "run-time model": config.runtime_model,
-                 "malleable": ", ".join(f"{one:g}" for one in fractions)}
-            )  # fmt: skip
-            method[f"policy {name}"] = repr(made.policy)
-    return runs
+    report_simulation(
+        source, out, policy, processors, nodes, cores_per_node, malleable, seed, option, pictures, png, json
+    )  # fmt: skip

@@ -65,6 +65,8 @@ def run(
 
     Example: apples run; apples run --hosts hosts.toml --template template.toml --user user.toml
     """
+    _check_words(words, engine, program)
+    _check_report(report, detach, program)
     if program:
         from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
         from apples.jobs.programs import program_spec  # noqa: PLC0415
@@ -74,13 +76,12 @@ def run(
             weather=weather, output=output,
         )  # fmt: skip
         return detach_job(job, json) if detach else run_program(job, json)
-    _check_words(words, engine)
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
-    if detach:
+    if detach and not dry_run:
         from apples.cli.jobs import detach_job  # noqa: PLC0415
         from apples.jobs import JobSpec  # noqa: PLC0415
 
@@ -90,9 +91,17 @@ def run(
     return run_here(spec, report, dry_run, json)
 
 
-def _check_words(words: list[str] | None, engine: str) -> None:
+def _check_report(report: Path | None, detach: bool, program: bool) -> None:
+    """Refuse a page that nobody would write: the command of a job does not see its end."""
+    if report is not None and detach:
+        raise UsageError("--report: not with --detach; when the job is over: apples report JOB")
+    if report is not None and program:
+        raise UsageError("--report: not with --program, of which no page is made")
+
+
+def _check_words(words: list[str] | None, engine: str, program: bool) -> None:
     """Refuse a command line that is nobody's to run, and an unknown engine."""
-    if words:
+    if words and not program:
         raise UsageError(f"'{shlex.join(words)}': needs --program before -- CMD")
     if engine not in ENGINES:
         raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")

@@ -211,9 +211,9 @@ def test_every_program_says_its_version(program):
 
 def test_the_commands_stand_in_sections_of_the_help():
     text = command("apples", "--help").out
-    sections = ["Plan and run:", "Jobs:", "Simulate:", "Machines:", "Set-up:"]
+    sections = ["Plan and run:", "Runs and jobs:", "Simulate:", "Machines:", "Set-up:"]
     assert [line for line in text.splitlines() if line in sections] == sections
-    assert text.index("Jobs:") < text.index("  wait ") < text.index("Simulate:")
+    assert text.index("Runs and jobs:") < text.index("  wait ") < text.index("Simulate:")
 
 
 def offered(words, folder, monkeypatch, capsys):

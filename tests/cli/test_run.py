@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,7 +128,13 @@ def test_a_verification_that_may_take_long_is_announced(fake):
 
 @pytest.mark.mpi
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write beside /dev/full")
-def test_a_page_that_cannot_be_written_is_a_warning():
-    done = run("--blueprint", "single_host", "--report", "/dev/full")
-    assert done.code == 0
-    assert "warning: --report /dev/full: No space left on device; there is no page\n" in done.err
+def test_a_page_that_cannot_be_written_is_a_warning_after_the_answer(capfd):
+    program = "import os, sys; os.dup2(1, 2); from apples.cli.main import main; main()"
+    words = [*SAMPLE, *SMALL, "--weather", "static", "--blueprint", "single_host"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", *words, "--report", "/dev/full"], check=False
+    )
+    assert done.returncode == 0
+    *_, answered, warned = capfd.readouterr().out.splitlines()
+    assert answered.startswith("again:  apples run ")
+    assert warned == "warning: --report /dev/full: No space left on device; there is no page"
