@@ -42,8 +42,13 @@ def run(
         str, typer.Option("--warm", help="Hosts a,b on which a parked group may wait to grow.")
     ] = "",
     commit: Annotated[
-        float, typer.Option("--commit", min=0.0, help="Seconds between committed states.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--commit",
+            min=0.0,
+            help="Seconds between committed states; 0: none. Default: in memory, now and then.",
+        ),
+    ] = None,
     engine: Annotated[
         str, typer.Option("--engine", help="How it is resized: auto, merge or restart.")
     ] = "auto",

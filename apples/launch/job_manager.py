@@ -163,7 +163,7 @@ def job_file(
     minimum: int = 1,
     maximum: int = 0,
     commits: Path | None = None,
-    commit_seconds: float = 0.0,
+    commit_seconds: float | None = None,
     engine: EngineName = "auto",
     attempt: int = 1,
     epoch: int = 0,

@@ -151,7 +151,7 @@ def rehearse(
     task: Mapping[str, Any] | None = None,
     warm: Sequence[str] = (),
     commits: Path | None = None,
-    commit_seconds: float = 0.0,
+    commit_seconds: float | None = 0.0,
     engine: EngineName = "auto",
     minimum: int = 1,
     pause: float = 0.0,

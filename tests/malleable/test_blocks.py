@@ -99,4 +99,6 @@ def test_a_damaged_block_of_a_commit_is_refused_with_its_number():
     cells.begin(MPI.COMM_SELF, [Processor("here")])
     whole = packed({"v": 1.0})
     with pytest.raises(ApplicationError, match=r"cells 0: .*no packed block"):
-        cells.restore(cells.document(), lambda _: whole[:20])
+        cells.restore(
+            cells.document(), lambda owners: dict.fromkeys(range(len(owners)), whole[:20])
+        )

@@ -47,16 +47,17 @@ NEWCOMERS = [
 """Stage, victim and how it is struck, on a host that is to join."""
 MEMBERS = [
     *(
-        ("start", "rank"),
-        ("meet", "rank"),
-        ("wait", "supervisor"),
-        ("ahead", "rank"),
-        ("change", "rank"),
-        ("change", "supervisor"),
+        ("start", "rank", "KILL"),
+        ("meet", "rank", "KILL"),
+        ("wait", "supervisor", "KILL"),
+        ("change", "rank", "KILL"),
+        ("ahead", "rank", "KILL"),
     ),
-    *(("save", "supervisor"), ("clear", "supervisor"), ("launch", "rank"), ("leave", "launcher")),
+    *(("change", "supervisor", "KILL"), ("save", "supervisor", "KILL")),
+    *(("clear", "supervisor", "KILL"), ("launch", "rank", "KILL"), ("launch", "rank", "STOP")),
+    ("leave", "launcher", "KILL"),
 ]
-"""Stage and victim, on a host that is a member."""
+"""Stage, victim and how it is struck, on a host that is a member."""
 NO_CHANGE = ["idle", "finish", "stop", "over"]
 """Stages in which no change is under way, or only one of the restart engine."""
 
@@ -180,9 +181,9 @@ def test_the_loss_of_one_of_several_newcomers_refuses_the_command_and_costs_noth
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(("stage", "victim"), MEMBERS)
-def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, tmp_path):
-    strikes, words = [Strike(stage, "bob", victim)], ["ahead"] if stage == "ahead" else []
+@pytest.mark.parametrize(("stage", "victim", "how"), MEMBERS)
+def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, how, tmp_path):
+    strikes, words = [Strike(stage, "bob", victim, how)], ["ahead"] if stage == "ahead" else []
     if stage in ("save", "clear", "launch"):  # these come where a change was taken back
         strikes.insert(0, Strike("change", "eve", "rank"))
     notices = rehearsed(tmp_path, strikes, ["ada", "bob"], [["ada", "bob", "eve"]], words=words)

@@ -162,6 +162,125 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(
     assert run.lines == ["total right on bob,eve"]
 
 
+def unasked(tmp_path, name="counting.py", pace=1e-3, **limits):
+    """Return a program that nobody asks for commits, which makes them whenever it may, of many pieces."""
+    source = (
+        "from apples.malleable.runtime import job, memory_checkpoint\n"
+        f"job.PACE_SECONDS, job.COMMITTED_SHARE = {pace}, 1.0\n"
+    )
+    limits = {"FIRST_PIECE": 500, **limits}
+    source += "".join(f"memory_checkpoint.{name} = {value}\n" for name, value in limits.items())
+    path = tmp_path / name
+    path.write_text(source + (PROGRAMS / name).read_text())
+    return (sys.executable, str(path), "80", "0.005", str(tmp_path / "stop"))
+
+
+class Listener:
+    """Lets a job go on until a message comes, and keeps what its ranks say."""
+
+    def __init__(self, stop, until):
+        self.stop, self.until, self.heard = stop, until, []
+
+    def __call__(self, manager):
+        take = manager.engine.groups.on_message
+
+        def listen(group, rank, message):
+            take(group, rank, message)
+            self.heard.append(message)
+            if message["event"] == self.until:
+                self.stop.touch()
+
+        manager.engine.groups.on_message = listen
+        for group in manager.engine.groups:
+            group._on_message = listen
+
+    def said(self, event):
+        return [one for one in self.heard if one["event"] == event]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["counting.py", pytest.param("shapes.py", marks=pytest.mark.more)],
+    ids=["rows", "shapes"],
+)
+def test_a_job_commits_in_memory_though_nobody_asked_for_it(tmp_path, name):
+    folder = tmp_path / "commits"
+    folder.mkdir()
+    run = rehearse(
+        unasked(tmp_path, name), {"ada": 1, "bob": 1}, [HostShare("ada"), HostShare("bob")],
+        commits=folder, commit_seconds=None, watch=Killer("ada", 1, tmp_path / "stop"),
+    )  # fmt: skip
+    assert run.ended.state == "finished", run.ended
+    (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert rolled.lost == ("ada",)
+    assert rolled.iteration > 0
+    assert run.lines == ["total right on bob"]
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_when_a_host_has_left_with_its_copies_there_are_two_of_everything_again(tmp_path):
+    """No other commit is made; ada and bob have one copy each of what they need until then."""
+    hosts = ["ada", "bob", "eve"]
+    run = rehearse(
+        unasked(tmp_path, pace=1e9), dict.fromkeys(hosts, 1), [HostShare(host) for host in hosts],
+        [[HostShare("ada"), HostShare("bob")]],
+        commit_seconds=None, watch=Killer("bob", 1, tmp_path / "stop"),
+    )  # fmt: skip
+    assert run.ended.state == "finished", run.ended
+    (rolled,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert rolled.iteration > 0
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"HEADROOM": 10**12}, "a host has no memory to spare for it"),
+        ({"COPY_RATE": 1}, "copies for it would take more than 10 s"),
+        ({"LONGEST_SECONDS": 1e-9, "COPY_RATE": 1e18}, "copies for it would take more than 10 s"),
+    ],
+    ids=["memory", "copying", "a link"],
+)
+def test_a_job_that_cannot_spare_the_memory_or_the_time_says_once_that_it_does_not_commit(
+    tmp_path, capfd, limits, why
+):
+    listener = Listener(tmp_path / "stop", "progress")
+    run = rehearse(
+        unasked(tmp_path, **limits), {"ada": 1, "bob": 1}, [HostShare("ada"), HostShare("bob")],
+        commit_seconds=None, watch=listener,
+    )  # fmt: skip
+    assert run.lines == ["total right on ada,bob"]
+    assert not listener.said("committed")
+    assert len(listener.said("uncommitted")) > 1
+    assert capfd.readouterr().err.count(why) == 1
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hosts", "engine"),
+    [(["ada"], "merge"), (["ada", "bob"], "restart")],
+    ids=["one host", "restart"],
+)
+def test_no_copy_is_made_unasked_that_would_go_with_what_is_lost(tmp_path, hosts, engine):
+    listener = Listener(tmp_path / "stop", "progress")
+    run = rehearse(
+        unasked(tmp_path), dict.fromkeys(hosts, 1), [HostShare(host) for host in hosts],
+        commit_seconds=None, engine=engine, watch=listener,
+    )  # fmt: skip
+    assert run.lines == [f"total right on {','.join(hosts)}"]
+    assert not listener.said("committed")
+    assert not listener.said("uncommitted")
+
+
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.more

@@ -22,6 +22,7 @@ from apples.launch.hydra import RankGroup
 from apples.malleable.control.job_file import HostShare, HostSpec, JobFile
 from apples.malleable.manager.process_groups import ProcessGroup, ProcessGroups
 from apples.malleable.node import remote_supervisor, supervisor
+from apples.malleable.runtime.channel import RankChannel
 from apples.schedule import Allocation, Schedule
 
 
@@ -83,6 +84,28 @@ def test_a_group_whose_last_rank_parks_while_it_is_being_ended_is_not_one_that_m
         group.parked({})
         assert group.phase == "ending"
         group.kill()
+
+
+def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_files(tmp_path):
+    few = ["/bin/sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh"]
+    words = [*few, sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert json.loads(process.stdout.readline())["report"] == "alive"
+        channel = RankChannel(str(tmp_path / f"supervisor-{process.pid}"), 0)
+        for number in range(600):
+            handle = os.memfd_create("test")
+            os.write(handle, b"%d" % number)
+            channel.keep(handle, epoch=1 + number // 300, first=number, stop=number + 1)
+            os.close(handle)
+        found = {label["first"]: taken(handle) for label, handle in channel.memories()}
+        channel._socket.close()
+        assert found == {number: b"%d" % number for number in range(600)}
+
+
+def taken(handle):
+    data = os.pread(handle, 9, 0)
+    os.close(handle)
+    return data
 
 
 @pytest.mark.parametrize("how", ["input", signal.SIGTERM, signal.SIGHUP])
@@ -187,13 +210,13 @@ def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsy
             host=host, declared={"declared": 1}, sees_commits=sees
         )
     assert fleet.unfit(["ada"]) == ("", "")
-    fleet.committed = True
+    fleet.on_disk = True
     assert fleet.unfit(["ada", "bob"]) == ("bob", why)
-    fleet.committed = False
+    fleet.on_disk = False
     assert fleet.unfit(["bob"]) == ("", "")
     assert fleet.directory == ""
-    assert "bob does not see /states: rows are kept in memory only" in capsys.readouterr().err
-    fleet.committed = True
+    assert "bob does not see /states: states are kept in memory only" in capsys.readouterr().err
+    fleet.on_disk = True
     assert fleet.unfit(["bob"]) == ("", "")
 
 

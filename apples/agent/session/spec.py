@@ -62,7 +62,8 @@ class RunSpec(PlanSpec):
         Whether the next prediction learns from this run; None: unless the weather is static.
     warm, commit_seconds, engine
         Of a job that can be resized: hosts on which a parked group may wait for a growth, the seconds between
-        two committed states (0: none), and how it is resized (``auto``, ``merge`` or ``restart``).
+        two committed states (0: none; None: in memory alone, as often as costs little),
+        and how it is resized (``auto``, ``merge`` or ``restart``).
     """
 
     actuator: str | None = None
@@ -71,7 +72,7 @@ class RunSpec(PlanSpec):
     verify: bool = True
     learn: bool | None = None
     warm: tuple[str, ...] = ()
-    commit_seconds: float = 0.0
+    commit_seconds: float | None = None
     engine: str = "auto"
 
     @property

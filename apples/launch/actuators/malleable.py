@@ -97,7 +97,7 @@ class MalleableActuator(Actuator):
     job
         Name of the job.
     commits, commit_seconds
-        Directory of committed states, and how often; None: none are made.
+        Directory of committed states, and how often; None: none on disk, and as often as costs little.
     warm
         Hosts on which a parked group may wait for a growth.
     engine
@@ -129,7 +129,7 @@ class MalleableActuator(Actuator):
         folder: Path | None = None,
         job: str = "",
         commits: Path | None = None,
-        commit_seconds: float = 0.0,
+        commit_seconds: float | None = None,
         warm: Collection[str] = (),
         engine: EngineName = "auto",
         attempt: int = 1,

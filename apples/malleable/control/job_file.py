@@ -90,7 +90,7 @@ class JobFile:
     commits
         Directory for committed states, empty: none are made.
     commit_seconds
-        How often; 0: only when the program says so.
+        How often; 0: only when the program says so. None: as often as costs little, in memory alone.
     engine
         ``merge``, ``restart``, or ``auto``: chosen by looking.
     world
@@ -112,7 +112,7 @@ class JobFile:
     minimum: int = 1
     maximum: int = 0
     commits: str = ""
-    commit_seconds: float = 0.0
+    commit_seconds: float | None = None
     engine: EngineName = "auto"
     world: tuple[str, ...] = ()
     control: Mapping[str, Any] = field(default_factory=dict)

@@ -233,7 +233,7 @@ class ReconfigurationEngine:
         self._repairs = 0
         self._finished = False
         again = job.attempt > 1
-        self.groups.committed = again
+        self._committed = self.groups.on_disk = again
         change = Reconfiguration.launched(job.members, self.slots, "commit" if again else "start")
         change.reason = "the job was started again" if again else ""
         self._begin(change)
@@ -532,7 +532,8 @@ class ReconfigurationEngine:
             self.stage, self.state = "leave", "running"
             self._awaited, self._block_bytes = self.groups.ranks_of("member"), 0
         elif event == "committed":
-            self._rollbacks, self.groups.committed, self._warned = 0, True, ""
+            self._rollbacks, self._committed, self._warned = 0, True, ""
+            self.groups.on_disk |= message["on_disk"]
         elif event == "uncommitted" and message["reason"] != self._warned:
             self._warned = message["reason"]
             line = f"warning: no commit at iteration {message['iteration']}: {self._warned}"
@@ -623,7 +624,7 @@ class ReconfigurationEngine:
             self._take_back(reason)
         elif self.stage == "leave":
             self._recover(why=reason)
-        elif self.stage in COMPUTING and self.groups.committed:
+        elif self.stage in COMPUTING and self._committed:
             self._repair(reason)
         elif self.stage in COMPUTING:
             self._end("failed", reason)

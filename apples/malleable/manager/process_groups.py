@@ -330,8 +330,8 @@ class ProcessGroups:
         Hosts that were given back: no group is parked there, though their specification says ``warm``.
     declared
         Summary of the data that the programs of all groups declare alike; None before the first has parked.
-    committed
-        Whether a state of the job was ever committed.
+    on_disk
+        Whether a state of the job was ever committed in the directory.
     lost
         Hosts that were lost, whatever has become of them since.
     directory
@@ -346,7 +346,7 @@ class ProcessGroups:
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     declared: object = None
-    committed: bool = False
+    on_disk: bool = False
     lost: set[str] = field(default_factory=set)
     _numbers: int = 0
 
@@ -412,10 +412,10 @@ class ProcessGroups:
                 return group.host, "it declares other data than the job's others"
             if self.directory and not group.sees_commits:
                 what = f"does not see {self.directory}"
-                if self.committed:
+                if self.on_disk:
                     return group.host, f"it {what}, where states of this job are kept"
                 self.directory = ""
-                line = f"{group.host} {what}: rows are kept in memory only, blocks not at all"
+                line = f"{group.host} {what}: states are kept in memory only"
                 print(f"warning: {line}", file=sys.stderr, flush=True)  # noqa: T201 - talk
         return "", ""
 
@@ -433,11 +433,10 @@ class ProcessGroups:
 
     def meet(self, order: str, joining: Sequence[str], **more: object) -> None:
         """Let groups that have parked meet, in this order, and then join the job or, at a launch, be it."""
-        meeting = {
-            "order": order,
-            "groups": len(joining),
-            "commit_seconds": self.job.commit_seconds,
-        }
+        seconds = self.job.commit_seconds
+        if WORLD in self.groups and seconds is None:
+            seconds = 0.0  # its one supervisor ends with it: no copy in memory would be left after a loss
+        meeting = {"order": order, "groups": len(joining), "commit_seconds": seconds}
         for place, key in enumerate(joining):
             self.groups[key].phase = "joining"
             self.groups[key].send({**meeting, **more, "place": place})

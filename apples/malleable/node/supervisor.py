@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import selectors
 import signal
@@ -65,6 +66,8 @@ ACCOUNT_SECONDS, SLOW_ACCOUNT_SECONDS = 0.5, 5.0
 """How long it may take until it is told how a rank ended that is gone. The process beside it is to tell it: where
 that one is gone as well, and where it is there and may only have had no CPU."""
 LONGEST_ACCOUNT = 200
+TAKING_SECONDS = 5.0
+"""How long a rank may take to take the next of the memories it asked for."""
 KEPT_COMMITS = 2
 """Commits in memory that are kept: the newest, and the one before should it prove incomplete."""
 
@@ -170,6 +173,13 @@ def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
     return everybody, {rank for proxy in proxies for rank in below.get(proxy, ())}
 
 
+def readable(channel: socket.socket) -> bool:
+    """Whether something, or an end, can be read now; unlike `select.select`, however many files are open."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def unlink_shared_memory(pids: set[int]) -> None:
     """Unlink the shared memory files of ranks that have all mapped them: a crash then leaves no file."""
     for pid in pids:
@@ -213,10 +223,14 @@ class CheckpointMemory:
         kept = [one for labels in self._kept.values() for one in labels]
         if saved is not None:
             kept = [self._saved[saved]] if saved in self._saved else []
+        channel.settimeout(
+            TAKING_SECONDS
+        )  # they are more than a socket holds: it takes them meanwhile
         with contextlib.suppress(OSError):
             channel.send(json.dumps({"count": len(kept)}).encode())
             for label, handle in kept:
                 socket.send_fds(channel, [json.dumps(label).encode()], [handle])
+        channel.setblocking(False)
 
 
 class NodeSupervisor(SupervisorProcess):
@@ -265,6 +279,9 @@ class NodeSupervisor(SupervisorProcess):
         """Begin to listen to ranks and to the manager."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         expect_processes(self.folder)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # What each rank has in a commit is an open file here, and so is each copy of others, of several commits.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self.listener.bind(self.path)
         self.listener.listen(1024)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept_rank)
@@ -490,10 +507,10 @@ class NodeSupervisor(SupervisorProcess):
         os.close(self.launcher_handle)
         _, status = os.waitpid(self.launcher, 0)
         self.launcher = 0
-        while select.select([self.listener], [], [], 0)[0]:
+        while readable(self.listener):
             self._accept_rank()
         for channel in list(self.ranks):  # messages that are still in the sockets come first
-            while channel in self.ranks and select.select([channel], [], [], 0)[0]:
+            while channel in self.ranks and readable(channel):
                 self._read_rank(channel)
         self._report_ended(in_time=False)
         if not self.leaving or not all(rank["leaving"] for rank in self.ranks.values()):

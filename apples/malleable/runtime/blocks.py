@@ -248,15 +248,23 @@ class Blocks(Generic[T]):
         """Know on which ranks blocks will be. Every rank gives the same processors."""
         self.comm, self.processors = comm, self._demand(comm, processors)
 
-    def restore(self, document: Mapping[str, Any], read: Callable[[int], Packed]) -> None:
-        """Hold the blocks of a commit, read by who is to have them, on the ranks that are expected. Collective."""
+    def restore(
+        self, document: Mapping[str, Any], fetch: Callable[[Sequence[int]], Mapping[int, Packed]]
+    ) -> None:
+        """Hold the blocks of a commit, on the ranks that are expected. Collective.
+
+        Parameters
+        ----------
+        fetch
+            Called with the rank that each block goes to; returns those of this rank. Collective.
+        """
         self.shares = tuple(map(float, document["shares"]))
         self._work = tuple(map(float, document["work"]))
         first = next(place for place, one in enumerate(self.processors) if one.enabled)
         nobodys = Measured(self._work, (first,) * len(self._work), self.processors)
         self.table = BlockTable(self._decide(nobodys))
-        own = self.table.of(self.comm.Get_rank())
-        self._own = {number: self._read(number, read(number)) for number in own}
+        own = fetch(self.table.owners)
+        self._own = {number: self._read(number, block) for number, block in own.items()}
         self._changed()
 
     def held(self) -> dict[int, Callable[[], Packed]]:

@@ -292,10 +292,17 @@ def _read_blocks(file: MPI.File, declared: Declared, kept: list[Any], begin: int
         sizes = list(map(int, entry["sizes"]))
         places = list(accumulate(sizes, initial=begin))
 
-        def read(number: int, places: list[int] = places, sizes: list[int] = sizes) -> Packed:
-            data = np.empty(sizes[number], np.uint8)
-            file.Read_at(places[number], [data, MPI.BYTE])
-            return data
+        def read(
+            owners: Sequence[int],
+            places: list[int] = places,
+            sizes: list[int] = sizes,
+            rank: int = blocks.comm.Get_rank(),
+        ) -> dict[int, Packed]:
+            own = {}
+            for number in (n for n, owner in enumerate(owners) if owner == rank):
+                own[number] = np.empty(sizes[number], np.uint8)
+                file.Read_at(places[number], [own[number], MPI.BYTE])
+            return own
 
         blocks.restore(entry["document"], read)
         begin = places[-1]
@@ -353,20 +360,24 @@ class CheckpointPolicy:
         self.number = 0
         self.constants: tuple[int, ...] = ()
 
-    def make(self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared) -> str:
+    def make(
+        self, comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, *, sparing: bool = False
+    ) -> str:
         """Commit the state on disk, if there is a directory, and in memory; return what went wrong. Collective.
 
-        Blocks are committed on disk alone: their sizes change, and a copy in memory goes by rows.
+        Parameters
+        ----------
+        sparing
+            Whether nobody asked for it: then it is made in memory alone, and where that is to spare.
         """
         self.number += 1
         fault = ""
-        if plan.commits:
+        if plan.commits and not sparing:
             fault = self.commit_on_disk(comm, Path(plan.commits), declared)
-        if not declared.blocks:
-            memory_checkpoint.commit_in_memory(comm, self._channel, self.number, plan, declared)
-        elif not plan.commits:
-            fault = "blocks are committed on disk, and the job has no directory for it"
-        return fault
+        short = memory_checkpoint.commit_in_memory(
+            comm, self._channel, self.number, plan, declared, sparing=sparing
+        )
+        return fault or short
 
     def commit_on_disk(self, comm: MPI.Intracomm, directory: Path, declared: Declared) -> str:
         """Commit on disk, with a copy of the constant arrays while there are too few. Collective."""
@@ -396,8 +407,8 @@ class CheckpointPolicy:
         newest = next((m["commit"] for m in whole_manifests(directory)), 0) if here else 0
         highest = highest_commit(directory) if here else 0
         least = int(broadcast_document(comm, newest))
-        asks = first and plan.origin == "commit" and not declared.blocks
-        have = memory_checkpoint.committed_rows(self._channel) if asks else []
+        asks = first and plan.origin == "commit"
+        have = memory_checkpoint.committed_parts(self._channel) if asks else []
         seen = gather_documents(comm, max([highest, *(piece.number for piece in have)]))
         self.number = max(plan.commit, (plan.attempt - 1) * ATTEMPT_COMMITS, *seen)
         found = memory_checkpoint.restore_from_memory(comm, have, least, declared, strips)

@@ -15,6 +15,7 @@ Started without a job manager the same program runs rigid on its MPI world.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -105,6 +106,10 @@ class CpuMask:
         return Threads(self._ranks)
 
 
+PACE_SECONDS = 5.0
+"""Between two commits that nobody asked for, at least."""
+COMMITTED_SHARE = 0.01
+"""Of the time, what these commits may take."""
 PROGRESS_SECONDS = 0.5
 """How often rank 0 reports the iteration to the job manager."""
 HOST = "APPLES_HOST"
@@ -119,8 +124,9 @@ class MalleableJob:
     Parameters
     ----------
     commit_seconds
-        How often a state is committed to which the job rolls back when a host is lost; None: what the
-        job file says; 0: only when `commit` is called.
+        How often a state is committed to which the job rolls back when a host is lost; 0: only when `commit`
+        is called. None: what the job file says; where that says nothing either, on several hosts, in memory
+        alone, where there is some to spare, and so seldom that it takes a hundredth of the time.
 
     Attributes
     ----------
@@ -144,6 +150,7 @@ class MalleableJob:
         self._commit_seconds = commit_seconds
         self._losable: set[str] = set()
         self._committed = self._progress_sent = time.monotonic()
+        self._pace = PACE_SECONDS
         self._plan: ChangePlan | None = None
         self._ahead: ConstantParts | None = None
         self._mask = CpuMask(self._world.Get_size())
@@ -164,14 +171,20 @@ class MalleableJob:
         Returns what went wrong, empty if nothing did; the commit before is still there then. A job
         without a job manager commits nothing.
         """
-        self._committed = time.monotonic()
+        return self._commit(sparing=False)
+
+    def _commit(self, *, sparing: bool) -> str:
+        """Commit as `commit` does, or in memory alone and where there is some to spare. Collective."""
+        begin = self._committed = time.monotonic()
         if self._checkpoints is None or self._plan is None or self._channel is None:
             return ""
-        fault = self._checkpoints.make(self.comm, self._plan, self._declared)
+        fault = self._checkpoints.make(self.comm, self._plan, self._declared, sparing=sparing)
+        self._pace = max(PACE_SECONDS, (time.monotonic() - begin) / COMMITTED_SHARE)
         if self.rank == 0:
-            word = "uncommitted" if fault else "committed"
+            word, on_disk = "uncommitted" if fault else "committed", not sparing
+            iteration, number = self._iteration(), self._checkpoints.number
             self._channel.send(
-                word, commit=self._checkpoints.number, iteration=self._iteration(), reason=fault
+                word, commit=number, iteration=iteration, reason=fault, on_disk=on_disk
             )
         return fault
 
@@ -301,7 +314,7 @@ class MalleableJob:
             return None
         found: HostChange | Rollback | None = None
         if asked & COMMIT:
-            self.commit()
+            self._commit(sparing=self._commit_seconds is None)
         if asked & MESSAGE:
             found = self._handle_order(before)
         if found is None:
@@ -375,7 +388,10 @@ class MalleableJob:
         if now - self._progress_sent > PROGRESS_SECONDS:
             self._progress_sent = now
             channel.send("progress", iteration=self._iteration())
-        due = self._commit_seconds and now - self._committed >= self._commit_seconds
+        seconds = self._commit_seconds
+        if seconds is None:  # the loss of an only host would leave no copy
+            seconds = self._pace if len(self.members) > 1 else 0.0
+        due = seconds and now - self._committed >= seconds
         return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
 
     def _join(self) -> HostChange | Rollback:
@@ -617,11 +633,18 @@ class MalleableJob:
         self.host = self.layout[done.comm.Get_rank()][0]
         if cpus := plan.cpus.get(self.host):
             os.sched_setaffinity(0, cpus)
+        self._commit_soon_where_copies_went(plan)
         self._work_on(done.comm)
         if plan.origin == "commit":
             return Rollback(plan.epoch, commit, plan.lost, plan.new)
         kind = "started" if not plan.old else "resized"
         return HostChange(kind, plan.epoch, plan.old, plan.new, is_new, done.phases)  # type: ignore[arg-type]
+
+    def _commit_soon_where_copies_went(self, plan: ChangePlan) -> None:
+        """Let a commit be due at once where hosts are gone, and with them one of two copies in memory."""
+        gone = {*plan.lost, *(one.host for one in plan.old)} - {one.host for one in plan.new}
+        if gone and (self._commit_seconds is None or not plan.commits):
+            self._committed = -math.inf
 
     def _work_on(self, comm: MPI.Intracomm) -> None:
         self.comm = comm

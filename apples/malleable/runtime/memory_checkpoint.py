@@ -1,15 +1,21 @@
-"""In-memory checkpoints: each rank's rows at its own node supervisor and at that of the next host.
+"""In-memory checkpoints: what each rank has, at its own node supervisor and at that of the next host.
 
 The memory belongs to the supervisors, so that it outlives the ranks: after the loss of a host those of the
-survivors still have every row, and the ranks that are started anew take them from there.
+survivors still have every row and every block, and the ranks that are started anew take them from there.
+
+A rank's memory is the length of a header (8 bytes), the header in JSON (the state's values, and of its blocks the
+numbers and sizes), its rows of each array, the replicated arrays, and its blocks.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,21 +23,59 @@ from mpi4py import MPI
 
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
+from apples.malleable.runtime.blocks import exchange, owners_now
 from apples.malleable.runtime.channel import RankChannel
-from apples.malleable.runtime.collectives import gather_documents, wait
+from apples.malleable.runtime.collectives import gather_documents, total, wait
 from apples.malleable.runtime.membership import Declared
+from apples.malleable.runtime.packing import Packed
 from apples.malleable.runtime.part_messages import PartMessages
 from apples.malleable.runtime.row_memory import Bytes, RowMemory
+from apples.supervision.this_host import own_machine
+
+HEADROOM = 2
+"""How many times what a commit takes must be free on a machine: the one before is given up after it."""
+LONGEST_SECONDS = 10.0
+"""For a commit that nobody asked for: the program is silent meanwhile, and nobody waits for it for ever."""
+COPY_RATE = 1e9
+"""Bytes a second that a rank copies into new memory, about."""
+FIRST_PIECE = 1 << 18
+"""Bytes of the first piece that is sent, by which it is seen how fast a link is."""
+TOO_LONG = f"copies for it would take more than {LONGEST_SECONDS:g} s"
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedRows:
-    """One rank's rows in one commit, as memory."""
+class CommittedPart:
+    """What one rank had in one commit, as memory.
+
+    Attributes
+    ----------
+    data
+        Its rows of each array, and the replicated arrays.
+    values
+        Of the program's state.
+    blocks
+        Of each kind of blocks: what a commit knows of all, and the bytes of those that were here, by number.
+    """
 
     number: int
     strip: RowRange
     data: Bytes
     values: dict[str, Any]
+    blocks: list[tuple[dict[str, Any], dict[int, Packed]]]
+
+    @classmethod
+    def read(cls, number: int, strip: RowRange, memory: Bytes) -> CommittedPart:
+        """Return the part that memory holds."""
+        begin = 8 + int.from_bytes(memory[:8].tobytes(), "little")
+        header = json.loads(memory[8:begin].tobytes())
+        place = len(memory) - sum(sum(one["sizes"]) for one in header["blocks"])
+        data, blocks = memory[begin:place], []
+        for one in header["blocks"]:
+            own = {}
+            for block, size in zip(one["numbers"], one["sizes"], strict=True):
+                own[block], place = memory[place : place + size], place + size
+            blocks.append((one["document"], own))
+        return cls(number, strip, data, header["values"], blocks)
 
 
 def backup_ranks(plan: ChangePlan) -> list[int]:
@@ -62,48 +106,143 @@ def commit_in_memory(
     number: int,
     plan: ChangePlan,
     declared: Declared,
-) -> None:
-    """Commit the state in memory. Collective."""
-    strips = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
+    *,
+    sparing: bool = False,
+) -> str:
+    """Commit the state in memory; return why it is not done, empty if it is. Collective.
+
+    Parameters
+    ----------
+    sparing
+        Whether it is done only where every machine has memory to spare for it (`HEADROOM`), and where it does
+        not take long (`LONGEST_SECONDS`).
+    """
     to, rank = backup_ranks(plan), comm.Get_rank()
-    values = declared.state.dump()
-    handle, mine = _memory(_size(declared, rank))
-    _pack(declared, rank, mine)
-    kept = [(handle, strips[rank])]
-    requests, moving = [], len(mine)
-    if to[rank] != rank:
-        requests.append(comm.Isend([mine, MPI.BYTE], to[rank], number % 1000))
-    for other, target in enumerate(to):
-        if target == rank and other != rank:
-            handle, copy = _memory(_size(declared, other))
-            moving += len(copy)
-            requests.append(comm.Irecv([copy, MPI.BYTE], other, number % 1000))
-            kept.append((handle, strips[other]))
-    wait(lambda: MPI.Request.Testall(requests), moving)
-    comm.Barrier()  # a commit exists when every copy does
-    for handle, strip in kept:
-        channel.keep(handle, epoch=number, first=strip.first, stop=strip.stop, values=values)
+    blocks = [one.packed() for one in declared.blocks]
+    header = _header(declared, blocks)
+    size = 8 + len(header) + _size(declared, rank)
+    size += sum(len(pack) for packs in blocks for pack in packs.values())
+    machine = machine_number()
+    known = np.empty((comm.Get_size(), 2), np.int64)
+    wait(comm.Iallgather(np.array([size, machine], np.int64), known).Test)
+    sizes, machines = known.T.tolist()
+    if sparing:
+        need = memory_taken(sizes, machines, to, machine)
+        if total(comm, HEADROOM * need > free_memory()):
+            return "a host has no memory to spare for it"
+        if max(sizes) > LONGEST_SECONDS * COPY_RATE:
+            return TOO_LONG
+    strips = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
+    kept = {rank: _memory(size)}
+    _pack(declared, rank, header, blocks, kept[rank][1])
+    copied = (other for other, target in enumerate(to) if target == rank != other)
+    kept |= {other: _memory(sizes[other]) for other in copied}
+    done = _copy(
+        comm,
+        number % 1000,
+        {of: memory for of, (_, memory) in kept.items()},
+        to,
+        max(sizes),
+        sparing,
+    )
+    if done:
+        comm.Barrier()  # a commit exists when every copy does
+        for of, (handle, _) in kept.items():
+            channel.keep(handle, epoch=number, first=strips[of].first, stop=strips[of].stop)
+        comm.Barrier()  # and it is one that may be told of when every supervisor has its copies
+    for handle, _ in kept.values():
         os.close(handle)
+    return "" if done else TOO_LONG
 
 
-def committed_rows(channel: RankChannel) -> list[CommittedRows]:
+def _copy(
+    comm: MPI.Intracomm,
+    tag: int,
+    memories: Mapping[int, Bytes],
+    to: Sequence[int],
+    longest: int,
+    sparing: bool,
+) -> bool:
+    """Send every rank's memory to the one that keeps its copy; return whether that is done. Collective.
+
+    Parameters
+    ----------
+    memories
+        This rank's own, and room for those that it keeps, by rank.
+    longest
+        Bytes of the largest of all.
+    sparing
+        Whether to go by pieces, each twice as long as the one before, and to give up as soon as those that went
+        say that all will take too long: nobody knows beforehand how fast the links are.
+    """
+    rank = comm.Get_rank()
+    done, piece = 0, FIRST_PIECE if sparing else longest
+    wait(comm.Ibarrier().Test)
+    begin = time.perf_counter()
+    while done < longest:
+        parts = {of: memory[done : done + piece] for of, memory in memories.items()}
+        moving = sum(map(len, parts.values()))
+        requests = (
+            [comm.Isend([parts.pop(rank), MPI.BYTE], to[rank], tag)] if to[rank] != rank else []
+        )
+        requests += [comm.Irecv([parts[of], MPI.BYTE], of, tag) for of in parts if of != rank]
+        wait(partial(MPI.Request.Testall, requests), moving)
+        done, piece = done + piece, 2 * piece
+        late = (time.perf_counter() - begin) * longest / done > LONGEST_SECONDS
+        if sparing and done < longest and total(comm, late):
+            return False
+    return True
+
+
+def machine_number() -> int:
+    """Return a number that the hosts of one machine share: they have its memory together."""
+    return int(own_machine().replace("-", "")[:15] or "0", 16)
+
+
+def memory_taken(
+    sizes: Sequence[int], machines: Sequence[int], to: Sequence[int], machine: int
+) -> int:
+    """Return the bytes that a commit takes on a machine: what its ranks have, and their copies of others.
+
+    Parameters
+    ----------
+    sizes, machines, to
+        Of every rank: its bytes, its machine, and the rank that has its copy.
+
+    Examples
+    --------
+    >>> memory_taken([1, 20, 300], [7, 7, 8], [1, 2, 0], 7), memory_taken([5], [7], [0], 7)
+    (322, 5)
+    """
+    own = sum(size for size, there in zip(sizes, machines, strict=True) if there == machine)
+    copied = [
+        rank for rank, other in enumerate(to) if other != rank and machines[other] == machine
+    ]
+    return own + sum(sizes[rank] for rank in copied)
+
+
+def free_memory() -> float:
+    """Return the bytes that this machine and the groups of this process leave."""
+    from nws import FreeMemorySensor  # noqa: PLC0415 - a rank starts sooner without
+
+    return FreeMemorySensor("here").measure()[0].value
+
+
+def committed_parts(channel: RankChannel) -> list[CommittedPart]:
     """Return the commits that the node supervisor of this host keeps."""
     found = []
     for label, handle in channel.memories():
         length = os.fstat(handle).st_size
-        data = np.frombuffer(mmap.mmap(handle, length, prot=mmap.PROT_READ), np.uint8)
+        memory = np.frombuffer(mmap.mmap(handle, length, prot=mmap.PROT_READ), np.uint8)
         os.close(handle)
-        found.append(
-            CommittedRows(
-                label["epoch"], RowRange(label["first"], label["stop"]), data, label["values"]
-            )
-        )
+        strip = RowRange(label["first"], label["stop"])
+        found.append(CommittedPart.read(label["epoch"], strip, memory))
     return found
 
 
 def restore_from_memory(
     comm: MPI.Intracomm,
-    have: Sequence[CommittedRows],
+    have: Sequence[CommittedPart],
     least: int,
     declared: Declared,
     new: Sequence[RowRange],
@@ -133,7 +272,7 @@ def restore_from_memory(
 
 def _spread(
     comm: MPI.Intracomm,
-    have: Sequence[CommittedRows],
+    have: Sequence[CommittedPart],
     chosen: dict[tuple[int, int], int],
     declared: Declared,
     new: Sequence[RowRange],
@@ -164,8 +303,10 @@ def _spread(
                     messages.send(piece.bytes(part), other, tag, pitch)
         messages.finish()
     source = chosen[min(chosen)]
-    values = gather_documents(comm, held[min(chosen)].values if source == rank else {})[source]
-    declared.state.load(values)
+    first = held[min(chosen)] if source == rank else None
+    told = {"values": first.values, "documents": [d for d, _ in first.blocks]} if first else {}
+    told = gather_documents(comm, told)[source]
+    declared.state.load(told["values"])
     end = ends.get(min(chosen), 0)
     for one in declared.replicated:
         flat = one.array.reshape(-1).view("u1")
@@ -173,6 +314,51 @@ def _spread(
             flat[...] = held[min(chosen)].data[end : end + flat.nbytes]
             end += flat.nbytes
         comm.Bcast([flat, MPI.BYTE], source)
+    _spread_blocks(comm, declared, held, chosen, told["documents"])
+
+
+def _spread_blocks(
+    comm: MPI.Intracomm,
+    declared: Declared,
+    held: Mapping[tuple[int, int], CommittedPart],
+    chosen: Mapping[tuple[int, int], int],
+    documents: Sequence[Mapping[str, Any]],
+) -> None:
+    """Send every rank its blocks."""
+    rank = comm.Get_rank()
+    mine = [held[ends] for ends, owner in chosen.items() if owner == rank]
+    for kind, blocks in enumerate(declared.blocks):
+        own = {number: pack for part in mine for number, pack in part.blocks[kind][1].items()}
+        blocks.restore(documents[kind], partial(_fetch, comm, own))
+
+
+def _fetch(
+    comm: MPI.Intracomm, held: Mapping[int, Packed], new: Sequence[int]
+) -> Mapping[int, Packed]:
+    """Return the blocks that this rank is to have, from whoever holds them. Collective.
+
+    Parameters
+    ----------
+    new
+        The rank that each block goes to.
+    """
+    rank = comm.Get_rank()
+    leaving = {number: pack for number, pack in held.items() if new[number] != rank}
+    stays = {number: pack for number, pack in held.items() if new[number] == rank}
+    return stays | exchange(comm, leaving, owners_now(comm, list(held), len(new)), new)
+
+
+def _header(declared: Declared, blocks: Sequence[Mapping[int, Packed]]) -> bytes:
+    """Return what a commit has to know of a rank's memory; `blocks` are the bytes of each kind of blocks here."""
+    kinds = [
+        {
+            "numbers": list(packs),
+            "sizes": list(map(len, packs.values())),
+            "document": one.document(),
+        }
+        for one, packs in zip(declared.blocks, blocks, strict=True)
+    ]
+    return json.dumps({"values": declared.state.dump(), "blocks": kinds}).encode()
 
 
 def _size(declared: Declared, rank: int) -> int:
@@ -187,13 +373,19 @@ def _memory(size: int) -> tuple[int, Bytes]:
     return handle, np.frombuffer(mmap.mmap(handle, max(1, size)), np.uint8)[:size]
 
 
-def _pack(declared: Declared, rank: int, into: Bytes) -> None:
+def _pack(
+    declared: Declared,
+    rank: int,
+    header: bytes,
+    blocks: Sequence[Mapping[int, Packed]],
+    into: Bytes,
+) -> None:
+    """Write what a rank has into its memory."""
+    arrays = (array.bytes(array.owned(array.tiles[rank])) for array in declared.arrays)
+    replicated = (one.array.reshape(-1).view("u1") for one in declared.replicated)
+    packs = (pack for one in blocks for pack in one.values())
+    length = np.frombuffer(len(header).to_bytes(8, "little"), np.uint8)
     begin = 0
-    for array in declared.arrays:
-        data = array.bytes(array.owned(array.tiles[rank]))
+    for data in (length, np.frombuffer(header, np.uint8), *arrays, *replicated, *packs):
         into[begin : begin + data.size].reshape(data.shape)[...] = data
         begin += data.size
-    for one in declared.replicated:
-        flat = one.array.reshape(-1).view("u1")
-        into[begin : begin + flat.nbytes] = flat
-        begin += flat.nbytes

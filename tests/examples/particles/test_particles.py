@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -109,17 +108,23 @@ def test_energy_and_every_bit_survive_random_resizes():
     assert result["sha256"] == rigid["sha256"]
 
 
-class Killer(threading.Thread):
-    """Kills the rank on a host once the job has committed."""
+class Killer:
+    """Kills the rank on a host once the job has committed twice."""
 
-    def __init__(self, anchor, host, folder):
-        super().__init__(daemon=True)
-        self.job, self.host, self.folder = anchor.engine.job.job, host, folder
-        self.over = threading.Event()
+    def __init__(self, manager, host):
+        self.job, self.host, self.commits = manager.engine.job.job, host, 0
+        self.take = manager.engine.groups.on_message
+        manager.engine.groups.on_message = self.look_then_take
+        for group in manager.engine.groups:
+            group._on_message = self.look_then_take
 
-    def run(self):
-        while len(list(self.folder.glob("*.json"))) < 2 and not self.over.wait(0.01):
-            pass
+    def look_then_take(self, group, rank, message):
+        self.take(group, rank, message)
+        self.commits += message["event"] == "committed"
+        if message["event"] == "committed" and self.commits == 2:
+            self.kill()
+
+    def kill(self):
         for pid in marked(self.job):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -134,23 +139,19 @@ class Killer(threading.Thread):
 @pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_another(tmp_path):
-    """Commits and computes again what came after the last; the run is made longer where the kill came too late."""
-    killers = []
-
-    def watch(anchor):
-        killers.append(Killer(anchor, "bob", commits))
-        killers[-1].start()
-
+@pytest.mark.parametrize("on_disk", [True, False], ids=["disk and memory", "memory alone"])
+def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_another(
+    tmp_path, on_disk
+):
+    """Commits and computes again what came after the last; longer where it ended before the kill."""
     for steps in (200, 1000, 5000):
         commits = tmp_path / str(steps)
         commits.mkdir()
         run = rehearse(
             SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], task=task(steps=steps, balance_every=9),
-            commits=commits, commit_seconds=0.05, watch=watch,
+            commits=commits if on_disk else None, commit_seconds=0.05,
+            watch=lambda manager: Killer(manager, "bob"),
         )  # fmt: skip
-        killers[-1].over.set()
-        killers[-1].join(120)
         assert run.ended.state == "finished", run.ended
         if any(isinstance(notice, RolledBack) for notice in run.notices):
             break

@@ -82,7 +82,9 @@ def main():
     document = WORLD.bcast(things.document(), members[0])
     back = Blocks("things", Thing, pack, unpack, count=COUNT, strategy=any_of_ours)
     back.expect(WORLD, [Processor("h")] * RANKS)
-    back.restore(document, stored.__getitem__)
+    back.restore(
+        document, lambda owners: {n: stored[n] for n, o in enumerate(owners) if o == RANK}
+    )
     assert all(t.number == n and t.touched == TURNS for n, t in back.items())
     held = WORLD.allgather(len(back.items()))
     if RANK == 0:
