@@ -17,6 +17,7 @@ from apples.malleable.control.command import CommandSource, JobEnded, JobNotice
 from apples.malleable.control.job_file import JobFile, JobFileError, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.manager.engine import ReconfigurationEngine
+from apples.wire.readiness import call_ready
 
 TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""
@@ -61,8 +62,7 @@ class JobManager:
         while self._ended is None:
             due = self._control.deadline()
             left = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
-            for key, _ in self._selector.select(max(0.0, left)):
-                key.data()
+            call_ready(self._selector, left)
             due = self._control.deadline()
             if due is not None and due <= time.monotonic():
                 self._control.tick()

@@ -40,6 +40,7 @@ from apples.malleable.migration.steps import (
     migration,
 )
 from apples.malleable.migration.supervisors import ProgramSupervisors
+from apples.wire.readiness import call_ready
 
 CHUNK = 1 << 20
 STANDARD_ERROR = 2
@@ -153,8 +154,7 @@ class ProgramManager:
         """Take the reports and commands that came, and do what is due."""
         due = self.commands.deadline()
         patience = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
-        for key, _ in self.selector.select(max(0.0, patience)):
-            key.data()
+        call_ready(self.selector, patience)
         self.supervisors.check()
         if due is not None and time.monotonic() >= due:
             self.commands.tick()

@@ -49,6 +49,7 @@ from apples.supervision.job_processes import (
     state_of,
 )
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
+from apples.wire.readiness import call_ready
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""
@@ -106,8 +107,7 @@ class SupervisorProcess:
         try:
             self.open()
             while True:
-                for key, _ in self.selector.select(CHECK_SECONDS):
-                    key.data()
+                call_ready(self.selector, CHECK_SECONDS)
                 self.check()
         except EOFError:
             pass
