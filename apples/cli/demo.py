@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.session.results import RunResult
+from apples.agent.session.results import Document
 from apples.cli.foreground import make_folder, write_page
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import VerificationError
+from apples.jobs import store
+from apples.jobs.recording import recorded
 from apples.testing.demonstration import compare
 from apples.views.demo import METHODS, demo_document, demo_page, demo_text
 
@@ -31,15 +33,21 @@ def demo(
     Example: apples demo
     """
     make_folder(report)
-    runs = compare(METHODS, repeat, grid, say)
-    documents = [
-        run.document() if isinstance(run, RunResult) else run.refused_document() for run in runs
-    ]
-    document = demo_document(documents, shlex.join(["apples", *sys.argv[1:]]))
+    with recorded({"repeat": repeat, "grid": grid}, say, kind=store.DEMO) as record:
+        record.note(name="demo")
+        runs = compare(METHODS, repeat, grid, record.heard(say))
+        document = demo_document(runs, shlex.join(["apples", *sys.argv[1:]]))
+        document["record"] = record.id
+        record.finished(document)
+        _answer(document, report, json)
+        if document["verified"] is False:
+            raise VerificationError("a result differs from the sequential run's")
+    return 0
+
+
+def _answer(document: Document, report: Path, json: bool) -> None:
+    """Show what the runs did, and write the page after that."""
     try:
         show_answer(document, lambda: demo_text(document), json)
     finally:
         write_page(report, demo_page(document))
-    if document["verified"] is False:
-        raise VerificationError("a result differs from the sequential run's")
-    return 0

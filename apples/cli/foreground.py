@@ -8,47 +8,50 @@ import tempfile
 from pathlib import Path
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import RunResult, VerificationInterrupt, dry_document
+from apples.agent.session.results import RunResult, VerificationInterrupt
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
 from apples.cli import progress
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError, VerificationError
+from apples.jobs.recording import RunRecorder, recorded
+from apples.jobs.spec import JobSpec
+from apples.launch.events import to_stderr
 from apples.views.provenance import made_by
-from apples.views.run_text import dry_text, run_text
+from apples.views.run_text import run_text
 
 
-def run_here(spec: RunSpec, report: Path | None, dry_run: bool, json: bool) -> int:
+def run_here(spec: RunSpec, report: Path | None, json: bool) -> int:
     """Plan and run as `apples run` does that lets nothing run on; return its exit code."""
-    prepared = prepare(spec, look=not dry_run, talk=say, phases=of_this_process())
-    if prepared.plan.refusal is not None:
-        prepared.close()
-        raise prepared.plan.refusal
-    if report is not None:
-        make_folder(report)
-    if dry_run:
-        prepared.close()
-        document = dry_document(prepared.plan.document(), prepared.command())
-        show_answer(document, dry_text(document["command"]), json)
-        return 0
-    name = prepared.coordinator.information.template.name
-    predicted = prepared.plan.estimate.execution_seconds
-    try:
-        result = prepared.execute(talk=say, follow=progress.on_stderr(name, predicted))
-    except VerificationInterrupt as interrupt:
-        say("warning: not verified: interrupted; the run itself is complete")
-        answer(interrupt.result, report, json)
-        raise
-    answer(result, report, json)
-    if result.verified is False:
-        raise VerificationError("the result differs from the sequential run's")
+    phases = of_this_process()
+    with recorded(JobSpec(spec).document(), say) as record:
+        prepared = prepare(spec, talk=record.heard(say), phases=phases)
+        record.planned(prepared)
+        if prepared.plan.refusal is not None:
+            prepared.close()
+            raise prepared.plan.refusal
+        if report is not None:
+            make_folder(report)
+        prepared.coordinator.actuator.talk = record.heard(to_stderr)
+        name = prepared.coordinator.information.template.name
+        shown = progress.on_stderr(name, prepared.plan.estimate.execution_seconds)
+        try:
+            result = prepared.execute(talk=record.heard(say), follow=record.followed(shown))
+        except VerificationInterrupt as interrupt:
+            say("warning: not verified: interrupted; the run itself is complete")
+            answer(interrupt.result, record, report, json)
+            raise
+        answer(result, record, report, json)
+        if result.verified is False:
+            raise VerificationError("the result differs from the sequential run's")
     return 0
 
 
-def answer(result: RunResult, report: Path | None, json: bool) -> None:
+def answer(result: RunResult, record: RunRecorder, report: Path | None, json: bool) -> None:
     """Show what a run did, and write its page, where one is asked for, after that."""
     command = shlex.join(["apples", *sys.argv[1:]])
-    document = {**result.document(), "made_by": made_by(command)}
+    document = {**result.document(), "record": record.id, "made_by": made_by(command)}
+    record.finished(document)
     try:
         show_answer(document, run_text(document, command), json)
     finally:  # whoever reads the answer may have gone, the page is another's

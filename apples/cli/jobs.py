@@ -30,6 +30,14 @@ JobName = Annotated[
         metavar="JOB", help="Id of the job, or how it begins.", autocompletion=completion.jobs
     ),
 ]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id of the job or run, or how it begins.",
+        autocompletion=completion.runs,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
 
@@ -117,7 +125,7 @@ def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
     return 0
 
 
-def wait(job: JobName, timeout: Seconds = None, json: Json = False) -> int:
+def wait(job: RunName, timeout: Seconds = None, json: Json = False) -> int:
     """Wait for a job's end and print the record of its run; the exit code is the run's.
 
     Example: apples wait 1f2e3d4c --json
@@ -155,12 +163,12 @@ def restart(job: JobName, json: Json = False) -> int:
     return 0
 
 
-def logs(job: JobName, json: Json = False) -> int:
+def logs(job: RunName, json: Json = False) -> int:
     """Print what a job and its supervisor said.
 
     Example: apples logs 1f2e3d4c
     """
-    text, found = service.log(job), service.status(job).id
+    text, found = service.log(job), service.run_record(job).id
     document = {"schema": "apples.joblog/1", "id": found, "lines": text.splitlines()}
     if json:
         show_json(document)

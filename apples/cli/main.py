@@ -18,7 +18,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     },
     "Runs and jobs": {
+        "runs": ("apples.cli.runs:runs", "Show what was recorded of runs and jobs."),
         "report": ("apples.cli.report:report", "Write the page of a run, job or simulation."),
+        "compare": ("apples.cli.runs:compare", "What differs between recorded runs."),
         "jobs": ("apples.cli.jobs:jobs", "Show detached jobs."),
         "resize": ("apples.cli.jobs:resize", "Move a running job to other hosts or weights."),
         "migrate": ("apples.cli.jobs:migrate", "Move a running job from one host to another."),
@@ -26,7 +28,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "wait": ("apples.cli.jobs:wait", "Wait for a job and print its run."),
         "cancel": ("apples.cli.jobs:cancel", "End a job."),
         "restart": ("apples.cli.jobs:restart", "Continue a job from its last commit."),
-        "logs": ("apples.cli.jobs:logs", "What a job said."),
+        "logs": ("apples.cli.jobs:logs", "What a job or a run said."),
     },
     "Simulate": {
         "simulate": ("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),

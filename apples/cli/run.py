@@ -86,14 +86,18 @@ def run(
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
-    if detach and not dry_run:
+    if dry_run:
+        from apples.cli.dry_run import show_dry_run  # noqa: PLC0415 - what runs needs none of what this loads
+
+        return show_dry_run(spec, json)
+    if detach:
         from apples.cli.jobs import detach_job  # noqa: PLC0415
         from apples.jobs import JobSpec  # noqa: PLC0415
 
         return detach_job(JobSpec(spec), json)
     from apples.cli.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
 
-    return run_here(spec, report, dry_run, json)
+    return run_here(spec, report, json)
 
 
 def _check_report(report: Path | None, detach: bool, program: bool) -> None:

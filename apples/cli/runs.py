@@ -1,17 +1,74 @@
-"""``apples report RUN``: what was recorded of runs and jobs."""
+"""``apples runs | compare``, and ``apples report`` of a run: what was recorded of runs and jobs."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from apples import jobs as service
-from apples.cli.program import show_answer
+from apples.cli import completion
+from apples.cli.options import Json
+from apples.cli.program import say, show_answer
 from apples.errors import UsageError
-from apples.jobs import store
+from apples.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
 """What an id, or the beginning of one, looks like."""
+KEPT_DAYS, KEPT_BYTES = 90.0, 1_000_000_000
+
+
+def runs(
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove old records, never of what runs.")
+    ] = False,
+    older: Annotated[
+        float, typer.Option("--older", min=0.0, help="With --prune: than so many days.")
+    ] = KEPT_DAYS,
+    most: Annotated[
+        int, typer.Option("--most", min=0, help="With --prune: the oldest beyond so many bytes.")
+    ] = KEPT_BYTES,
+    json: Json = False,
+) -> int:
+    """Show what was recorded of every run and job.
+
+    Example: apples runs; apples runs --prune --older 30
+    """
+    from apples.views.runs import runs_text  # noqa: PLC0415 - text only
+
+    document: dict[str, object] = {"schema": "apples.runs/1"}
+    if prune:
+        removed, freed = service.prune(older, most)
+        document |= {"pruned": removed, "freed_bytes": freed}
+        say(f"removed {len(removed)} records, {amount(freed)}")
+    found = service.list_runs()
+    show_answer(document | {"runs": found}, lambda: runs_text(found) if found else "", json)
+    if not (found or json):
+        say("no runs; start one: apples run")
+    return 0
+
+
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN ..", help="Ids.", autocompletion=completion.runs),
+    ],
+    json: Json = False,
+) -> int:
+    """Show what differs between recorded runs, and whether it is more than their own spread.
+
+    Example: apples compare 1f2e3d4c 9a8b7c6d
+    """
+    from apples.jobs.comparing import comparison_of  # noqa: PLC0415 - not for a list of runs
+    from apples.views.runs import comparison_text  # noqa: PLC0415 - text only
+
+    if len(names) < 2:
+        raise UsageError("two runs, or more, are compared; see: apples runs")
+    document = comparison_of([service.run_record(name) for name in names])
+    show_answer(document, lambda: comparison_text(document), json)
+    return 0
 
 
 def is_record(name: str) -> bool:
@@ -20,19 +77,27 @@ def is_record(name: str) -> bool:
 
 
 def report_run(name: str, out: Path | None, json: bool) -> None:
-    """Write the page of a recorded run."""
-    from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
+    """Write the page of a recorded run, of as much of it as there is."""
+    from apples.jobs.unfinished import document_so_far  # noqa: PLC0415 - for a page only
 
-    record = service.RunRecord.of(store.job(name))
-    if record.document is None or not record.document.get("plan"):
+    record = service.run_record(name)
+    document = document_so_far(record)
+    if "runs" in document:
+        from apples.views.demo import demo_page  # noqa: PLC0415 - text only
+
+        page = demo_page(document)
+    elif document["plan"] is None:
         raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
+    else:
+        from apples.views.run_page import run_page  # noqa: PLC0415 - templates
+
+        page = run_page(document)
     path = out or Path(f"{record.id}.html")
-    page = run_page(record.document)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--out {path}: {error.strerror}") from None
     size = len(page.encode())
-    document = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
-    show_answer(document, f"{path}: {size} bytes, of {record.id}", json)
+    answer = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
+    show_answer(answer, f"{path}: {size} bytes, of {record.id}", json)

@@ -1,8 +1,10 @@
 """Jobs: runs that outlive the command that submitted them, and can be resized while they run.
 
-Read `spec` (what a job is to do), `service` (the verbs), `records` (what is known of a job), `store` (its folder),
-then `parked` (how verbs have things done by forks of an `interpreter` that has loaded all), `resizing` (plans of
-moves), `supervisor` (the process that owns one job) and `programs` (jobs of unmodified programs).
+Read `spec` (what a job is to do), `service` (the verbs), `store` (the folder of a run's record), `recording` (how
+it is filled, of jobs and of runs that their commands wait for), `records` (what is known of a run), `unfinished`
+and `comparing` (what is made of that), then `parked` (how verbs have things done by forks of an `interpreter` that
+has loaded all), `resizing` (plans of moves), `supervisor` (the process that owns one job) and `programs` (jobs of
+unmodified programs).
 
     from apples import RunSpec, jobs
 
@@ -15,14 +17,17 @@ from apples.jobs.records import JobStatus, PlannedMove, ResizeEstimate, ResizeRe
 from apples.jobs.service import (
     cancel,
     list_jobs,
+    list_runs,
     log,
     migrate,
     plan_migration,
     plan_resize,
+    prune,
     rebalance,
     resize,
     restart,
     run_program,
+    run_record,
     status,
     submit,
     wait,
@@ -39,14 +44,17 @@ __all__ = [
     "RunRecord",
     "cancel",
     "list_jobs",
+    "list_runs",
     "log",
     "migrate",
     "plan_migration",
     "plan_resize",
+    "prune",
     "rebalance",
     "resize",
     "restart",
     "run_program",
+    "run_record",
     "status",
     "submit",
     "wait",

@@ -112,7 +112,7 @@ def start(do: str, talk: int, handles: Sequence[int], **arguments: object) -> No
         _ask(connection, do, arguments, talk, *handles)
 
 
-def refusal_of(error: Exception) -> tuple[str, int]:
+def refusal_of(error: Exception | SystemExit) -> tuple[str, int]:
     """Return what kept something from being done, in words, and its exit code; `error_of` is the way back."""
     if isinstance(error, ApplesError):
         return str(error), error.exit_code

@@ -31,6 +31,7 @@ from apples.jobs.records import (
     ResizeResult,
     RunRecord,
     conversation,
+    summary_of,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.malleable.control.commits import whole_manifests
@@ -199,31 +200,51 @@ def list_jobs() -> list[JobStatus]:
     return [JobStatus.of(job, ask=False) for job in store.jobs()]
 
 
+def list_runs() -> list[dict[str, Any]]:
+    """Return the entry in ``apples.runs/1`` of every run and job of this user, the oldest first."""
+    return [summary_of(one, one.record()) for one in store.records()]
+
+
+def run_record(name: str) -> RunRecord:
+    """Return what was recorded of a run or job, over or not; one whose record nothing supervises is over."""
+    return RunRecord.of(store.record(name))
+
+
+def prune(days: float, most_bytes: int) -> tuple[list[str], int]:
+    """Remove records of runs that are over: those older than so many days, then the oldest beyond so many bytes.
+
+    Returns
+    -------
+    Ids of the removed ones, and how many bytes they had.
+    """
+    return store.prune(days * 86400.0, most_bytes, time.time())
+
+
 def status(job: str) -> JobStatus:
-    """Return where a job is; one that runs is asked.
+    """Return where a job is, or a run that its command waits for; a job that runs is asked.
 
     Raises
     ------
     UsageError
-        No job has this id, or several begin so; every verb raises it.
+        Nothing has this id, or several begin so; every verb raises it.
     """
-    return JobStatus.of(store.job(job))
+    return JobStatus.of(store.record(job))
 
 
 def log(job: str) -> str:
-    """Return what a job and its supervisor said so far."""
-    return store.job(job).log.read_text("utf-8", errors="replace")
+    """Return what a job and its supervisor, or a run, said so far."""
+    return store.record(job).log.read_text("utf-8", errors="replace")
 
 
 def wait(job: str, seconds: float | None = None) -> RunRecord:
-    """Wait for a job's end and return the record of its run.
+    """Wait for the end of a job, or of a run that another command waits for, and return its record.
 
     Raises
     ------
     DeadlineError
         It still runs after `seconds`.
     """
-    found = store.job(job)
+    found = store.record(job)
     if not found.until_over(seconds):
         raise DeadlineError(f"job {found.id} still runs after {seconds:g} s")
     return RunRecord.of(found)

@@ -1,9 +1,11 @@
-"""The detached jobs of this user: one directory a job under the state directory, each written by one process.
+"""The records of this user's runs: one directory a run under the state directory, each written by one process.
 
-``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds the record (`job.json`), what was asked (`order.json`), the
-secret (0600), the log, and the result. Its supervisor, and nobody else, writes the record, and holds the
-lock for as long as it lives: who can take the lock of a job that is not over knows that its supervisor is
-dead. A record that cannot be read does not stop the others.
+``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds where the run is (`job.json`), what was asked (`order.json`), what
+was planned and under which weather, the task, the events, the log, and the result; of a job, a run that outlives
+its command, also the secret (0600) by which it is controlled, and its commits. Who supervises the run, a job's
+supervisor or the command that waits for it, and nobody else, writes there, and holds the lock for as long as it
+lives: who can take the lock of a run that is not over knows that it is dead. A record that cannot be read does
+not stop the others.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -36,12 +39,18 @@ RESERVED_BYTES = 1 << 17
 START_SECONDS = 60.0
 """For a supervisor that has the lock to say who it is."""
 LOST = "its supervisor was killed; every process of the job is ended"
+COMMAND_LOST = "its command was killed; every process of the run is ended"
+GONE = "gone-"
+"""What the name of a record begins with that is being removed."""
+
+JOB, RUN, DEMO = "job", "run", "demo"
+"""Kinds of records: what outlives its command, a run that its command waits for, and a demo of several runs."""
 
 Record = dict[str, Any]
 
 
 class StoredJob:
-    """One job's directory.
+    """The directory of one run: a job's, or that of a run which its command waits for.
 
     Attributes
     ----------
@@ -79,6 +88,21 @@ class StoredJob:
         """Directory of committed states."""
         return self.folder / "commits"
 
+    @property
+    def events(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.folder / "events"
+
+    @property
+    def plan(self) -> Path:
+        """The ``apples.plan/1`` document, as it was before the launch."""
+        return self.folder / "plan.json"
+
+    @property
+    def controlled(self) -> bool:
+        """Whether it is a job: a run that the verbs for jobs control."""
+        return (self.folder / "secret").exists()
+
     def order(self) -> Record:
         """Return what was asked for."""
         return _read(self.folder / "order.json")
@@ -94,7 +118,14 @@ class StoredJob:
         if record.get("state") not in OVER and not self.supervised():
             record = _read(self.folder / "job.json")  # it may have ended in between
             if record.get("state") not in OVER:
-                record.update(state="failed", reason=LOST, exit_code=4)
+                lost = LOST if self.controlled else COMMAND_LOST
+                record.update(state="failed", reason=lost, exit_code=4)
+                if (
+                    not self.controlled
+                    and self.result.exists()
+                    and record.get("verified") is not False
+                ):
+                    record.update(state="finished", reason="", exit_code=0)
         return record
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -104,11 +135,11 @@ class StoredJob:
     def write_result(self, document: Mapping[str, Any]) -> None:
         """Keep the document of the run; a full disk has room for it, if for anything (`reserve`)."""
         text = json.dumps(document, indent=1, allow_nan=False)
-        self._to_the_last(lambda: documents.replace(self.result, text))
+        self.to_the_last(lambda: documents.replace(self.result, text))
 
     def write_last(self, record: Mapping[str, Any]) -> None:
         """Replace the record of a job that is over; the room that was kept for it is given back."""
-        self._to_the_last(lambda: self.write(record))
+        self.to_the_last(lambda: self.write(record))
         self.reserve.unlink(missing_ok=True)
         (self.folder / RUN_FILE).unlink(missing_ok=True)
 
@@ -128,7 +159,8 @@ class StoredJob:
         self.keep_reserve()
         news = {"state": "starting", "reason": "", "exit_code": None, "attempt": attempts(record) + 1,
                 "iteration": commit["values"].get("iteration", 0)}  # fmt: skip
-        self.write({**{key: record[key] for key in record if key != "ended"}, **news})
+        ended = {"ended", "measured_seconds", "verified"}
+        self.write({**{key: record[key] for key in record if key not in ended}, **news})
         self.announce.unlink(missing_ok=True)
         self.result.unlink(missing_ok=True)
 
@@ -141,7 +173,7 @@ class StoredJob:
             self.reserve.unlink(missing_ok=True)
             raise
 
-    def _to_the_last(self, write: Callable[[], None]) -> None:
+    def to_the_last(self, write: Callable[[], None]) -> None:
         """Write; where the disk is full, into the room that was kept for the end."""
         try:
             write()
@@ -181,8 +213,11 @@ class StoredJob:
 
     def supervised(self) -> bool:
         """Whether the supervisor lives."""
-        with (self.folder / "lock").open("a+") as stream:
-            return not documents.lock(stream.fileno(), 0.0, shared=True)
+        try:
+            with (self.folder / "lock").open() as stream:
+                return not documents.lock(stream.fileno(), 0.0, shared=True)
+        except FileNotFoundError:
+            return False
 
     def supervisor(self) -> int:
         """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
@@ -201,9 +236,25 @@ class StoredJob:
             return -1
         return handle
 
+    def size(self) -> int:
+        """Return how many bytes its files have."""
+        files = (path for path in self.folder.rglob("*") if path.is_file())
+        total = 0
+        for path in files:
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def last_change(self) -> float:
+        """Return when it was last written to, in seconds since the epoch."""
+        try:
+            return (self.folder / "job.json").stat().st_mtime
+        except FileNotFoundError:
+            return self.folder.stat().st_mtime
+
     def until_over(self, seconds: float | None = None) -> bool:
         """Wait until the supervisor has ended; whether it has within `seconds`."""
-        with (self.folder / "lock").open("a+") as stream:
+        with (self.folder / "lock").open() as stream:
             return documents.lock(stream.fileno(), seconds, shared=True)
 
 
@@ -214,28 +265,50 @@ def folder() -> Path:
     return path
 
 
-def create(order: Mapping[str, Any], name: str) -> StoredJob:
-    """Return a new job that is starting; durable when this returns."""
+def create(
+    order: Mapping[str, Any], name: str, kind: str = JOB, where: Path | None = None
+) -> StoredJob:
+    """Return the record of a new job, or of another kind of run, that is starting; durable when this returns.
+
+    Parameters
+    ----------
+    where
+        Directory of all records; default: `folder`.
+
+    Raises
+    ------
+    OSError
+        Nothing is left of it then.
+    """
+    where = where or folder()
     while True:
-        path = folder() / secrets.token_hex(4)
+        path = where / secrets.token_hex(4)
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
         break
-    job = StoredJob(path)
-    job.commits.mkdir(mode=0o700)
-    for file, text in (
-        ("secret", secrets.token_bytes(SECRET_BYTES).hex()),
-        ("log", ""),
-        ("lock", ""),
-    ):
-        handle = os.open(path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with naming(path / file), os.fdopen(handle, "w", encoding="ascii") as stream:
+    try:
+        return _filled(StoredJob(path), order, name, kind)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _filled(job: StoredJob, order: Mapping[str, Any], name: str, kind: str) -> StoredJob:
+    """Write what a record begins with."""
+    files = {"log": "", "lock": ""}
+    if kind == JOB:
+        job.commits.mkdir(mode=0o700)
+        files["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
+    for file, text in files.items():
+        path = job.folder / file
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with naming(path), os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
-    documents.replace(path / "order.json", json.dumps(order, indent=1))
+    documents.replace(job.folder / "order.json", json.dumps(order, indent=1))
     job.keep_reserve()
-    job.write(first_record(job.id, name))
+    job.write({**first_record(job.id, name), "kind": kind})
     return job
 
 
@@ -253,12 +326,17 @@ def attempts(record: Mapping[str, Any]) -> int:
     return int(record.get("attempt", 1))
 
 
-def jobs() -> list[StoredJob]:
-    """Return every job, the oldest first."""
+def records() -> list[StoredJob]:
+    """Return every run and job, the oldest first."""
     found = [path for path in folder().iterdir() if IDENTIFIER.fullmatch(path.name)]
     found.sort(key=lambda path: ((path / "order.json").stat().st_mtime_ns, path.name)
                if (path / "order.json").exists() else (0, path.name))  # fmt: skip
     return [StoredJob(path) for path in found]
+
+
+def jobs() -> list[StoredJob]:
+    """Return every job, the oldest first."""
+    return [one for one in records() if one.controlled]
 
 
 def job(name: str) -> StoredJob:
@@ -269,13 +347,67 @@ def job(name: str) -> StoredJob:
     UsageError
         No job, or several.
     """
-    found = [one for one in jobs() if one.id.startswith(name)] if name else []
+    try:
+        return _one(name, jobs(), "job", "apples jobs")
+    except UsageError:
+        others = [one for one in records() if name and one.id.startswith(name)]
+        if len(others) == 1 and not others[0].controlled:
+            raise UsageError(
+                f"'{name}' is no job but a run that ends with its command; see: apples report {name}"
+            ) from None
+        raise
+
+
+def record(name: str) -> StoredJob:
+    """Return the run or job of an id, or of the beginning of one that only one has.
+
+    Raises
+    ------
+    UsageError
+        None, or several.
+    """
+    return _one(name, records(), "run", "apples runs")
+
+
+def _one(name: str, among: list[StoredJob], what: str, command: str) -> StoredJob:
+    found = [one for one in among if one.id.startswith(name)] if name else []
     if len(found) == 1:
         return found[0]
-    known = ", ".join(one.id for one in (found or jobs())[-5:]) or "none"
+    known = ", ".join(one.id for one in (found or among)[-5:]) or "none"
     if found:
-        raise UsageError(f"job '{name}': several begin so: {known}")
-    raise UsageError(f"job '{name}': there is none (known: {known}); see: apples jobs")
+        raise UsageError(f"{what} '{name}': several begin so: {known}")
+    raise UsageError(f"{what} '{name}': there is none (known: {known}); see: {command}")
+
+
+def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
+    """Remove records that are over: older ones than `seconds`, then the oldest beyond `most_bytes` in all.
+
+    Returns
+    -------
+    Ids of the removed ones, and how many bytes they had. One that somebody supervises stays, however old it is.
+    """
+    for remains in folder().glob(f"{GONE}*"):
+        shutil.rmtree(remains, ignore_errors=True)
+    sizes = {one: one.size() for one in records()}
+    kept, removed, freed = sum(sizes.values()), list[str](), 0
+    for one, size in sizes.items():
+        age = now - one.last_change()
+        if (age > seconds or (kept > most_bytes and age > START_SECONDS)) and _removed(one):
+            kept, freed = kept - size, freed + size
+            removed.append(one.id)
+    return removed, freed
+
+
+def _removed(one: StoredJob) -> bool:
+    """Remove a record unless its run goes on; whether that was done."""
+    try:
+        with one.locked():
+            gone = one.folder.with_name(f"{GONE}{one.id}")
+            one.folder.rename(gone)  # at once: no other sees a part of it
+    except BlockingIOError:
+        return False
+    shutil.rmtree(gone)
+    return True
 
 
 def _read(path: Path) -> Record:

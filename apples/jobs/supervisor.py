@@ -27,6 +27,7 @@ from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.jobs import programs
 from apples.jobs.parked import refusal_of
+from apples.jobs.recording import RunRecorder
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
@@ -54,10 +55,10 @@ class Supervisor:
 
     def __init__(self, job: StoredJob, told: Callable[[Record], None]) -> None:
         self.job = job
-        self.record = job.record()
+        self.recorder = RunRecorder(job, to_stderr, WRITE_SECONDS)
+        self.record = self.recorder.state
         self._told = told
-        self._written = self._asked = 0.0
-        self._warned = ""
+        self._asked = 0.0
         self._performance = PerformanceMonitor()
         self._coordinator: Coordinator | None = None
         self._granted: Any = None
@@ -71,6 +72,7 @@ class Supervisor:
             return self._over("cancelled", "", 0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the record must say so
             return self._over("failed", *refusal_of(error))
+        self.recorder.verified(document)
         try:
             self.job.write_result(document)
         except OSError as error:
@@ -93,20 +95,21 @@ class Supervisor:
             to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
         prepared = prepare(spec.run, job=job, talk=to_stderr)
         plan, template = prepared.plan, prepared.coordinator.information.template
-        rows = plan.rows  # raises where there is no plan
+        self.recorder.state["malleable"] = template.malleable
+        self.recorder.planned(prepared)
+        if plan.refusal is not None:
+            prepared.close()
+            raise plan.refusal
         self._coordinator = prepared.coordinator
-        self._note(
-            hosts=list(rows), rows=list(rows.values()), name=template.name,
-            iterations=plan.information.application.iterations, malleable=template.malleable,
-        )  # fmt: skip
         if prepared.coordinator.actuator.queues:
             self._told({})  # it may be in the queue for days
-        return prepared.execute(talk=to_stderr, follow=self._follow).document()
+        result = prepared.execute(talk=to_stderr, follow=self._follow)
+        return result.document() | {"record": self.job.id}
 
     def _program(self, spec: ProgramSpec) -> Record:
         """Run a program that knows nothing of us; what it writes it writes to files of its own."""
         name = Path(spec.program[0]).name
-        self._note(hosts=[spec.on], rows=[0], name=name, iterations=1, malleable=True)
+        self.recorder.note(hosts=[spec.on], rows=[0], name=name, iterations=1, malleable=True)
         execution = programs.start(spec, self.job, to_stderr)
         try:
             self._follow(execution, execution.monitor())
@@ -123,13 +126,10 @@ class Supervisor:
     def _follow(self, execution: Execution, progressing: Iterable[Progress]) -> None:
         """Keep the record while the job runs, to its end."""
         try:
-            self._note(state="running")
+            self.recorder.running()
             self._told({})
-            for progress in progressing:
+            for progress in self.recorder.watched(execution, progressing):
                 self._progress(execution, progress)
-            outcome = execution.outcome()
-            if outcome is not None:
-                self.record["iteration"] = outcome.iterations
         except BaseException:  # whoever called ends the run: one request to end is enough
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
@@ -138,13 +138,9 @@ class Supervisor:
     def _progress(self, execution: Execution, progress: Progress) -> None:
         now = time.monotonic()
         self._performance.observe(progress)
-        self.record["iteration"] = progress.iteration
-        self.record["iterations"] = progress.iterations
         if now - self._asked >= STATUS_SECONDS:
             self._asked = now
             self._position(execution)
-        if now - self._written >= WRITE_SECONDS:
-            self._note()
 
     def _position(self, execution: Execution) -> None:
         """Take in where the job is; one that does not answer just now is asked again later."""
@@ -156,6 +152,7 @@ class Supervisor:
             news = position_record(position)
             if news["epoch"] != self.record["epoch"]:
                 self._performance.hosts_changed()
+                self.recorder.moved(news)
             self.record.update(news)
         if isinstance(execution, AdaptiveExecution):
             last = execution.decisions[-SHOWN_DECISIONS:]
@@ -190,35 +187,14 @@ class Supervisor:
                 best = best_of_size(self._coordinator, rows, seconds, fewest, most)
                 self._coordinator.resize(execution, best)
             except LaunchError as error:  # a host that does not start; it is tried again
-                self._warn(f"the job asked for {fewest} to {most} hosts: {error}")
+                self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
                 return
             except ApplesError as error:
-                self._warn(f"the job asked for {fewest} to {most} hosts: {error}")
+                self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
         self._granted = asked
 
-    def _note(self, **news: Any) -> None:
-        """Keep the record; where the disk does not take it the last one stays, and the job runs on."""
-        self.record.update(news)
-        self._written = time.monotonic()
-        try:
-            self.job.write(self.record)
-        except OSError as error:
-            self._warn(f"the job's record is not kept: {error.filename}: {error.strerror}")
-        else:
-            self._warned = ""
-
-    def _warn(self, line: str) -> None:
-        """Say something once, until it is over."""
-        if line != self._warned:
-            self._warned = line
-            to_stderr(f"warning: {line}")
-
     def _over(self, state: str, reason: str, code: int) -> int:
-        self.record.update(state=state, reason=reason, exit_code=code, ended=time.time())
-        try:
-            self.job.write_last(self.record)
-        except OSError as error:
-            self._warn(f"how the job ended is not kept: {error.filename}: {error.strerror}")
+        self.recorder.over(state, reason, code)
         if reason:
             to_stderr(f"apples: {reason}")
         self._told({"error": reason or state, "code": code} if code else {})

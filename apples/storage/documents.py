@@ -31,7 +31,11 @@ def replace(path: Path, text: str) -> None:
     OSError
         The file is as it was.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # nobody knows the other
+        raise
     try:
         with naming(path), os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -21,10 +21,12 @@ import hat
 from apples.agent.calibration import calibrate_hosts
 from apples.agent.information import InformationPool, at_a_glance, load_information
 from apples.agent.models.model import SpeedFunction
-from apples.agent.session.results import PlanResult, RunResult
-from apples.agent.session.running import prepare
+from apples.agent.session.results import Document
+from apples.agent.session.running import PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.verification import Reference, sequential
+from apples.jobs import store
+from apples.jobs.recording import RunRecorder, recorded
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.sample import example_folder
 from apples.testing.contention import contention
@@ -48,8 +50,10 @@ MEMORY_SHARE = 0.25
 
 def compare(
     methods: Sequence[str], repeat: int, grid: int, talk: Talk, own_sessions: bool = False
-) -> list[RunResult | PlanResult]:
+) -> list[Document]:
     """Run each method `repeat` times, interleaved, so that all see the same conditions on average.
+
+    Each run is recorded, among the user's own; what is learned from it is not.
 
     Parameters
     ----------
@@ -58,8 +62,12 @@ def compare(
 
     Returns
     -------
-    The runs; of a method that found no plan, the plan with its refusal.
+    The ``apples.run/1`` documents of the runs; of a method that found no plan, with its rejection.
     """
+    try:
+        records: Path | None = store.folder()
+    except OSError:
+        records = None  # whoever records the first run says so
     with tempfile.TemporaryDirectory(prefix="apples-demo-") as folder, own_state(folder):
         world = DemoWorld.on_this_machine(Path(folder), grid)
         talk(f"four hosts on this machine: {world.summary()}")
@@ -68,17 +76,17 @@ def compare(
         found = calibrate_hosts(world.load(1), sizes, talk, at_once=True)
         world = world.calibrated(found)
         with contention(world.loads, own_sessions):
-            return _runs(world, methods, repeat, talk)
+            return _runs(world, methods, repeat, talk, records)
 
 
 def _runs(
-    world: DemoWorld, methods: Sequence[str], repeat: int, talk: Talk
-) -> list[RunResult | PlanResult]:
+    world: DemoWorld, methods: Sequence[str], repeat: int, talk: Talk, records: Path | None
+) -> list[Document]:
     talk("one run to learn from, not counted")
-    lesson = _run(world.load(LESSON_ITERATIONS), "all_resources", None)
+    lesson = _prepared(world.load(LESSON_ITERATIONS), "all_resources", None)
     seconds = LOOP_SECONDS / 10
-    if isinstance(lesson, RunResult):
-        seconds = lesson.outcome.iteration_seconds
+    if lesson.plan.refusal is None:
+        seconds = lesson.execute().outcome.iteration_seconds
     iterations = max(10, ceil(LOOP_SECONDS / (QUICKEST * seconds)))
     talk(f"jacobi2d: {world.grid} x {world.grid}, {iterations} iterations a run")
     information = world.load(iterations)
@@ -86,30 +94,45 @@ def _runs(
     runs = []
     for k in range(repeat):
         for method in methods:
-            run = _run(information, method, reference)
-            runs.append(run)
-            talk(f"  {k + 1}/{repeat} {method:24} {_line(run)}")
+            order = {"demo": world.grid, "blueprint": method, "iterations": iterations}
+            with recorded(order, talk, where=records) as record:
+                document = _run(information, method, reference, record)
+            runs.append(document)
+            talk(f"  {k + 1}/{repeat} {method:24} {_line(document)}")
     return runs
 
 
-def _run(
+def _prepared(
     information: InformationPool, method: str, reference: Reference | None
-) -> RunResult | PlanResult:
-    """Run a method under this moment's weather."""
+) -> PreparedRun:
+    """Have a method decide under this moment's weather."""
     spec = RunSpec(blueprint=method, verify=reference is not None)
-    prepared = prepare(spec, at_a_glance(information), actuator=LocalActuator(), look=False)
+    return prepare(spec, at_a_glance(information), actuator=LocalActuator(), look=False)
+
+
+def _run(
+    information: InformationPool, method: str, reference: Reference, record: RunRecorder
+) -> Document:
+    """Run a method and record it; return the document."""
+    prepared = _prepared(information, method, reference)
+    record.planned(prepared)
     if prepared.plan.refusal is not None:
-        return prepared.plan
-    return prepared.execute(reference=reference)
+        document = prepared.plan.refused_document()
+    else:
+        follow = record.followed(unwatched)
+        document = prepared.execute(reference=reference, follow=follow).document()
+    document["record"] = record.id
+    record.finished(document)
+    return document
 
 
-def _line(run: RunResult | PlanResult) -> str:
-    if isinstance(run, PlanResult):
-        rejections = run.decisions.rejections
-        return f"no plan: {rejections[0].reason if rejections else ''}"
-    predicted = duration(run.plan.estimate.iteration_seconds)
-    measured = duration(run.outcome.iteration_seconds)
-    return f"{measured} an iteration, predicted {predicted} ({run.check.off:+.0%})"
+def _line(document: Document) -> str:
+    execution = document["execution"]
+    if execution is None:
+        return f"no plan: {document['rejection']}"
+    predicted = duration(execution["predicted_iteration_seconds"])
+    measured = duration(execution["iteration_seconds"])
+    return f"{measured} an iteration, predicted {predicted} ({execution['off']:+.0%})"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.views import charts
-from apples.views.formats import coverage_sentence, seconds, sentence, share
+from apples.views.formats import count, coverage_sentence, seconds, sentence, share
 from apples.views.page import reasons, render, verified_words
 from apples.views.run_text import VERDICTS
 
@@ -61,6 +61,18 @@ def _verdict(document: Document) -> Document:
     """Return kind, word and headline."""
     execution = document["execution"]
     name = document["plan"]["application"]["name"]
+    if (
+        "state" in document and document["plan"]["chosen"]
+    ):  # what there is of a run that has no result
+        done = sentence("{} is {}: nothing was measured", name, document["state"])
+        if execution is not None:
+            done = sentence(
+                "{} is {}: {} of {} iterations in {}, predicted {}",
+                name, document["state"], count(execution["iterations"]),
+                count(document["plan"]["application"]["iterations"]),
+                seconds(execution["measured_seconds"]), seconds(execution["predicted_seconds"]),
+            )  # fmt: skip
+        return {"kind": "watch", "word": "no result", "head": done}
     if execution is None and "command" in document:
         return {"kind": "watch", "word": "a dry run", "head": sentence("{} was not started", name)}
     if execution is None:

@@ -1,10 +1,13 @@
-"""`apples report` of what was recorded."""
+"""`apples runs | report | compare`: of what was recorded."""
+
+import json
 
 import pytest
 from commands import command
-from views.documents import run
+from views.documents import demo, plan, run, strip
 
 from apples.jobs import store
+from apples.jobs.recording import recorded
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +58,133 @@ def test_a_name_that_is_no_run_and_no_log_is_one_line(job):
         2,
         "apples: --out: names the page to write about simulations\n",
     )
+
+
+def record(seconds, spread=0.05, stretches=20, **settings):
+    """Record a run whose stretches of one iteration take `seconds`, give or take `spread` of it."""
+    own = plan([strip("ada", 60), strip("bob", 40)], iterations=stretches + 1)
+    own["application"]["parameters"] |= settings
+    document = run(seconds=seconds) | {"plan": own}
+    with recorded({}, pytest.fail) as recorder:
+        recorder.job.plan.write_text(json.dumps(own))
+        recorder.note(
+            name="jacobi2d", blueprint="blocked", hosts=["ada", "bob"], predicted_seconds=2.6
+        )
+        total = 0.0
+        for k in range(stretches + 1):
+            total += seconds * (1 + spread * (-1) ** k)
+            hosts = [{"host": h, "compute_seconds": 0.7 * total, "communicate_seconds": 0.1 * total,
+                      "wait_seconds": None, "processor_seconds": None} for h in ("ada", "bob")]  # fmt: skip
+            recorder.event("progress", iteration=k + 1, iterations=99, seconds=total, hosts=hosts)
+        recorder.state["measured_seconds"] = total
+        recorder.finished(document)
+    return recorder.id
+
+
+def test_every_run_is_in_the_list_with_what_was_predicted_and_measured():
+    assert command("apples", "runs", "--json").document == {"schema": "apples.runs/1", "runs": []}
+    assert command("apples", "runs").err == "no runs; start one: apples run\n"
+    done, job = record(0.01), store.create({}, "heat")
+    with job.supervising():
+        job.write({**job.record(), "state": "running"})
+        first, second = command("apples", "runs", "--json").document["runs"]
+        assert next(iter(first)) == "id"
+        assert (first["id"], first["application"], first["state"]) == (
+            done,
+            "jacobi2d",
+            "finished",
+        )
+        assert (first["hosts"], first["verified"]) == (["ada", "bob"], True)
+        assert first["predicted_seconds"] == 2.6
+        assert first["measured_seconds"] == pytest.approx(0.21, rel=0.01)
+        assert (second["id"], second["state"], second["kind"]) == (job.id, "running", "job")
+        text = command("apples", "runs").out
+    assert f"{done}  finished  jacobi2d (blocked)" in text
+    assert text.endswith(f"next: apples report {job.id}\n")
+
+
+def test_a_run_of_an_earlier_version_has_its_figures_in_the_list(job):
+    job.write_result(run())
+    (one,) = command("apples", "runs", "--json").document["runs"]
+    assert (one["verified"], one["measured_seconds"]) == (True, pytest.approx(0.0139 * 227))
+
+
+def test_old_records_are_removed_when_that_is_asked_for():
+    first, second = record(0.01), record(0.01)
+    done = command("apples", "runs", "--prune", "--older", "0", "--json")
+    assert done.document["runs"] == []
+    assert done.document["pruned"] == [first, second]
+    assert done.document["freed_bytes"] > 1000
+    assert done.err.startswith("removed 2 records, ")
+    record(0.01)
+    assert command("apples", "runs", "--prune", "--json").document["pruned"] == []
+
+
+def test_runs_differ_clearly_only_where_their_own_spreads_do_not_meet():
+    slow, alike, fast, short = record(0.02), record(0.021), record(0.01), record(0.02, stretches=3)
+    done = command("apples", "compare", slow, alike, fast, short, "--json")
+    figures = {one["figure"]: one["runs"] for one in done.document["figures"]}
+    for name in ("measured", "compute", "communicate"):
+        assert [one["clear"] for one in figures[name]] == [False, False, True, None], name
+    assert [one["clear"] for one in figures["predicted"]] == [None] * 4
+    assert figures["measured"][2]["ratio"] == pytest.approx(0.5)
+    text = command("apples", "compare", slow, alike, fast, short).out
+    assert text.startswith(
+        f"{alike} and {slow}: no clear difference (1.05 times as long an iteration).\n"
+        f"{fast} took 0.50 times as long an iteration as {slow}.\n"
+        f"{short} and {slow}: too short to tell a difference"
+    )
+
+
+def test_what_runs_were_given_is_compared_too():
+    document = command("apples", "compare", record(0.02), record(0.02, tol=3), "--json").document
+    assert document["differ"] == {"tol": [None, 3]}
+    assert document["same"]["blueprint"] == "minimum_execution_time"
+    assert document["same"]["rows"] == [60, 40]
+
+
+def test_one_run_and_one_without_a_plan_are_refused(job):
+    done = command("apples", "compare", job.id)
+    assert (done.code, done.err) == (
+        2,
+        "apples: two runs, or more, are compared; see: apples runs\n",
+    )
+    done = command("apples", "compare", job.id, record(0.01))
+    assert done.code == 2
+    assert done.err == f"apples: {job.id}: is failed and has no plan to compare\n"
+
+
+def test_the_page_of_a_run_that_was_stopped_shows_what_was_measured(tmp_path):
+    name = record(0.01)
+    store.record(name).result.unlink()
+    state = store.record(name)
+    state.write({**state.record(), "state": "cancelled", "reason": "interrupted"})
+    assert command("apples", "report", name).code == 0
+    page = (tmp_path / f"{name}.html").read_text()
+    assert "jacobi2d is cancelled: " in page
+    assert "interrupted" in page
+    (state.folder / "events").unlink()
+    assert command("apples", "report", name, "-o", "b.html").code == 0
+    assert "nothing was measured" in (tmp_path / "b.html").read_text()
+
+
+def test_a_demo_has_a_page_too(tmp_path):
+    with recorded({}, pytest.fail, kind=store.DEMO) as recorder:
+        recorder.finished(demo())
+    assert command("apples", "report", recorder.id).code == 0
+    assert "Run-time AppLeS" in (tmp_path / f"{recorder.id}.html").read_text()
+
+
+def test_a_run_that_is_no_job_is_not_moved_but_its_log_is_shown():
+    name = record(0.01)
+    for words in (("rebalance", name), ("cancel", name), ("restart", name)):
+        done = command("apples", *words)
+        assert done.code == 2
+        assert "is no job but a run that ends with its command" in done.err
+    store.record(name).log.write_text("hello\n")
+    assert command("apples", "logs", name).out == "hello\n"
+    assert command("apples", "wait", name, "--json").document["schema"] == "apples.run/1"
+    assert command("apples", "jobs", "--json").document["jobs"] == []
 
 
 def test_a_page_that_nobody_would_write_is_refused_and_says_what_does():

@@ -66,6 +66,7 @@ def loaded_by(program, *words):
     [
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic"}),
+        (("apples", "runs"), {*HEAVY, "pydantic"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),
         (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),

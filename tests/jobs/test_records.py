@@ -150,17 +150,17 @@ class FullDisk:
 
 def test_a_full_disk_is_a_warning_and_the_last_record_stays(job, monkeypatch, capsys):
     supervisor = Supervisor(job, lambda _: None)
-    supervisor._note(state="running", iteration=1)
+    supervisor.recorder.note(state="running", iteration=1)
     disk = FullDisk(job, monkeypatch)
-    supervisor._note(iteration=2)
-    supervisor._note(iteration=3)
+    supervisor.recorder.note(iteration=2)
+    supervisor.recorder.note(iteration=3)
     with job.supervising():
         assert (job.record()["state"], job.record()["iteration"]) == ("running", 1)
         assert capsys.readouterr().err.splitlines() == [
-            f"warning: the job's record is not kept: {job.folder}/job.json: No space left on device"
+            f"warning: the record is not kept: {job.folder}/job.json: No space left on device"
         ]
         disk.full = False
-        supervisor._note(iteration=4)
+        supervisor.recorder.note(iteration=4)
         assert job.record()["iteration"] == 4
 
 

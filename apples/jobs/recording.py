@@ -1,0 +1,369 @@
+"""`RunRecorder`: writes the record of one run as it goes, for its command as for the supervisor of a job.
+
+What cannot be written (a full disk, a folder that is read-only) is said once, and the run goes on. What was
+written survives the end of the process that wrote it, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from apples.agent.launching import launch_plan
+from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
+from apples.agent.session.running import Follow, PreparedRun
+from apples.agent.weather.conditions import STATIC
+from apples.errors import ApplesError, UsageError
+from apples.jobs import store
+from apples.jobs.parked import refusal_of
+from apples.jobs.records import read_events
+from apples.jobs.store import Record, StoredJob
+from apples.launch.actuator import Execution, Outcome, Progress
+from apples.launch.events import Talk
+from apples.launch.plan import run_task
+from apples.storage import documents
+from apples.storage.naming import naming
+
+PROGRESS = "progress"
+MOST_PROGRESS = 10_000
+"""Lines of progress in the events; where there are more, every second one goes."""
+MOST_LOG_BYTES = 1 << 24
+STATE, EVENTS = "state", "events"
+"""What may not be written, of which a warning is."""
+WRITE_SECONDS = 1.0
+"""How often, at most, the state of a run that its command waits for is written while it runs."""
+
+
+class EventLog:
+    """Appends events to the file of a record, one JSON object a line; a line is there whole or not at all."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._began = self._last = -math.inf
+        self._apart = 0.0
+        self._progress = 0
+        self._handle = -1
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Write an event.
+
+        Raises
+        ------
+        OSError
+            The disk does not take it, and nothing of it is there.
+        """
+        line = json.dumps(event).encode() + b"\n"
+        with naming(self.path):
+            if self._handle < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._handle = os.open(self.path, flags, 0o600)
+            before = os.fstat(self._handle).st_size
+            try:
+                written = os.write(self._handle, line)
+                if written < len(line):
+                    os.write(self._handle, line[written:])  # says why it was cut
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self._handle, before)
+                raise
+
+    def append_progress(self, event: Mapping[str, Any]) -> None:
+        """Write a line of progress, unless it follows the last one sooner than lines of so long a run may."""
+        now = self._clock()
+        if now - self._last < self._apart:
+            return
+        self.append(event)
+        self._began = now if self._progress == 0 else self._began
+        self._last = now
+        self._progress += 1
+        if self._progress > MOST_PROGRESS:
+            self._thin_out()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def _thin_out(self) -> None:
+        """Leave out every second line of progress; from here on they come as far apart as those that stay."""
+        kept, count = [], 0
+        for event in read_events(self.path):
+            count += event["event"] == PROGRESS
+            if event["event"] != PROGRESS or count % 2:
+                kept.append(event)
+        documents.replace(self.path, "".join(f"{json.dumps(event)}\n" for event in kept))
+        self.close()  # the next line goes to the new file
+        self._apart = 1.5 * (self._last - self._began) / self._progress
+        self._progress = (count + 1) // 2
+
+
+class RunRecorder:
+    """Writes what becomes of one run into its record.
+
+    Parameters
+    ----------
+    job
+        The record, which the caller supervises; None: it could not be made, and nothing is kept.
+    talk
+        Hears what cannot be written, once.
+    every
+        Seconds between two writings of the state while the run goes on.
+
+    Attributes
+    ----------
+    state
+        What ``job.json`` says.
+    """
+
+    def __init__(self, job: StoredJob | None, talk: Talk, every: float = WRITE_SECONDS) -> None:
+        self.job = job
+        self.state: Record = job.record() if job else {}
+        self._talk, self._every = talk, every
+        self._events = EventLog(job.events) if job else None
+        self._written = -math.inf
+        self._warned: dict[str, str] = {}
+        self._decided: ReschedulingDecision | None = None
+        self._logged = 0
+
+    @property
+    def id(self) -> str | None:
+        """The record's name; None where nothing is kept."""
+        return self.job.id if self.job else None
+
+    def events(self) -> list[Record]:
+        """Return what was recorded so far."""
+        return read_events(self.job.events) if self.job else []
+
+    # ------------------------------------------------------------------------ what happens
+    def planned(self, prepared: PreparedRun) -> None:
+        """Keep the plan, the weather it was made under and the task, before anything is started."""
+        plan, chosen = prepared.plan, prepared.plan.decisions.chosen
+        information = plan.decisions.information or plan.information
+        self._keep_document("plan.json", lambda: json.dumps(plan.document(), indent=1))
+        if information.conditions.source != STATIC:
+            self._keep_document("weather.json", information.conditions.weather.to_json)
+        news: Record = {"name": information.template.name, "blueprint": plan.blueprint}
+        if chosen is not None:
+            with suppress(ApplesError):  # whoever launches it says so
+                task = run_task(launch_plan(chosen.schedule, prepared.coordinator.information))
+                self._keep_document("task.json", lambda: json.dumps(task, indent=1))
+            news |= {
+                "hosts": list(plan.rows), "rows": list(plan.rows.values()),
+                "iterations": information.application.iterations,
+                "predicted_seconds": chosen.execution_seconds,
+            }  # fmt: skip
+        self.note(**news)
+        self.event("planned")
+
+    def followed(self, follow: Follow) -> Follow:
+        """Return what follows an execution as `follow` does, and records what it sees."""
+
+        def both(execution: Execution, progress: Iterable[Progress]) -> None:
+            self.running()
+            follow(execution, self.watched(execution, progress))
+
+        return both
+
+    def running(self) -> None:
+        """Record that the program runs, and where."""
+        self.note(state="running")
+        self.event("running", hosts=self.state.get("hosts"), rows=self.state.get("rows"))
+
+    def watched(self, execution: Execution, progress: Iterable[Progress]) -> Iterator[Progress]:
+        """Yield the progress of an execution to its end, and record it."""
+        for at in progress:
+            self.state.update(iteration=at.iteration, iterations=at.iterations)
+            line = _event(PROGRESS, **asdict(at))
+            del line["borders"]  # they are in what is measured in the end
+            self._kept(partial(EventLog.append_progress, event=line))
+            if isinstance(execution, AdaptiveExecution):
+                self._decisions(execution.decisions)
+            if time.monotonic() - self._written >= self._every:
+                self.note()
+            yield at
+        outcome = execution.outcome()
+        if outcome is not None:
+            self._measured(outcome)
+
+    def moved(self, news: Mapping[str, Any]) -> None:
+        """Record where the run is now, which is elsewhere or on other rows than before."""
+        last = news.get("last_resize") or {}
+        self.event(
+            "moved", epoch=news["epoch"], iteration=self.state.get("iteration"), hosts=news["hosts"],
+            rows=news["rows"], seconds=last.get("seconds"), phases=last.get("phases") or {},
+        )  # fmt: skip
+
+    def verified(self, document: Mapping[str, Any]) -> None:
+        """Record what was found of a run's result, of which this is the document."""
+        self.state["verified"] = document.get("verified")
+        self.event("verified", verified=document.get("verified"))
+
+    def finished(self, document: Mapping[str, Any]) -> None:
+        """Keep the document of the run."""
+        self.verified(document)
+        if self.job is not None:
+            write = self.job.write_result
+            self._kept(lambda _: write(document))
+            self.note()
+
+    def over(self, state: str, reason: str, code: int) -> None:
+        """Record how the run ended: the last word."""
+        self.event("ended", state=state, reason=reason, exit_code=code)
+        self.state.update(state=state, reason=reason, exit_code=code, ended=time.time())
+        if self.job is None or self._events is None:
+            return
+        self._events.close()
+        try:
+            self.job.write_last(self.state)
+        except OSError as error:
+            self.warn(f"how it ended is not kept: {error.filename}: {error.strerror}")
+
+    # ------------------------------------------------------------------------ how it is kept
+    def note(self, **news: Any) -> None:
+        """Keep the state; where the disk does not take it the last one stays, and the run goes on."""
+        self.state.update(news)
+        self._written = time.monotonic()
+        if self.job is None:
+            return
+        try:
+            self.job.write(self.state)
+        except OSError as error:
+            self.warn(f"the record is not kept: {error.filename}: {error.strerror}", STATE)
+        else:
+            self._warned.pop(STATE, None)
+
+    def event(self, name: str, **values: Any) -> None:
+        """Append an event to the record."""
+        self._kept(partial(EventLog.append, event=_event(name, **values)))
+
+    def warn(self, line: str, about: str = "") -> None:
+        """Say a line once; what cannot be written once, until it can."""
+        if line != self._warned.get(about) and not (about and about in self._warned):
+            self._warned[about] = line
+            self._talk(f"warning: {line}")
+
+    def heard(self, talk: Talk) -> Talk:
+        """Return what passes lines on as `talk` does, and keeps them in the record's log."""
+        if self.job is None:
+            return talk
+        log = self.job.log
+
+        def both(line: str) -> None:
+            talk(line)
+            data = f"{line}\n".encode(errors="replace")
+            self._logged += len(data)
+            if self._logged > MOST_LOG_BYTES:
+                return
+            with suppress(OSError), log.open("ab", buffering=0) as stream:
+                stream.write(data)
+
+        return both
+
+    def _measured(self, outcome: Outcome) -> None:
+        """Record what the program measured, on a full disk in the room that was kept for the end."""
+        self.state.update(iteration=outcome.iterations, measured_seconds=outcome.seconds)
+        event = _event("measured", **asdict(outcome))
+        if self.job is not None:
+            to_the_last = self.job.to_the_last
+            self._kept(lambda events: to_the_last(lambda: events.append(event)))
+
+    def _decisions(self, decisions: list[ReschedulingDecision]) -> None:
+        """Record the moves that were weighed since the last look, and those that were made."""
+        if not decisions or decisions[-1] is self._decided:
+            return
+        places = [k for k, one in enumerate(decisions) if one is self._decided]
+        for one in decisions[places[-1] + 1 if places else 0 :]:
+            document = one.document()
+            self.event("decision", **document)
+            if one.moved and self.job is not None and not self.job.controlled:
+                # of a job its own account of where it is says so, whoever moved it
+                self.state.update(
+                    hosts=document["hosts"],
+                    rows=document["rows"],
+                    epoch=self.state.get("epoch", 0) + 1,
+                )
+                last = {"seconds": one.seconds}
+                self.moved({**self.state, "last_resize": last})
+        self._decided = decisions[-1]
+
+    def _keep_document(self, name: str, text: Callable[[], str]) -> None:
+        """Write a document of the record, durably."""
+        if self.job is not None:
+            path = self.job.folder / name
+            self._kept(lambda _: documents.replace(path, text()))
+
+    def _kept(self, write: Callable[[EventLog], object]) -> None:
+        """Write; what the disk does not take is said once."""
+        if self._events is None:
+            return
+        try:
+            write(self._events)
+        except OSError as error:
+            self.warn(f"the record is not kept: {error.filename}: {error.strerror}", EVENTS)
+        else:
+            self._warned.pop(EVENTS, None)
+
+
+def _event(name: str, **values: Any) -> Record:
+    return {"at": time.time(), "event": name, **values}
+
+
+@contextmanager
+def recorded(
+    order: Mapping[str, Any], talk: Talk, kind: str = store.RUN, where: Path | None = None
+) -> Iterator[RunRecorder]:
+    """Record a run that ends with this process; what ends it is recorded and raised.
+
+    Of bad input, and of what was not planned, nothing is kept.
+
+    Parameters
+    ----------
+    order
+        What is asked for.
+    where
+        Directory of all records; default: `store.folder`.
+    """
+    with ExitStack() as held:
+        try:
+            job = store.create({**order, "command": ["apples", *sys.argv[1:]]}, "", kind, where)
+            held.enter_context(job.supervising())
+        except OSError as error:
+            talk(f"warning: no record is kept of this: {error.filename}: {error.strerror}")
+            yield RunRecorder(None, talk)
+            return
+        recorder = RunRecorder(job, talk)
+        try:
+            yield recorder
+            recorder.over("finished", "", 0)
+        except KeyboardInterrupt:
+            _interrupted(recorder, job, talk)
+            raise
+        except (Exception, SystemExit) as error:
+            reason, code = refusal_of(error)
+            if code == UsageError.exit_code and not job.plan.exists():
+                shutil.rmtree(job.folder, ignore_errors=True)
+            else:
+                recorder.over("failed", reason, code)
+            raise
+
+
+def _interrupted(recorder: RunRecorder, job: StoredJob, talk: Talk) -> None:
+    """Record that the user ended the run, and say how to see what is known of it."""
+    if job.result.exists():
+        recorder.over("finished", "interrupted after the run itself", 130)
+    else:
+        recorder.over("cancelled", "interrupted", 130)
+    if job.plan.exists():
+        talk(f"what is known of it: apples report {job.id}")

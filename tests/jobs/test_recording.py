@@ -1,0 +1,276 @@
+"""What is recorded of a run while it goes on, and what is left of that whatever ends it."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from apples.errors import ApplicationError, UsageError
+from apples.jobs import RunRecord, recording, run_record, store
+from apples.jobs.recording import EventLog, RunRecorder, recorded
+from apples.jobs.records import read_events
+from apples.jobs.unfinished import document_so_far
+from apples.launch.events import HostTimes, Outcome, Progress
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+class Ran:
+    """An execution that is over."""
+
+    def __init__(self, outcome=None):
+        self.found = outcome
+
+    def outcome(self):
+        return self.found
+
+
+def progress(k, iterations=100):
+    hosts = (HostTimes("ada", 0.05 * k, 0.01 * k), HostTimes("bob", 0.04 * k, 0.02 * k, 0.01))
+    return Progress(k, iterations, 0.1 * k, hosts)
+
+
+def watch(recorder, count, outcome=None):
+    recorder.running()
+    for _ in recorder.watched(Ran(outcome), map(progress, range(1, count + 1))):
+        pass
+
+
+def ended_by(error, plan, count, talk=pytest.fail):
+    """Record a run that ends so after so many reports of progress; return its recorder."""
+    try:
+        with recorded({}, talk) as recorder:
+            recorder.job.plan.write_text(json.dumps(plan))
+            recorder.event("planned")
+            watch(recorder, count)
+            raise error
+    except type(error):
+        return recorder
+
+
+def names(record):
+    return [event["event"] for event in record.events]
+
+
+def test_a_run_to_its_end_is_recorded_event_by_event():
+    outcome = Outcome(100, 10.0, 0.5, (HostTimes("ada", 5.0, 1.0),))
+    with recorded({"grid": 9}, pytest.fail) as recorder:
+        recorder.event("planned")
+        watch(recorder, 3, outcome)
+        recorder.finished({"schema": "apples.run/1", "verified": True, "execution": None})
+    record = run_record(recorder.id)
+    assert names(record) == [
+        *("planned", "running", "progress", "progress", "progress", "measured", "verified"),
+        "ended",
+    ]
+    assert [e["hosts"][1]["communicate_seconds"] for e in record.events[2:5]] == [0.02, 0.04, 0.06]
+    assert (record.state, record.exit_code, record.document["verified"]) == ("finished", 0, True)
+    assert (record.summary["kind"], record.summary["measured_seconds"]) == ("run", 10.0)
+    order = store.record(recorder.id).order()
+    assert (order["grid"], order["command"][0]) == (9, "apples")
+    assert store.jobs() == []
+    assert not store.record(recorder.id).reserve.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "code"),
+    [
+        (KeyboardInterrupt(), "cancelled", 130),
+        (ApplicationError("rank 0 fell"), "failed", 5),
+        (SystemExit(3), "failed", 1),
+    ],
+)
+def test_what_ends_a_run_is_recorded_with_all_that_was_measured(error, state, code):
+    told = []
+    recorder = ended_by(error, {}, 4, told.append)
+    record = run_record(recorder.id)
+    assert record.state == state
+    assert record.events[-1]["exit_code"] == code
+    assert names(record).count("progress") == 4
+    expected = [f"what is known of it: apples report {recorder.id}"] if code == 130 else []
+    assert told == expected
+
+
+def test_of_bad_input_there_is_no_record():
+    with pytest.raises(UsageError), recorded({}, pytest.fail):
+        raise UsageError("--blueprint 'x': unknown")
+    assert store.records() == []
+
+
+KILLED = """
+import os, signal, sys
+from test_recording import progress, Ran
+from apples.jobs.recording import recorded
+with recorded({}, print) as recorder:
+    recorder.running()
+    for at in recorder.watched(Ran(), map(progress, range(1, 9))):
+        if at.iteration == 5:
+            print(recorder.id, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_measured_survives_the_death_of_the_agent():
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", KILLED]
+    done = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    record = run_record(done.stdout.strip())
+    assert (record.state, record.reason) == ("failed", store.COMMAND_LOST)
+    assert [e["iteration"] for e in record.events if e["event"] == "progress"] == [1, 2, 3, 4, 5]
+
+
+def test_what_cannot_be_recorded_is_said_once_and_the_run_goes_on():
+    told = []
+    with recorded({}, told.append) as recorder:
+        recorder.job.events.symlink_to("/dev/full")
+        watch(recorder, 5)
+    recorder.job.events.unlink()  # it would be read without end
+    assert told == [
+        f"warning: the record is not kept: {recorder.job.events}: No space left on device"
+    ]
+    assert run_record(recorder.id).state == "finished"
+
+
+@pytest.mark.parametrize("path", ["/dev/null/state", "/proc/1/state"])
+def test_a_record_that_cannot_be_made_is_a_warning(path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", path)
+    told = []
+    with recorded({}, told.append) as recorder:
+        watch(recorder, 2, Outcome(2, 0.2, 0.1, ()))
+        recorder.finished({"verified": None})
+        assert recorder.heard(told.append)("a line of the program's") is None
+    assert (recorder.id, recorder.events()) == (None, [])
+    warned, line = told
+    assert warned.startswith("warning: no record is kept of this: /")
+    assert line == "a line of the program's"
+
+
+def cut(path):
+    """Write events to a file that may not become longer than 400 bytes; return what was refused."""
+    log = EventLog(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
+    refused = 0
+    for k in range(40):
+        try:
+            log.append({"event": "running", "k": k})
+        except OSError:
+            refused += 1
+    return refused
+
+
+def test_a_line_that_does_not_fit_is_not_there_at_all(tmp_path):
+    path = tmp_path / "events"
+    child = os.fork()
+    if not child:
+        os._exit(cut(path))
+    refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    text = path.read_text()
+    assert text.endswith("\n")
+    assert [json.loads(line)["k"] for line in text.splitlines()] == list(range(40 - refused))
+    assert 0 < refused < 40
+
+
+def test_the_progress_of_a_long_run_is_thinned_out_and_reaches_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST_PROGRESS", 50)
+    seconds = iter(range(10**6))
+    log = EventLog(tmp_path / "events", partial(next, seconds))
+    for k in range(1000):
+        if k % 100 == 0:
+            log.append({"event": "moved", "k": k})
+        log.append_progress({"event": "progress", "k": k})
+    events = read_events(log.path)
+    told = [event["k"] for event in events if event["event"] == "progress"]
+    assert [event["k"] for event in events if event["event"] == "moved"] == [*range(0, 1000, 100)]
+    assert 20 <= len(told) <= 51
+    assert told == sorted(told)
+    assert told[0] == 0
+    assert told[-1] > 950
+    assert max(b - a for a, b in pairwise(told)) <= 64
+
+
+def test_a_damaged_line_of_events_harms_no_other(tmp_path):
+    path = tmp_path / "events"
+    path.write_bytes(b'{"event": "planned"}\n{"ev\n[]\n\xff\n{"event": "ended"}\n{"event": "cut')
+    assert [event["event"] for event in read_events(path)] == ["planned", "ended"]
+
+
+def test_the_log_of_a_run_is_bounded(monkeypatch):
+    monkeypatch.setattr(recording, "MOST_LOG_BYTES", 100)
+    told = []
+    with recorded({}, told.append) as recorder:
+        heard = recorder.heard(told.append)
+        for k in range(100):
+            heard(f"line {k}")
+    assert len(told) == 100
+    assert 50 < recorder.job.log.stat().st_size <= 100
+
+
+def test_of_a_run_without_a_result_there_is_what_was_measured():
+    strips = [
+        {"host": h, "rows": r, "compute_seconds": 0.04, "communicate_seconds": 0.01}
+        for h, r in (("ada", 60), ("bob", 40))
+    ]
+    plan = {"chosen": {"iteration_seconds": 0.08, "strips": strips}}
+    recorder = ended_by(ApplicationError("rank 1 fell"), plan, 20)
+    document = document_so_far(run_record(recorder.id))
+    assert (document["state"], document["reason"]) == ("failed", "rank 1 fell")
+    execution = document["execution"]
+    assert execution["iterations"] == 20
+    assert execution["measured_seconds"] == pytest.approx(2.0)
+    assert execution["predicted_seconds"] == pytest.approx(1.6)
+    assert execution["off"] == pytest.approx(0.25)
+    ada, bob = execution["hosts"]
+    assert (ada["rows"], ada["wait_per_iteration"]) == (60, None)
+    assert ada["compute_per_iteration"] == pytest.approx(0.05)
+    assert bob["wait_per_iteration"] == pytest.approx(0.01 / 20)
+
+
+def test_of_a_run_that_measured_nothing_there_is_its_plan():
+    recorder = ended_by(ApplicationError("it did not start"), {"chosen": {}}, 0)
+    document = document_so_far(run_record(recorder.id))
+    assert (document["execution"], document["rejection"]) == (None, "it did not start")
+
+
+def test_a_recorder_writes_where_a_job_is():
+    job = store.create({}, "heat")
+    with job.supervising():
+        recorder = RunRecorder(job, pytest.fail)
+        recorder.note(hosts=["ada"], rows=[9], epoch=0)
+        news = {"hosts": ["bob"], "rows": [9], "epoch": 1, "last_resize": {"seconds": 0.5}}
+        recorder.moved(news)
+        recorder.over("finished", "", 0)
+    (moved, ended) = RunRecord.of(job).events
+    assert (moved["hosts"], moved["epoch"], moved["seconds"]) == (["bob"], 1, 0.5)
+    assert ended["state"] == "finished"
+
+
+def test_only_what_is_over_is_removed_and_the_oldest_first():
+    kept = []
+    with recorded({}, pytest.fail) as running:
+        for k in range(4):
+            with recorded({}, pytest.fail) as recorder:
+                recorder.job.log.write_bytes(bytes(1000))
+            os.utime(recorder.job.folder / "job.json", (1000.0 + k, 1000.0 + k))
+            os.utime(recorder.job.folder / "order.json", (1000.0 + k, 1000.0 + k))
+            kept.append(recorder.id)
+        os.utime(running.job.folder / "job.json", (1.0, 1.0))
+        os.utime(running.job.folder / "order.json", (1.0, 1.0))
+        assert store.prune(100.0, 10**9, 1101.5)[0] == kept[:2]
+        sizes = sum(one.size() for one in store.records())
+        removed, freed = store.prune(1e9, sizes - 1, 5000.0)
+        assert removed == kept[2:3]
+        assert freed > 1000
+        assert store.prune(0.0, 0, 5000.0)[0] == kept[3:]
+        assert [one.id for one in store.records()] == [running.id]
+    assert not list(store.folder().glob(f"{store.GONE}*"))
