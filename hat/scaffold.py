@@ -19,7 +19,6 @@ FILES = (
     "agent.py",
     "hosts.toml",
     "program.py",
-    "protocol.py",
     "template.toml",
     "user.toml",
 )
@@ -29,10 +28,21 @@ class ScaffoldError(HatError):
     """A scaffold that cannot be made; nothing was written."""
 
 
-def new(name: str, directory: str | os.PathLike[str] = ".") -> list[Path]:
+MALLEABLE = "malleable"
+"""Folder of the templates that are others where the program is malleable."""
+
+
+def new(
+    name: str, directory: str | os.PathLike[str] = ".", *, malleable: bool = False
+) -> list[Path]:
     """Return the files of a new agent's folder, `directory`/`name`, once all of them are there.
 
     The folder appears whole or not at all, and nothing that exists is touched.
+
+    Parameters
+    ----------
+    malleable
+        Whether the program's hosts may change while it runs.
 
     Raises
     ------
@@ -51,7 +61,8 @@ def new(name: str, directory: str | os.PathLike[str] = ".") -> list[Path]:
             raise FileExistsError  # noqa: TRY301 - the same answer as when it appears meanwhile
         unfinished.mkdir(parents=True)
         for file in FILES:
-            (unfinished / file).write_text(rendered(file, name), encoding="utf-8")
+            text = rendered(file, name, malleable=malleable)
+            (unfinished / file).write_text(text, encoding="utf-8")
         unfinished.rename(target)
     except FileExistsError:
         raise ScaffoldError(f"{target}: is there already; nothing was written") from None
@@ -63,7 +74,7 @@ def new(name: str, directory: str | os.PathLike[str] = ".") -> list[Path]:
     return [target / file for file in FILES]
 
 
-def rendered(file: str, name: str) -> str:
+def rendered(file: str, name: str, *, malleable: bool = False) -> str:
     """Return the text of one file of the scaffold."""
     environment = Environment(
         loader=PackageLoader("hat", "templates"),
@@ -71,4 +82,5 @@ def rendered(file: str, name: str) -> str:
         autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
         keep_trailing_newline=True,
     )
-    return environment.get_template(f"{file}.j2").render(name=name)
+    places = [f"{MALLEABLE}/{file}.j2"] * malleable + [f"{file}.j2"]
+    return environment.select_template(places).render(name=name, malleable=malleable)

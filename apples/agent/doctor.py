@@ -18,7 +18,7 @@ from apples.agent.information import available_here
 from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.launch import hydra, quota
-from apples.launch.conformance import Check, check_program
+from apples.launch.conformance import Check, ProblemSize, check_program
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight
@@ -31,6 +31,8 @@ from apples.units import amount, digits
 LEAST_PYTHON = (3, 11)
 SMALL = {"grid": "24", "iterations": "6"}
 """What a program is checked at."""
+TELLING = {"grid": "600", "iterations": "20"}
+"""Where the time that it computes is to tell how many rows it has."""
 
 
 def examine() -> Iterator[Finding]:
@@ -184,16 +186,20 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
         No implementation can run on this machine.
     """
     found = hat.read(template, hat.ApplicationTemplate)
-    small = {name: value for name, value in SMALL.items() if name in found.parameters}
-    application = found.bind({**small, **settings})
+    small, telling = (
+        found.bind({**{k: v for k, v in size.items() if k in found.parameters}, **settings})
+        for size in (SMALL, TELLING)
+    )
     folder = template.resolve().parent
     programs = {
         one.name: found.command(
-            one.name, folder, python=sys.executable, parameters=application.parameters
+            one.name, folder, python=sys.executable, parameters=small.parameters
         )
         for one in found.implementations
         if available_here("", one)
     }
     if not programs:
         raise UsageError(f"{template}: no implementation has what it requires on this machine")
-    return check_program(programs, application.parameters, application.rows)
+    return check_program(
+        programs, *(ProblemSize(one.parameters, one.rows) for one in (small, telling))
+    )

@@ -62,4 +62,4 @@ def _hosts(path: Path, json: bool) -> int:
 def _program(template: Path, settings: dict[str, str], json: bool) -> int:
     checks = examine_program(template, settings)
     show_answer(program_checks_document(checks), program_checks_text(checks), json)
-    return 0 if all(one.ok for one in checks) else BREAKS_PROTOCOL
+    return BREAKS_PROTOCOL if any(one.ok is False for one in checks) else 0

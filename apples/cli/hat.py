@@ -34,14 +34,17 @@ def main() -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Name of the application.")],
     into: Annotated[Path, typer.Option("--into", help="Folder to make it in.")] = Path(),
+    malleable: Annotated[
+        bool, typer.Option("--malleable", help="A program whose hosts may change while it runs.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Make a folder with template, user file, host list, program and agent that run at once.
 
-    Example: hat new heat
+    Example: hat new heat; hat new heat --malleable
     """
     try:
-        paths = hat.new(name, into)
+        paths = hat.new(name, into, malleable=malleable)
     except hat.ScaffoldError as error:
         raise UsageError(str(error)) from None
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from apples.errors import ApplesError, ApplicationError
 from apples.launch.calibrate import calibrate
-from apples.launch.events import Event, Outcome, Progress, Ready
+from apples.launch.events import Event, HostTimes, Outcome, Progress, Ready
 from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import SCHEMA, Parameters
 from apples.launch.run import Run
@@ -18,20 +19,37 @@ from apples.resources import Host
 HOSTS = {"first": 2, "second": 1}
 """Two hosts and three ranks: the smallest partition in which both neighbours and slots occur."""
 ALONE = {"first": 1}
+UNEQUAL = {"few": 1, "many": 1}
+"""Two hosts of which one gets a twentieth of the rows: what they compute tells whether the rows are used."""
+FEW = 20
+LEAST_SECONDS = 1e-3
+"""Of computing, to tell anything from."""
+TRIES = 3
+"""A busy machine may stop the host with few rows; what it computes otherwise is the least of so many runs."""
 SILENCE_SECONDS = 60.0
+PROGRESS_SECONDS = 1e-6
+"""As often as the program can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim about the program, and whether it held."""
+    """One claim about the program, and whether it held; `ok` is None where nothing was there to check it on."""
 
     name: str
-    ok: bool
+    ok: bool | None
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ProblemSize:
+    """Parameters of a program, and how many rows its grid has at them."""
+
+    parameters: Parameters
+    rows: int
+
+
 def check_program(
-    programs: Mapping[str, Sequence[str]], parameters: Parameters, rows: int
+    programs: Mapping[str, Sequence[str]], small: ProblemSize, telling: ProblemSize
 ) -> list[Check]:
     """Return the checks of a program and all its implementations, each made whatever came before it.
 
@@ -39,14 +57,14 @@ def check_program(
     ----------
     programs
         Implementation name -> argument list.
-    parameters
-        Small ones: the program runs three times for each implementation, and calibrates.
-    rows
-        Rows of the grid at these parameters; at least 3.
+    small
+        The program runs three times at this size for each implementation, and calibrates; at least 3 rows.
+    telling
+        Large enough that the time a host computes tells how many rows it has.
     """
     checks: list[Check] = []
     for name, program in programs.items():
-        checks += Conformance(name, tuple(program), parameters, rows).checks()
+        checks += Conformance(name, tuple(program), small, telling).checks()
     return checks
 
 
@@ -56,34 +74,53 @@ class Conformance:
 
     name: str
     program: tuple[str, ...]
-    parameters: Parameters
-    rows: int
+    small: ProblemSize
+    telling: ProblemSize
 
     def checks(self) -> Iterator[Check]:
         """Yield one check after another; each runs the program for real."""
-        digests = set()
-        last = self.rows // 3
-        partitions = {"3 ranks": ([self.rows - last, last], HOSTS), "1 rank": ([self.rows], ALONE)}
+        digests, worked, rows = [], 0, self.small.rows
+        last = rows // 3
+        partitions = {"3 ranks": ([rows - last, last], HOSTS), "1 rank": ([rows], ALONE)}
         for label, (strips, ranks) in partitions.items():
             events: list[Event] = []
-            yield self._tried(f"runs on {label}", lambda: self._run(strips, ranks, events))  # noqa: B023 - called at once
+            yield self._tried(
+                f"runs on {label}",
+                lambda: self._run(self.small, strips, ranks, events),  # noqa: B023 - called at once
+            )
             if outcome := _outcome(events):
-                digests.add(outcome.sha256)
-                yield from self._contents(label, events, outcome, len(strips))
-        same = f"{len(digests)} different digests" if len(digests) > 1 else ""
-        yield Check(f"{self.name}: the result does not depend on the partition", not same, same)
-        yield self._tried("refuses a task of an unknown mode", self._refusal)
+                worked += 1
+                digests += [outcome.sha256] if outcome.sha256 else []
+                yield from self._contents(label, events, outcome, list(ranks))
+        yield Check(f"{self.name}: the result does not depend on the partition", *_alike(digests))
+        claim = "computes on the rows it is given"
+        yield self._tried_if(worked == len(partitions), claim, self._uses_its_rows)
+        # What cannot run at all has refused nothing.
+        yield self._tried_if(worked > 0, "refuses a task of an unknown mode", self._refusal)
         yield self._tried("calibrates", self._calibrate)
+
+    def _tried_if(self, works: bool, claim: str, act: Callable[[], str]) -> Check:
+        if works:
+            return self._tried(claim, act)
+        return Check(f"{self.name}: {claim}", None, "not checked: it does not run")
 
     def _tried(self, claim: str, act: Callable[[], str]) -> Check:
         try:
             return Check(f"{self.name}: {claim}", True, act())
+        except UntoldError as reason:
+            return Check(f"{self.name}: {claim}", None, f"not checked: {reason}")
         except ApplesError as error:
             return Check(f"{self.name}: {claim}", False, str(error))
 
-    def _run(self, strips: Sequence[int], ranks: Mapping[str, int], events: list[Event]) -> str:
+    def _run(
+        self,
+        size: ProblemSize,
+        strips: Sequence[int],
+        ranks: Mapping[str, int],
+        events: list[Event],
+    ) -> str:
         with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-            self._events(self._task(strips, ranks, folder), ranks, events)
+            self._events(self._task(size, strips, ranks, folder), ranks, events)
         if _outcome(events) is None:
             raise ApplicationError("the program said 'done' without a 'result'")
         return ""
@@ -97,25 +134,25 @@ class Conformance:
         run.finish()
 
     def _task(
-        self, strips: Sequence[int], ranks: Mapping[str, int], folder: str
+        self, size: ProblemSize, strips: Sequence[int], ranks: Mapping[str, int], folder: str
     ) -> dict[str, Any]:
         first = [sum(strips[:i]) for i in range(len(strips))]
         return {
             "schema": SCHEMA,
             "mode": "run",
-            "parameters": dict(self.parameters),
+            "parameters": dict(size.parameters),
             "implementations": dict.fromkeys(ranks, self.name),
             "partition": [
                 {"host": h, "address": "127.0.0.1", "ranks": n, "first_row": f, "rows": r}
                 for (h, n), f, r in zip(ranks.items(), first, strips, strict=True)
             ],
             "output": folder,
-            "progress_seconds": 0.0,
+            "progress_seconds": PROGRESS_SECONDS,
             "save": False,
         }
 
     def _contents(
-        self, label: str, events: Sequence[Event], outcome: Outcome, hosts: int
+        self, label: str, events: Sequence[Event], outcome: Outcome, hosts: Sequence[str]
     ) -> Iterator[Check]:
         """Yield what must hold of the events of a run that worked."""
         where = f"{self.name} on {label}"
@@ -123,22 +160,46 @@ class Conformance:
         yield Check(f"{where}: says 'ready' once", ready == 1, f"{ready} times")
         steps = [event for event in events if isinstance(event, Progress)]
         counts = [step.iteration for step in steps]
-        yield Check(
-            f"{where}: iterations only grow", counts == sorted(counts), f"{len(steps)} steps"
-        )
-        complete = all(len(times) == hosts for times in (outcome.hosts, *(s.hosts for s in steps)))
-        yield Check(f"{where}: every event has every host's times", complete, f"{hosts} hosts")
+        grow = counts == sorted(counts) if counts else None
+        said = f"{len(steps)} reports" if steps else "not checked: it reported no progress"
+        yield Check(f"{where}: iterations only grow", grow, said)
+        every = [[h.host for h in times] for times in (outcome.hosts, *(s.hosts for s in steps))]
+        complete = all(names == list(hosts) for names in every)
+        detail = f"{', '.join(hosts)}, in {len(every)} events"
+        yield Check(f"{where}: every event has every host's times", complete, detail)
         spent = max(
             (h.compute_seconds + h.communicate_seconds for h in outcome.hosts), default=0.0
         )
-        fits = spent <= outcome.seconds * 1.05 + 1e-3
-        figures = f"{spent:.4g} s of {outcome.seconds:.4g} s"
+        fits = spent <= outcome.seconds * 1.05 + 1e-3 if spent else None
+        figures = f"{'' if spent else 'not checked: '}{spent:.4g} s of {outcome.seconds:.4g} s"
         yield Check(f"{where}: the hosts' times fit into the loop's", fits, figures)
         yield Check(f"{where}: gives a digest", bool(outcome.sha256), outcome.sha256)
 
+    def _uses_its_rows(self) -> str:
+        """Give two hosts very unequal strips, and see whether what they compute is as unequal."""
+        rows = self.telling.rows
+        strips = [max(1, rows // FEW), rows - max(1, rows // FEW)]
+        given = strips[0] / strips[1]
+        least = math.inf
+        for _ in range(TRIES):
+            events: list[Event] = []
+            self._run(self.telling, strips, UNEQUAL, events)
+            outcome = _outcome(events)
+            spent = {h.host: _computing(h) for h in outcome.hosts} if outcome else {}
+            if set(spent) != set(UNEQUAL) or spent["many"] < LEAST_SECONDS:
+                raise UntoldError(f"computing takes less than {LEAST_SECONDS:g} s at {rows} rows")
+            least = min(least, spent["few"] / spent["many"])
+            if least <= math.sqrt(given):
+                return f"{strips[0]} of {rows} rows take {least:.2g} times as long as the others"
+        raise ApplicationError(
+            f"a host with {strips[0]} of {rows} rows computes {least:.2g} times as long as one with the"
+            f" other {strips[1]}: are the rows those of the task's partition?"
+        )
+
     def _refusal(self) -> str:
         """Give the program a mode that does not exist; it must fail and not say done."""
-        task = {**self._task([self.rows], ALONE, ""), "mode": "no-such-mode", "output": None}
+        task = self._task(self.small, [self.small.rows], ALONE, "")
+        task |= {"mode": "no-such-mode", "output": None}
         try:
             self._events(task, ALONE, [])
         except ApplesError as refusal:
@@ -146,9 +207,28 @@ class Conformance:
         raise ApplicationError("the program said 'done'")
 
     def _calibrate(self) -> str:
-        host, sizes = Host("first"), (self.rows,)
-        one, *_ = calibrate(host, self.program, self.name, self.parameters, sizes, talk=_quiet)
+        host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))
+        one, *_ = calibrate(host, self.program, self.name, parameters, sizes, talk=_quiet)
         return f"{one.seconds_per_point:.3g} s per point"
+
+
+class UntoldError(ApplicationError):
+    """Nothing can be told from what the program did."""
+
+
+def _alike(digests: Sequence[str]) -> tuple[bool | None, str]:
+    """Whether runs came to the same result, and what is to be said of that."""
+    if len(digests) < 2:
+        return None, f"not checked: {len(digests)} of 2 runs gave a digest"
+    same = len(set(digests)) == 1
+    return same, "" if same else f"{len(set(digests))} different digests"
+
+
+def _computing(times: HostTimes) -> float:
+    """Return what a host computed: on the processor where the program says that, for others cannot lengthen it."""
+    if times.processor_seconds is None:
+        return times.compute_seconds
+    return times.processor_seconds
 
 
 def _outcome(events: Sequence[Event]) -> Outcome | None:

@@ -38,11 +38,14 @@ def program_checks_document(checks: Sequence[Check]) -> dict[str, Any]:
     return {"schema": SCHEMA, "checks": entries}
 
 
+WORDS = {True: "ok", False: "FAIL", None: "--"}
+"""Of a check: it held, it did not, there was nothing to check it on."""
+
+
 def program_checks_text(checks: Sequence[Check]) -> str:
     """Return the same, a line a check."""
     return "\n".join(
-        f"{'ok' if one.ok else 'FAIL':5} {one.name}{': ' if one.detail else ''}{one.detail}"
-        for one in checks
+        f"{WORDS[one.ok]:5} {one.name}{': ' if one.detail else ''}{one.detail}" for one in checks
     )
 
 

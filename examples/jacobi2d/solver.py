@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -26,8 +27,6 @@ from strip import Strip
 from task import Task, TaskError, read_task
 
 ENTRY = time.perf_counter()
-MALLEABLE = "APPLES_MALLEABLE"
-"""Set by who starts a run whose hosts may change."""
 LAST_WORDS_SECONDS = 1.0
 """Between an error event and the abort: hydra drops what a rank said just before it."""
 
@@ -64,13 +63,21 @@ def work(comm: MPI.Intracomm) -> None:
         calibrate(task)
         emit("done")
         return
-    if MALLEABLE in os.environ:
-        # Only a malleable run needs the agent's package.
-        from adaptive import run_adaptive  # noqa: PLC0415  # see above
+    if hosts_may_change():
+        from adaptive import run_adaptive  # noqa: PLC0415  # needs apples, which a rigid run does not
 
         run_adaptive(task)
         return
     run(task, comm)
+
+
+def hosts_may_change() -> bool:
+    """Whether a job manager runs this rank; where there is no apples, there is none."""
+    if find_spec("apples") is None:
+        return False
+    from apples import program  # noqa: PLC0415  # see above
+
+    return program.hosts_may_change()
 
 
 def share_task(comm: MPI.Intracomm) -> Task:

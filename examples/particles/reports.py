@@ -89,7 +89,7 @@ class Reports:
         mine = np.array([clock.compute, clock.processor, clock.communicate])
         times = np.empty((comm.Get_size(), len(mine)))
         wait(comm.Iallgather(mine, times).Test)
-        of = self._names()
+        of = [host for host, _ in self.job.layout]
         hosts: list[dict[str, object]] = []
         for host in dict.fromkeys(of):
             mean = times[[one == host for one in of]].mean(axis=0)
@@ -103,10 +103,3 @@ class Reports:
                 }
             )
         return hosts
-
-    def _names(self) -> list[str]:
-        """Return each rank's host: the job's, or in a rigid run the task's."""
-        ranks = self.task.ranks
-        if self.job.rigid and len(ranks) == self.job.size:
-            return [host for host, _ in ranks]
-        return [host for host, _ in self.job.layout] or [self.job.host] * self.job.size

@@ -21,7 +21,6 @@ from reports import Reports
 from task import Task, TaskError, alone, read_task
 
 from apples import malleable
-from apples.malleable import Processor
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,8 +67,6 @@ def run(task: Task) -> None:
         particles=0,
     )
     job.safepoint()
-    if job.rigid and len(task.ranks) == job.size:
-        cells.redistribute(job.comm, [Processor(host, rows) for host, rows in task.ranks])
     dynamics = Dynamics(cells, box)
     reports = Reports(task, job, dynamics, state)
     if not state.ready:

@@ -1,6 +1,7 @@
 """`hat new` makes a folder that is whole, checked and runs; or nothing at all."""
 
 import ast
+import difflib
 import json
 import py_compile
 import shutil
@@ -16,9 +17,12 @@ MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec is not installed")
 
 
+KINDS = pytest.mark.parametrize("folder", [False, True], ids=["rigid", "malleable"], indirect=True)
+
+
 @pytest.fixture
-def folder(tmp_path):
-    return new("my-solver", tmp_path)[0].parent
+def folder(tmp_path, request):
+    return new("my-solver", tmp_path, malleable=getattr(request, "param", False))[0].parent
 
 
 def test_the_folder_holds_all_an_agent_needs(folder):
@@ -27,7 +31,6 @@ def test_the_folder_holds_all_an_agent_needs(folder):
         "agent.py",
         "hosts.toml",
         "program.py",
-        "protocol.py",
         "template.toml",
         "user.toml",
     ]
@@ -37,6 +40,25 @@ def test_the_folder_holds_all_an_agent_needs(folder):
 def test_the_documents_pass_the_check(folder):
     assert isinstance(inspect(folder / "template.toml").document, ApplicationTemplate)
     assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
+
+
+def test_a_rigid_program_becomes_malleable_by_a_few_lines(tmp_path):
+    """The bar is 15; comments, which say how to start it, are not counted because there are none in it."""
+    rigid, other = (
+        (new("heat", tmp_path / str(kind), malleable=kind)[0].parent / "program.py").read_text()
+        for kind in (False, True)
+    )
+    changed = [
+        line for line in difflib.ndiff(rigid.splitlines(), other.splitlines()) if line[0] in "-+"
+    ]
+    assert sum(line[0] == "+" for line in changed) <= 6, changed
+    assert sum(line[0] == "-" for line in changed) <= 9, changed
+
+
+@KINDS
+def test_only_a_malleable_programs_template_says_so(folder):
+    template = read(folder / "template.toml", ApplicationTemplate)
+    assert template.malleable == (".swap(" in (folder / "program.py").read_text())
 
 
 def test_the_template_leaves_only_the_cost_open(folder):
@@ -59,6 +81,7 @@ def test_the_programs_compile_and_are_short(folder, file):
     assert ast.get_docstring(ast.parse(text))
 
 
+@KINDS
 def test_every_line_is_short(folder):
     for path in folder.iterdir():
         assert max(map(len, path.read_text().splitlines())) <= 100, path
@@ -121,15 +144,18 @@ def partition(*strips):
     ]
 
 
+@KINDS
 @pytest.mark.mpi
 @needs_mpiexec
 def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
     results = []
     for parts in (partition(("a", 40, 1)), partition(("a", 33, 2), ("b", 7, 1))):
-        path = task(tmp_path, mode="run", partition=parts, save=False, output=None)
+        path = task(
+            tmp_path, mode="run", partition=parts, save=False, output=None, progress_seconds=0
+        )
         events = run(folder, path, sum(part["ranks"] for part in parts))
         assert [event["event"] for event in events] == [
-            "ready", *["progress"] * 12, "result", "done"
+            "ready", *["progress"] * 24, "result", "done"
         ]  # fmt: skip
         result = events[-2]
         assert [host["host"] for host in result["hosts"]] == [part["host"] for part in parts]
@@ -141,6 +167,12 @@ def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [False, pytest.param(True, marks=pytest.mark.more)],
+    ids=["rigid", "malleable"],
+    indirect=True,
+)
 @pytest.mark.mpi
 @needs_mpiexec
 def test_the_program_measures_its_kernel(folder, tmp_path):
@@ -155,7 +187,8 @@ def test_the_program_measures_its_kernel(folder, tmp_path):
 @needs_mpiexec
 def test_the_program_says_what_failed(folder, tmp_path):
     path = task(tmp_path, mode="run", save=False, output=None)
-    assert run(folder, path, 1)[-1] == {"event": "error", "message": "'partition'", "rank": 0}
+    message = "the task's partition is not a list of one entry or more"
+    assert run(folder, path, 1)[-1] == {"event": "error", "message": message, "rank": 0}
 
 
 def run_agent(folder, tmp_path):
@@ -173,7 +206,7 @@ def run_agent(folder, tmp_path):
 @needs_mpiexec
 def test_a_mistake_in_the_program_is_named_with_its_line(folder, tmp_path):
     program = folder / "program.py"
-    mistake = "    if WORLD.rank == 1:\n        raise ValueError('row 7 is bad')\n    new[1:-1"
+    mistake = "    if task.rank == 1:\n        raise ValueError('row 7 is bad')\n    new[1:-1"
     program.write_text(program.read_text().replace("    new[1:-1", mistake, 1))
     line = program.read_text().splitlines().index("        raise ValueError('row 7 is bad')") + 1
     said = run_agent(folder, tmp_path).stderr

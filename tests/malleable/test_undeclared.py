@@ -13,6 +13,13 @@ class Asked:
     def __init__(self, *declared):
         self.declared, self.found = declared, None
 
+    changed = True
+
+    def iterations(self):
+        caller = sys._getframe(1)
+        self.found = [name for name, _ in carried(caller, self.declared)]
+        yield from range(2)
+
     def safepoint(self):
         if self.found is None:
             self.found = [name for name, _ in carried(sys._getframe(1), self.declared)]
@@ -66,6 +73,19 @@ def mutated(job):
         left = [*left, 1]
 
 
+def counted(job):
+    for _ in job.iterations():
+        if job.changed:
+            halo = object()
+        print(halo)
+
+
+def counted_with_more(job):
+    total = 0
+    for step in job.iterations():
+        total = total + step
+
+
 def rebuilt(job):
     halo, state = None, [0]
     while state[0] < 2:
@@ -85,6 +105,8 @@ def rebuilt(job):
         (local_only, ("state",), []),
         (mutated, (), ["counts[0]", "left"]),
         (rebuilt, ("state",), []),
+        (counted, (), []),
+        (counted_with_more, (), ["total"]),
     ],
 )
 def test_what_a_loop_carries_and_nobody_declared_is_found(body, declared, names):

@@ -121,7 +121,9 @@ class ProcessGroup:
         self.phase, self.declared, self.parked_ranks = "starting", {}, 0
         self.sees_commits = True
         self._begun = time.monotonic()
-        files = {"launch": self._launch_file(), "task": json.dumps(self.job.task)}
+        files = {"launch": self._launch_file()}
+        if self.job.task:  # else it is as if started by hand: its parameters are its own
+            files["task"] = json.dumps(self.job.task)
         environment = {**self.places[0].environment, "APPLES_JOB": self.job.job}
         if len(self.places) == 1:
             environment["APPLES_HOST"] = self.host

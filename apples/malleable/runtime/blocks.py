@@ -158,6 +158,11 @@ class Blocks(Generic[T]):
         """Return the rank that has a block."""
         return self.table.owners[number]
 
+    def content(self, number: int) -> list[bytes]:
+        """Return the arrays that a block which is here consists of, in the order of their names, as bytes."""
+        arrays = self._pack(self._own[number])
+        return [np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)]
+
     @property
     def count(self) -> int:
         """How many were asked for; 0 where that depends on the processors."""

@@ -352,6 +352,10 @@ def _owned(one: RowRange, length: int, halo: int) -> RowRange:
     return RowRange(first, one.stop + (2 if one.stop == length else 1) * halo)
 
 
+SWAPPED = ("_memory", "_spare", "_seen", "_requests", "_outgoing", "_incoming")
+"""Where an array's contents are on a rank, and what sends them from there."""
+
+
 class DeclaredArray(DistributedArray):
     """A distributed array that a program declares by the shape of the whole, as numpy has it.
 
@@ -394,6 +398,26 @@ class DeclaredArray(DistributedArray):
         halos = (halo, halo if self.axes > 1 else 0)
         super().__init__(name, dtype, rows, columns, self.shape[self.axes :], halos)
         self.constant = constant
+
+    def swap(self, other: DeclaredArray) -> None:
+        """Exchange contents with an array declared alike: what ``u, v = v, u`` is for arrays of a program's own.
+
+        Nothing is copied. Every rank calls it; `local` and `own` of both are other views afterwards.
+
+        Raises
+        ------
+        DeclarationError
+            The other is of another kind, shape, type or halo, or one of them is constant. Permanent.
+        """
+        if self.summary()[1:] != other.summary()[1:] or self.constant:
+            raise DeclarationError(
+                f"arrays {self.name!r} and {other.name!r} cannot change places: they are declared"
+                f" {'constant' if self.constant and other.constant else 'otherwise'}"
+            )
+        for name in SWAPPED:
+            mine, its = getattr(self, name), getattr(other, name)
+            setattr(self, name, its)
+            setattr(other, name, mine)
 
     def summary(self) -> list[Any]:
         """Return what must be the same on every rank of the job."""

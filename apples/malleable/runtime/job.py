@@ -10,7 +10,8 @@
         state.iteration += 1
     job.finish()
 
-Started without a job manager the same program runs rigid on its MPI world.
+Started without a job manager the same program runs rigid on its MPI world: with the rows that the agent's task
+gives each host (`apples.program`), or started by hand with as many for each rank.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from apples.errors import ApplesError
 from apples.malleable.balancers.contract import LoadBalancer, Processor
-from apples.malleable.control.command import ChangePlan, HostRows
-from apples.malleable.control.strips import RowRange, rank_ranges
+from apples.malleable.control.command import ChangePlan, HostRows, HostShare
+from apples.malleable.control.strips import RowRange, rank_ranges, strips
 from apples.malleable.runtime import membership, saved_state, undeclared
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
@@ -65,6 +66,7 @@ from apples.malleable.runtime.membership import (
 )
 from apples.malleable.runtime.packing import Arrays
 from apples.malleable.runtime.saved_state import RankState, UndecidedChange
+from apples.program import ProgramTask, TaskDocument, TaskError, task_of_agent
 
 T = TypeVar("T")
 S = TypeVar("S", RowArray, TileArray, CsrMatrix)
@@ -127,6 +129,8 @@ class MalleableJob:
         How often a state is committed to which the job rolls back when a host is lost; 0: only when `commit`
         is called. None: what the job file says; where that says nothing either, on several hosts, in memory
         alone, where there is some to spare, and so seldom that it takes a hundredth of the time.
+    task
+        What an agent asks; read where that is when None, by all ranks together.
 
     Attributes
     ----------
@@ -139,7 +143,9 @@ class MalleableJob:
         Host and rows of every rank.
     """
 
-    def __init__(self, commit_seconds: float | None = None) -> None:
+    def __init__(
+        self, commit_seconds: float | None = None, *, task: TaskDocument | None = None
+    ) -> None:
         self._world = MPI.COMM_WORLD
         self._local_rank = self._world.Get_rank()
         address = os.environ.get(ADDRESS)
@@ -159,6 +165,12 @@ class MalleableJob:
         self.strip = RowRange(0, 0)
         self.layout: list[tuple[str, RowRange]] = []
         self.host = os.environ.get(HOST, RIGID)
+        self._task = task if task or self._channel else task_of_agent(self._world)
+        if self._channel is None and self._task is not None:
+            ranks = self._task.layout
+            if len(ranks) != self.size:
+                raise TaskError(f"the task is for {len(ranks)} ranks; MPI has {self.size}")
+            self.host = ranks[self._local_rank][0]
 
     @property
     def rank(self) -> int:
@@ -197,6 +209,11 @@ class MalleableJob:
     def size(self) -> int:
         """How many ranks there are."""
         return self.comm.Get_size()
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether it has declared arrays, whose rows are shared out."""
+        return bool(self._declared.arrays)
 
     def array(
         self,
@@ -303,8 +320,7 @@ class MalleableJob:
             At the first safe point: something would be lost.
         """
         if self._agreement is None:
-            self._demand_declared(sys._getframe(1))
-            return self._join()
+            return self.join(sys._getframe(1))
         # Nothing else before this test: a sweep leaves none of it in the caches, and most safe points pass.
         if self._agreement.passes():
             return None
@@ -320,6 +336,12 @@ class MalleableJob:
         if found is None:
             self._agreement.begin()
         return found
+
+    def join(self, caller: FrameType | None = None) -> HostChange | Rollback:
+        """Come to the first safe point; `caller` is where the loop around it is, whose names are looked at."""
+        if caller is not None:
+            self._demand_declared(caller)
+        return self._join()
 
     def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
         """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
@@ -432,13 +454,21 @@ class MalleableJob:
         return membership.accept(met, port, world)
 
     def _run_rigid(self) -> HostChange:
-        """Share everything out over the MPI world the program was started with."""
-        size, rows = self._world.Get_size(), self._declared.rows
-        self.members = (HostRows(RIGID, 0, rows),)
-        self.host, self.layout = RIGID, rank_ranges(self.members, {RIGID: size})
-        self.strip = self.layout[self._local_rank][1]
-        strips = [rows for _, rows in self.layout]
-        membership.begin_all(self._world, self._declared, strips, (Processor(RIGID),) * size)
+        """Share everything out over the MPI world the program was started with, as the task has it."""
+        size, slots = self._world.Get_size(), {RIGID: self._world.Get_size()}
+        shares, rows = [HostShare(RIGID, weight=size)], self._declared.rows
+        if self._task is not None:
+            slots = {piece.host: piece.ranks for piece in self._task.pieces}
+            shares = [HostShare.planned(piece.host, piece.rows) for piece in self._task.pieces]
+            if self._task.mode == "calibrate" and self.shares_rows:
+                rows = min(rows, self._task.pieces[0].rows)  # the first few of those there are
+        self.members = strips(shares, rows, slots)
+        self.layout = rank_ranges(self.members, slots)
+        self.host, self.strip = self.layout[self._local_rank]
+        speeds = {member.host: member.weight / slots[member.host] for member in self.members}
+        processors = [Processor(host, speeds[host]) for host, _ in self.layout]
+        ranges = [found for _, found in self.layout]
+        membership.begin_all(self._world, self._declared, ranges, processors)
         self._work_on(self._world.Dup())
         self._declared.settle(self.comm, {rank: rank for rank in range(size)})
         return HostChange("started", 0, (), self.members, True)
@@ -685,13 +715,19 @@ class MalleableJob:
 
     def _demand_declared(self, frame: FrameType) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""
-        kept = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks)
+        kept = (MalleableJob, ProgramTask, DistributedArray, CsrMatrix, Replicated, State, Blocks)
         known = {name for name, value in frame.f_locals.items() if isinstance(value, kept)}
         found = undeclared.carried(frame, known | self._losable)
         if found:
             names = ", ".join(f"{name} (line {line})" for name, line in found)
+            lines = [line for _, line in found]
+            swap = (
+                " by u.swap(v) if two arrays change places,"
+                if len(set(lines)) < len(lines)
+                else ""
+            )
             raise UndeclaredStateError(
                 f"carried from one safe point to the next and not declared: {names}; a new rank would"
-                " not have it: declare it by job.state, job.array or job.replicated, make it anew where"
+                f" not have it:{swap} declare it by job.state, job.array or job.replicated, make it anew where"
                 " safepoint() reports a change, or allow its loss by job.may_lose"
             )

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 
+Loop = ast.While | ast.For | ast.AsyncFor
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -28,12 +29,16 @@ def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
     loop = _loop(frame)
     if loop is None:
         return []
-    if isinstance(loop, ast.For | ast.AsyncFor):
+    if isinstance(loop, ast.For | ast.AsyncFor) and not _counted(loop):
         return [(f"the position of `for {ast.unparse(loop.target)}`", loop.lineno)]
     loop.body.sort(key=lambda statement: statement.lineno)
     rebuilt = _rebuilt(loop)
     reader = _Reader()
-    reader.expression(loop.test)
+    if isinstance(loop, ast.While):
+        reader.expression(loop.test)
+    else:
+        reader.expression(loop.iter)
+        reader.expression(loop.target)
     reader.block(loop.body)
     free = set(declared) | rebuilt
     stores = dict(_stores(loop.body, skip=_change_blocks(loop)))
@@ -45,7 +50,7 @@ def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
     return sorted(set(found), key=lambda one: (one[1], one[0]))
 
 
-def _loop(frame: FrameType) -> ast.While | ast.For | ast.AsyncFor | None:
+def _loop(frame: FrameType) -> Loop | None:
     """Return the innermost loop around the line the frame is at, in its own function."""
     try:
         lines, start = inspect.getsourcelines(frame)
@@ -68,16 +73,30 @@ def _loop(frame: FrameType) -> ast.While | ast.For | ast.AsyncFor | None:
     return found
 
 
+def _counted(loop: Loop) -> bool:
+    """Whether a loop is over ``task.iterations()``, which keeps its position itself and comes to safe points."""
+    call = None if isinstance(loop, ast.While) else loop.iter
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "iterations"
+    )
+
+
 def _asks(node: ast.AST) -> bool:
+    """Whether an expression has what says of a change: ``safepoint()``, or ``task.changed``."""
     return any(
-        isinstance(n, ast.Call)
-        and isinstance(n.func, ast.Attribute)
-        and n.func.attr == "safepoint"
+        (
+            isinstance(n, ast.Call)
+            and isinstance(n.func, ast.Attribute)
+            and n.func.attr == "safepoint"
+        )
+        or (isinstance(n, ast.Attribute) and n.attr == "changed")
         for n in ast.walk(node)
     )
 
 
-def _change_blocks(loop: ast.While) -> list[ast.If]:
+def _change_blocks(loop: Loop) -> list[ast.If]:
     """Return the statements that run only where a safe point reports a change."""
     answers = {
         target.id
@@ -93,7 +112,7 @@ def _change_blocks(loop: ast.While) -> list[ast.If]:
     return [node for node in ast.walk(loop) if isinstance(node, ast.If) and guards(node.test)]
 
 
-def _rebuilt(loop: ast.While) -> set[str]:
+def _rebuilt(loop: Loop) -> set[str]:
     """Return the names that are assigned only where a change is reported."""
     blocks = _change_blocks(loop)
     inside = {name for block in blocks for name, _ in _stores(block.body)}

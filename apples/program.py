@@ -1,0 +1,969 @@
+"""`Task`: a program's side of the application protocol. Standard library and mpi4py, and this one file.
+
+    with Task() as task:
+        u = np.zeros((len(task.strip) + 2, task.parameters["grid"]))
+        for _ in task.iterations():
+            task.exchange(u)
+            ...  # a sweep over u
+        task.result(u[1:-1])
+
+The same lines run under an agent, which gives every host its rows; by hand (``python program.py --set grid=50``,
+``mpiexec -n 3 python program.py``), where every rank gets as many; as the sequential reference; to be calibrated;
+and, where the arrays are declared by `Task.array` and its like, on hosts that change meanwhile.
+
+Hosts without apples need a copy of this file beside the program, as ``apples/program.py``; where apples is
+installed, the copy is not looked at. What a program declares needs apples (`apples.malleable.Job`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+import traceback
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+TASK = "APPLES_TASK"
+"""Environment variable that names the task's file; without it a program was started by hand."""
+MALLEABLE = "APPLES_MALLEABLE"
+"""Environment variable of a rank whose hosts may change: where its node's supervisor listens."""
+BY_HAND = "here"
+"""Name of the one host of a program that was started by hand."""
+SCHEMA = "apples.task/1"
+Value = int | float | str
+
+STARTED = time.perf_counter()
+STANDARD_OUTPUT = 1
+LONGEST_MESSAGE = 2000
+LAST_WORDS_SECONDS = 0.5
+"""Between an error event and the abort: hydra drops what a rank said just before it."""
+FASTEST_GROWTH = 16
+"""Between two reports the number of iterations at most grows by this factor."""
+BLOCK_BYTES = 4 << 20
+"""Of the result, on their way to the first rank at a time."""
+HALO_TAG, RESULT_TAG = 32_766, 32_765
+"""High, so that they are no program's own; 32767 is that of a declared array's halo."""
+SAMPLE_SECONDS, SIZE_SECONDS = 2e-3, 0.15
+FEWEST_SAMPLES, MOST_SAMPLES = 7, 101
+LAUNCHERS = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPI_LOCAL", "OMPI_")
+"""Variables by which a process would take itself for a rank of its parent's world."""
+DECLARES = frozenset(
+    ("array", "tiles", "csr", "replicated", "blocks", "may_lose", "commit", "request", "members")
+)
+"""What of `apples.malleable.Job` a task hands out."""
+KINDS = {
+    "d": "f",
+    "f": "f",
+    "e": "f",
+    **dict.fromkeys("bhilq", "i"),
+    **dict.fromkeys("BHILQ", "u"),
+}
+"""Formats of the standard library -> kinds of numpy's, of what a result may be saved in."""
+
+
+class TaskError(ValueError):
+    """The task cannot be done as it stands; the message is one line for the user. Permanent."""
+
+
+class Piece(NamedTuple):
+    """One host's strip, as the task has it: `ranks` share the rows from `first_row` on."""
+
+    host: str
+    ranks: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class TaskDocument:
+    """What an agent asks of a program, checked (docs/reference/protocol.md).
+
+    Attributes
+    ----------
+    pieces
+        The strips in rank order; none where `mode` is ``calibrate``, which has `sizes`.
+    implementations
+        Host -> name of the template's implementation to run there.
+    """
+
+    mode: str
+    parameters: Mapping[str, Value]
+    pieces: tuple[Piece, ...] = ()
+    implementations: Mapping[str, str] | None = None
+    output: str | None = None
+    save: bool = False
+    progress_seconds: float = 0.25
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def layout(self) -> list[tuple[str, range]]:
+        """Host and rows of every rank: a host's ranks share its rows, the earlier ones the larger pieces."""
+        found: list[tuple[str, range]] = []
+        for piece in self.pieces:
+            first = piece.first_row
+            for rank in range(piece.ranks):
+                stop = first + len(range(rank, piece.rows, piece.ranks))
+                found.append((piece.host, range(first, stop)))
+                first = stop
+        return found
+
+
+def read_task(text: str | bytes) -> TaskDocument:
+    """Return the task of a JSON text.
+
+    Raises
+    ------
+    TaskError
+        The text does not say what it should.
+
+    Examples
+    --------
+    >>> read_task('{"schema": "apples.task/1", "mode": "dream", "parameters": {}}')
+    Traceback (most recent call last):
+    apples.program.TaskError: the task's mode is 'dream', neither run nor calibrate
+    """
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise TaskError(f"the task is not JSON: {error}") from None
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        raise TaskError(f"the task's schema is not {SCHEMA}")
+    mode = raw.get("mode")
+    if mode not in ("run", "calibrate"):
+        raise TaskError(f"the task's mode is {mode!r}, neither run nor calibrate")
+    parameters: Any = raw.get("parameters")
+    implementations = raw.get("implementations", {})
+    output, save = raw.get("output"), raw.get("save", False)
+    period = raw.get("progress_seconds", 0.25)
+    for name, right in (
+        ("parameters", isinstance(parameters, dict)),
+        ("implementations", isinstance(implementations, dict)),
+        ("output", output is None or isinstance(output, str)),
+        ("save", isinstance(save, bool) and not (save and output is None)),
+        ("progress_seconds", isinstance(period, int | float) and period >= 0),
+    ):
+        if not right:
+            raise TaskError(f"the task's {name} is {raw.get(name)!r}")
+    pieces = tuple(_pieces(raw.get("partition"))) if mode == "run" else ()
+    sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
+    return TaskDocument(
+        mode, parameters, pieces, implementations, output, save, float(period), sizes
+    )
+
+
+def _pieces(partition: object) -> Iterator[Piece]:
+    if not isinstance(partition, list) or not partition:
+        raise TaskError("the task's partition is not a list of one entry or more")
+    row = 0
+    for index, entry in enumerate(partition):
+        try:
+            piece = Piece(*(entry[name] for name in Piece._fields))
+        except (TypeError, KeyError):
+            raise TaskError(
+                f"the task's partition[{index}] does not say {', '.join(Piece._fields)}"
+            ) from None
+        if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
+            raise TaskError(f"the task's partition[{index}] is {entry!r}")
+        if piece.first_row != row or not 1 <= piece.ranks <= piece.rows:
+            raise TaskError(
+                f"the task's partition[{index}] has rows {piece.first_row} to"
+                f" {piece.first_row + piece.rows} for {piece.ranks} ranks; it begins at row {row},"
+                " and each rank has a row"
+            )
+        yield piece
+        row += piece.rows
+
+
+def _sizes(sizes: object) -> list[int]:
+    if not isinstance(sizes, list) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
+        raise TaskError(f"the task's sizes are {sizes!r}, not numbers of rows")
+    return sizes
+
+
+def parameters_by_hand(
+    defaults: Mapping[str, Value], arguments: Sequence[str], folder: Path
+) -> dict[str, Value]:
+    """Return a program's parameters where no agent gives them.
+
+    Parameters
+    ----------
+    defaults
+        The program's own; those of a ``template.toml`` in `folder` come before them, and before both what
+        the arguments ``--set NAME=VALUE`` say. Other arguments are the program's own.
+
+    Raises
+    ------
+    TaskError
+        The template or an argument cannot be read, or sets what nobody knows.
+
+    Examples
+    --------
+    >>> parameters_by_hand({"grid": 50, "omega": 1.5}, ["--set", "omega=2"], Path("/nowhere"))
+    {'grid': 50, 'omega': 2.0}
+    """
+    values, limits = dict(defaults), {}
+    template = folder / "template.toml"
+    if template.is_file():
+        try:
+            limits = tomllib.loads(template.read_text("utf-8")).get("parameters", {})
+            values |= {name: one["default"] for name, one in limits.items() if "default" in one}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
+            raise TaskError(f"{template}: {error}") from None
+    for name, text in _settings(arguments):
+        if name not in values:
+            raise TaskError(
+                f"--set {name}={text}: no parameter {name!r}; there are {', '.join(values) or 'none'}"
+            )
+        wanted = type(values[name])
+        try:
+            values[name] = value = wanted(text)
+        except ValueError:
+            raise TaskError(
+                f"--set {name}={text}: not {'a whole ' * (wanted is int)}number"
+            ) from None
+        limit = limits.get(name, {})
+        if value < limit.get("minimum", value):
+            raise TaskError(f"--set {name}={text}: must be at least {limit['minimum']:g}")
+        if value > limit.get("maximum", value):
+            raise TaskError(f"--set {name}={text}: must be at most {limit['maximum']:g}")
+    return values
+
+
+def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each ``--set``."""
+    waiting = iter(arguments)
+    for word in waiting:
+        given = next(waiting, "") if word == "--set" else word.removeprefix("--set=")
+        if word == "--set" or word.startswith("--set="):
+            name, equals, text = given.partition("=")
+            if not (name and equals):
+                raise TaskError(f"--set {given}: not NAME=VALUE")
+            yield name, text
+
+
+def task_of_agent(comm: Any) -> TaskDocument | None:
+    """Return the agent's task on every rank, None where there is no agent. Collective.
+
+    Raises
+    ------
+    TaskError
+        On rank 0: it cannot be read. The others wait for rank 0 then, which is to abort.
+    """
+    path = os.environ.get(TASK)
+    return _shared(comm, lambda: _file(path)) if path else None
+
+
+def _file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TaskError(f"the task {path} cannot be read: {error.strerror}") from None
+
+
+def _shared(comm: Any, text: Callable[[], bytes]) -> TaskDocument:
+    """Return the task that rank 0 has, on every rank; what is wrong with it is said once, there. Collective."""
+    found = b""
+    if comm.Get_rank() == 0:
+        found = text()
+        read_task(found)
+    return read_task(comm.bcast(found))
+
+
+def hosts_may_change() -> bool:
+    """Whether a job manager runs this rank, which may give the job other hosts."""
+    return MALLEABLE in os.environ
+
+
+def emit(event: str, **fields: object) -> None:
+    """Write one event to standard output, in one piece as long as a pipe keeps pieces whole."""
+    rest = (json.dumps({"event": event, **fields}, allow_nan=False) + "\n").encode()
+    while rest:
+        rest = rest[os.write(STANDARD_OUTPUT, rest) :]
+
+
+class _Clock:
+    """Seconds of this rank since the loop began: computing, of that on the processor, and communicating."""
+
+    def __init__(self) -> None:
+        self.compute = self.processor = self.communicate = 0.0
+        self.begin = self._wall = time.perf_counter()
+        self._processor = time.thread_time()
+
+    def lap(self) -> tuple[float, float]:
+        """Return wall and processor seconds since the last lap."""
+        wall, processor = time.perf_counter(), time.thread_time()
+        spent = wall - self._wall, processor - self._processor
+        self._wall, self._processor = wall, processor
+        return spent
+
+    def computed(self) -> None:
+        """Count the time since the last lap as computing."""
+        wall, processor = self.lap()
+        self.compute += wall
+        self.processor += processor
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first barrier."""
+        return time.perf_counter() - self.begin
+
+
+class ProgramTask:
+    """What one rank of a program is asked to do, and what it says of it. In programs it is called `Task`.
+
+    Every rank calls everything here as often as the others, in the same order. An exception inside the ``with``
+    block ends all ranks, and the agent hears its message.
+
+    Parameters
+    ----------
+    rows, columns, iterations
+        Names of the parameters that say how many rows there are to share out, how many points a row has (as many
+        as there are rows where None) and how many iterations to do; or the numbers. As in the template.
+    defaults
+        Parameters of a program that has no template beside it, where it is started by hand.
+    arguments
+        Of the command line, of which ``--set NAME=VALUE`` is read where the program is started by hand;
+        those of this process when None.
+
+    Attributes
+    ----------
+    parameters
+        The template's parameters as the user has set them.
+    output, save
+        A directory to write to, or None; whether the result is to be kept there, which `result` does.
+    residual
+        What the next report says of it; None as long as nobody set it.
+    changed
+        Whether hosts, rows and communicator are other than in the iteration before; so in the first.
+    """
+
+    def __init__(
+        self,
+        rows: str | int = "grid",
+        columns: str | int | None = None,
+        iterations: str | int = "iterations",
+        *,
+        defaults: Mapping[str, Value] | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> None:
+        self._named = rows, rows if columns is None else columns, iterations
+        self._defaults = dict(defaults or {})
+        self._arguments = sys.argv[1:] if arguments is None else list(arguments)
+        self.parameters: Mapping[str, Value] = {}
+        self.output: str | None = None
+        self.save = False
+        self.residual: float | None = None
+        self.changed = False
+        self._job: Any = None
+        self._state: Any = None
+        self._done = 0
+        self._begun = self._told = False
+        self._clock = _Clock()
+        self._samples: list[tuple[float, float]] = []
+        self._sample = [0.0, 0.0, 0.0]
+        self._due, self._last = 0, (0, 0.0)
+
+    # ------------------------------------------------------------------ what is asked
+
+    def __enter__(self) -> ProgramTask:
+        """Take up the task. Where it is to calibrate several sizes, the program runs once for each, and ends."""
+        self._world: Any = None
+        self._by_hand = not os.environ.get(TASK)
+        try:
+            self._mpi = import_module("mpi4py.MPI")
+            self._world = self._mpi.COMM_WORLD
+            self._take_up(task_of_agent(self._world) or _shared(self._world, self._own_task))
+        except Exception as error:
+            self._fail(error)
+            raise
+        return self
+
+    def _own_task(self) -> bytes:
+        """Return the task of a program that was started by hand: as many rows for each rank."""
+        folder = Path(sys.argv[0]).resolve().parent
+        self.parameters = parameters_by_hand(self._defaults, self._arguments, folder)
+        rows, size = self._number(0), self._world.Get_size()
+        if rows < size:
+            raise TaskError(f"{size} ranks for {rows} rows: each needs one")
+        piece = Piece(BY_HAND, size, 0, rows)._asdict()
+        task = {"schema": SCHEMA, "mode": "run", "parameters": self.parameters}
+        return json.dumps({**task, "partition": [piece]}).encode()
+
+    def _take_up(self, document: TaskDocument) -> None:
+        self.parameters = dict(document.parameters)
+        self.output, self.save = document.output, document.save
+        if document.mode == "calibrate":
+            if len(document.sizes) > 1:
+                self._calibrate_each(document.sizes)
+            piece = Piece(BY_HAND, 1, 0, document.sizes[0])
+            document = replace(document, pieces=(piece,))
+        self._document, self._layout = document, document.layout
+        ranks, size = len(self._layout), self._world.Get_size()
+        rows = self._layout[-1][1].stop
+        if not self.malleable and ranks != size:
+            raise TaskError(f"the task is for {ranks} ranks; MPI has {size}")
+        named = self._named[0]
+        known = named if isinstance(named, int) else self.parameters.get(named, rows)
+        if document.mode == "run" and known != rows:
+            raise TaskError(
+                f"the task's partition has {rows} rows; {named} is {known}: Task(rows=..) says"
+                " which parameter counts them"
+            )
+
+    def _number(self, which: int) -> int:
+        """Return rows, columns or iterations."""
+        named, what = self._named[which], ("rows", "columns", "iterations")[which]
+        value = named if isinstance(named, int) else self.parameters.get(named)
+        if type(value) is not int or value < 1:
+            raise TaskError(
+                f"{what}: the parameter {named!r} is {value!r}, no whole number of 1 or more;"
+                f" Task({what}=..) says which parameter it is"
+            )
+        return value
+
+    @property
+    def malleable(self) -> bool:
+        """Whether the hosts may change while the program runs."""
+        return hosts_may_change()
+
+    @property
+    def comm(self) -> Any:
+        """The communicator of the moment."""
+        return self._job.comm if self._job else self._world
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return int(self.comm.Get_rank())
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return int(self.comm.Get_size())
+
+    @property
+    def layout(self) -> list[tuple[str, range]]:
+        """Host and rows of every rank."""
+        if self.malleable and not self._begun:
+            raise TaskError(
+                "a malleable program has its rows from the first iteration on: declare what is shared out"
+                " (task.array, task.blocks, ..), and look at it inside the loop"
+            )
+        if self._job and self._begun:
+            return [(host, range(rows.first, rows.stop)) for host, rows in self._job.layout]
+        return self._layout
+
+    @property
+    def strip(self) -> range:
+        """This rank's rows: ``strip.start`` is the first of ``len(strip)``."""
+        return self.layout[self.rank][1]
+
+    @property
+    def host(self) -> str:
+        """Name of this rank's host."""
+        return str(self._job.host) if self._job else self.layout[self.rank][0]
+
+    @property
+    def implementation(self) -> str:
+        """Name of the template's implementation to run on this rank's host; empty where it has only one."""
+        return (self._document.implementations or {}).get(self.host, "")
+
+    @property
+    def neighbours(self) -> tuple[int, int]:
+        """The ranks above and below; ``MPI.PROC_NULL`` where there is none."""
+        rank, nobody = self.rank, self._mpi.PROC_NULL
+        return rank - 1 if rank else nobody, rank + 1 if rank + 1 < self.size else nobody
+
+    # ------------------------------------------------------ what is declared to a job
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what `apples.malleable.Job` has of this name: `array`, `tiles`, `csr`, `replicated`, `blocks`."""
+        if name in DECLARES:
+            return getattr(self._joined(), name)
+        raise AttributeError(f"a task has no {name!r}")
+
+    def state(self, **values: Any) -> Any:
+        """Declare values that are the same on every rank, besides `iteration`: see `Job.state`."""
+        self._state = self._joined().state(**{"iteration": 0, "elapsed_seconds": 0.0, **values})
+        return self._state
+
+    def _joined(self) -> Any:
+        """Return this rank's malleable job, which is what it declares to."""
+        if self._job is None:
+            try:
+                module = import_module("apples.malleable")
+            except ImportError as error:
+                raise TaskError(
+                    f"what a program declares needs apples on every host, not this file alone: {error}"
+                ) from None
+            self._job = module.Job(task=self._document)
+        return self._job
+
+    # ------------------------------------------------------------------- the loop
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations are done."""
+        return int(self._state.iteration) if self._state else self._done
+
+    def iterations(self) -> Iterator[int]:
+        """Yield the number of each iteration to do, from 0 on; between two of them hosts may change.
+
+        Who leaves the loop early, because it has converged, say, has done the iteration in which it does.
+        """
+        caller: FrameType | None = sys._getframe(1)
+        last = self._number(2)
+        while True:
+            self._pass(caller)
+            caller = None
+            if self._enough() if self._document.mode == "calibrate" else self.iteration >= last:
+                return
+            try:
+                yield self.iteration
+            except GeneratorExit:
+                self._count()
+                raise
+            self._count()
+            if self._document.mode == "run" and self.iteration >= last:
+                return
+            self.progress()
+
+    def safepoint(self, before: Callable[[], object] | None = None) -> Any:
+        """Say that hosts may change now; for programs with a loop of their own, which count ``state.iteration``.
+
+        Returns what `apples.malleable.Job.safepoint` does. The first call begins the measured time.
+        """
+        return self._pass(sys._getframe(1), before)
+
+    def progress(self) -> None:
+        """Say how far the run is, if it is time to; `iterations` does that by itself."""
+        self._clock.computed()
+        if self._document.mode == "calibrate":
+            self._take_sample()
+        elif 0 < self._due <= self.iteration:
+            self._report()
+        if self._state:
+            self._state.elapsed_seconds = self._clock.elapsed
+        self._clock.lap()
+
+    def allreduce(self, value: float, operation: str = "max") -> float:
+        """Return the ``max``, ``min`` or ``sum`` of a value over all ranks."""
+        with self.communicating():
+            kind = getattr(self._mpi, operation.upper())
+            if self._job:
+                return float(self._job.allreduce(value, kind))
+            return self._reduced([value], kind)[0]
+
+    def exchange(self, *arrays: Any, halo: int = 1) -> None:
+        """Send the rows at the edges of strips to the neighbours, and take theirs into the `halo` rows beyond.
+
+        An array has ``halo`` rows, the rank's own, and as many again; a declared one (`array`) knows them itself.
+        """
+        with self.communicating():
+            requests = []
+            above, below = self.neighbours
+            for one in arrays:
+                if hasattr(one, "exchange"):
+                    one.exchange()
+                    continue
+                comm = self.comm
+                requests += [
+                    comm.Irecv(one[:halo], above, HALO_TAG),
+                    comm.Irecv(one[-halo:], below, HALO_TAG),
+                    comm.Isend(one[halo : 2 * halo], above, HALO_TAG),
+                    comm.Isend(one[-2 * halo : -halo], below, HALO_TAG),
+                ]
+            _wait(lambda: self._mpi.Request.Testall(requests))
+
+    @contextmanager
+    def communicating(self) -> Iterator[None]:
+        """Count what is done inside as communicating; all else in an iteration is computing."""
+        self._clock.computed()
+        yield
+        self._clock.communicate += self._clock.lap()[0]
+
+    def _count(self) -> None:
+        """Count an iteration."""
+        if self._state:
+            self._state.iteration += 1
+        else:
+            self._done += 1
+
+    def _pass(self, caller: FrameType | None, before: Callable[[], object] | None = None) -> Any:
+        """Come to a safe point, if there is a job; return what changed."""
+        if self._job is None and self.malleable:
+            raise TaskError(
+                "the template says malleable = true; the program declares nothing that could go to other"
+                " hosts: task.array, task.blocks, ... do"
+            )
+        if self._job is None:
+            change = None if self._begun else True
+        elif self._begun:
+            change = self._job.safepoint(before)
+        else:
+            if self._state is None:
+                self.state()
+            change = self._job.join(caller)
+        self.changed = bool(change)
+        if change:
+            self._begin(change)
+        return change
+
+    def _begin(self, change: Any) -> None:
+        """Begin the measured time, or go on with it on other hosts."""
+        was = self._clock.elapsed if self._begun else 0.0
+        kind = getattr(change, "kind", "started" if change is True else "rollback")
+        if self._state and not self._begun:
+            was = float(self._state.elapsed_seconds)
+        self._barrier()
+        if kind == "started" and self.rank == 0:
+            self._say("ready", protocol=1, program=_name(), version="1", ranks=self.size)
+        if not self._begun:
+            self._startup = time.perf_counter() - STARTED
+            self._clock = _Clock()
+        self._begun = True
+        self._barrier()
+        elapsed = self._reduced([was], self._mpi.MAX)[0]
+        self._clock.begin = time.perf_counter() - elapsed
+        self._clock.lap()
+        self._last, self._due = (self.iteration, elapsed), self.iteration + 1
+
+    # ------------------------------------------------------------ what is said of it
+
+    def result(self, rows: Any, *, files: Iterable[str] = ()) -> None:
+        """Say what came out: this rank's rows of the result, without halo and boundary, or blocks (`blocks`).
+
+        They go through the first rank, which never holds them all, into the digest that verifies the run, and
+        into a file where the user wants to keep them.
+
+        Raises
+        ------
+        TaskError
+            The rows are not as many as the plan gives this rank.
+        """
+        if not self._begun:
+            raise TaskError("task.result comes after the loop over task.iterations()")
+        self._clock.computed()
+        self._barrier()
+        self._told = True
+        every = self._gathered()
+        seconds = max(row[-1] for row in every)
+        if self._document.mode == "calibrate":
+            self._say_calibration()
+            return
+        sha256, said = hashlib.sha256(), [*files]
+        with self._kept(rows) as sinks:
+            for owner, pieces in self._owners(rows):
+                for piece in self._streamed(owner, pieces):
+                    for take in (sha256.update, *sinks):
+                        take(piece)
+        if self.save and self.output and self.rank == 0:
+            said.append(str(Path(self.output) / "result.npy"))
+        self._barrier()
+        if self.rank == 0:
+            self._say(
+                "result",
+                iterations=self.iteration,
+                seconds=seconds,
+                startup_seconds=round(self._startup, 6),
+                residual=self.residual,
+                sha256=sha256.hexdigest(),
+                files=said,
+                hosts=self._hosts(every),
+            )
+
+    def _owners(self, rows: Any) -> Iterator[tuple[int, Iterable[Any]]]:
+        """Yield what the result consists of, in order: whose it is, and the pieces of what is here."""
+        if hasattr(rows, "owner"):
+            for number in range(len(rows)):
+                yield rows.owner(number), rows.content(number) if number in rows else ()
+            return
+        if len(rows) != len(self.strip):
+            raise TaskError(
+                f"the result has {len(rows)} rows on rank {self.rank}; the plan gives it {len(self.strip)}:"
+                " Task(rows=..) says which parameter counts them"
+            )
+        row_bytes = max(1, memoryview(rows[:1]).nbytes)
+        step = max(1, BLOCK_BYTES // row_bytes)
+        for owner in range(self.size):
+            mine = range(0, len(rows), step) if owner == self.rank else ()
+            yield owner, (memoryview(rows[k : k + step]).tobytes() for k in mine)
+
+    def _streamed(self, owner: int, pieces: Iterable[Any]) -> Iterator[Any]:
+        """Yield on rank 0 the pieces of a rank's part of the result, one at a time."""
+        comm, byte = self.comm, self._mpi.BYTE
+        if owner == 0:
+            yield from pieces if self.rank == 0 else ()
+        elif self.rank == owner:
+            for piece in _ended(pieces):
+                _wait(comm.Isend([piece, byte], 0, RESULT_TAG).Test)
+        elif self.rank == 0:
+            while True:
+                found: list[Any] = []
+                status = self._mpi.Status()
+                _wait(lambda: self._arrived(owner, status, found))  # noqa: B023 - called at once
+                piece = bytearray(status.Get_count(byte))
+                _wait(found[0].Irecv([piece, byte]).Test)
+                if not piece:
+                    return
+                yield piece
+
+    def _arrived(self, owner: int, status: Any, found: list[Any]) -> bool:
+        message = self.comm.Improbe(owner, RESULT_TAG, status)
+        if message is not None:
+            found.append(message)
+        return bool(found)
+
+    @contextmanager
+    def _kept(self, rows: Any) -> Iterator[list[Callable[[Any], object]]]:
+        """Hand out what writes the result to a file, where the user wants one; it appears when it is whole."""
+        if not (self.save and self.output and self.rank == 0):
+            yield []
+            return
+        path = Path(self.output) / "result.npy"
+        header = _npy_header(rows, sum(len(strip) for _, strip in self.layout))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        with part.open("wb") as stream:
+            stream.write(header)
+            yield [stream.write]
+        part.replace(path)
+
+    def _report(self) -> None:
+        """Say how far the run is, and agree on when to do so again, from nothing that one rank alone knows."""
+        every, iteration = self._gathered(), self.iteration
+        seconds = max(row[-1] for row in every)
+        done, before = iteration - self._last[0], self._last[1]
+        period = self._document.progress_seconds
+        rate = done / max(seconds - before, 1e-9)
+        self._due = iteration + max(1, min(int(period * rate), done * FASTEST_GROWTH))
+        self._last = iteration, seconds
+        if self.rank == 0 and not self._by_hand:
+            self._say(
+                "progress",
+                iteration=iteration,
+                iterations=self._number(2),
+                seconds=round(seconds, 6),
+                residual=self.residual,
+                hosts=self._hosts(every),
+            )
+
+    def _gathered(self) -> list[array[float]]:
+        """Return every rank's seconds: computing, on the processor, communicating, since the first barrier."""
+        clock, size = self._clock, self.size
+        mine = array("d", [clock.compute, clock.processor, clock.communicate, clock.elapsed])
+        every = array("d", bytes(8 * len(mine) * size))
+        _wait(self.comm.Iallgather(mine, every).Test)
+        return [every[len(mine) * k :][: len(mine)] for k in range(size)]
+
+    def _hosts(self, every: Sequence[Sequence[float]]) -> list[dict[str, object]]:
+        """Return each host's times, the mean over its ranks."""
+        of = [host for host, _ in self.layout]
+        found: list[dict[str, object]] = []
+        for name in dict.fromkeys(of):
+            rows = [row for host, row in zip(of, every, strict=True) if host == name]
+            compute, processor, communicate = (
+                round(statistics.fmean(row[k] for row in rows), 6) for k in range(3)
+            )
+            found.append(
+                {
+                    "host": name,
+                    "compute_seconds": compute,
+                    "processor_seconds": processor,
+                    "communicate_seconds": communicate,
+                }
+            )
+        return found
+
+    def _say(self, event: str, **fields: Any) -> None:
+        """Tell the agent, or in one line who started the program by hand."""
+        if not self._by_hand:
+            emit(event, **fields)
+        elif event == "result":
+            of = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+            ranks = f"{self.size} rank{'s' * (self.size > 1)}"
+            print(  # noqa: T201 - a program speaks on stdout
+                f"{fields['iterations']} iterations in {fields['seconds']:.3g} s on {ranks}"
+                f" ({of}), sha256 {fields['sha256'][:16]}",
+                flush=True,
+            )
+
+    # ------------------------------------------------------------------ calibrating
+
+    def _calibrate_each(self, sizes: Sequence[int]) -> None:
+        """Run the program once for each size, as a process of its own, and end."""
+        if self._world.Get_size() != 1:
+            raise TaskError(f"calibrate runs as one process, not {self._world.Get_size()}")
+        self._say("ready", protocol=1, program=_name(), version="1", ranks=1)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+        raw = json.loads(Path(os.environ[TASK]).read_bytes())
+        for size in sizes:
+            done = subprocess.run(
+                [sys.executable, *sys.orig_argv[1:]],
+                env={**kept, TASK: "/dev/stdin"},
+                input=json.dumps({**raw, "sizes": [size]}).encode(),
+                stdout=subprocess.PIPE,
+                check=False,
+            )
+            for line in done.stdout.splitlines(keepends=True):
+                if b'"event": "ready"' not in line and b'"event": "done"' not in line:
+                    sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+            if done.returncode:
+                raise TaskError(f"calibrating {size} rows ended with code {done.returncode}")
+        emit("done")
+        raise SystemExit(0)
+
+    def _take_sample(self) -> None:
+        """Count an iteration; several that are quick make one sample."""
+        clock, sample = self._clock, self._sample
+        sample[0] += 1
+        if clock.processor - sample[1] >= SAMPLE_SECONDS:
+            count, used, wall = sample
+            self._samples.append(
+                ((clock.processor - used) / count, (clock.compute - wall) / count)
+            )
+            self._sample = [0.0, clock.processor, clock.compute]
+
+    def _enough(self) -> bool:
+        """Whether there are samples enough; the first is not among them, for its caches were cold."""
+        count = len(self._samples)
+        long = self._clock.processor >= SIZE_SECONDS
+        return count > MOST_SAMPLES or (count > FEWEST_SAMPLES and long)
+
+    def _say_calibration(self) -> None:
+        blocks_only = self._job and not self._job.shares_rows
+        points = (self._number(0) if blocks_only else len(self.strip)) * self._number(1)
+        count = max(1, self.iteration)
+        samples = self._samples[1:] or [
+            (self._clock.processor / count, self._clock.compute / count)
+        ]
+        used = sorted(used / points for used, _ in samples)
+        quarter = len(used) // 4
+        emit(
+            "calibration",
+            rows=self._document.pieces[0].rows,
+            seconds_per_point=statistics.median(used),
+            error=(used[-1 - quarter] - used[quarter]) / 2,
+            repeats=len(used),
+            wall_seconds_per_point=statistics.fmean(wall for _, wall in samples) / points,
+        )
+
+    # ---------------------------------------------------------------------- the end
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Say that all is done; or end all ranks, and say why."""
+        if error is None and not self._told:
+            error = TaskError("the program ended without task.result(..)")
+            kind = TaskError
+        if isinstance(error, SystemExit) and error.code in (0, None):
+            return  # this rank's host leaves a malleable job
+        if error is None:
+            if self._job:
+                self._job.finish()
+            self._barrier()
+            if self.rank == 0 and not self._by_hand:
+                emit("done")
+            return
+        try:
+            if self._job:
+                self._job.__exit__(kind, error, trace)  # which knows what a read-only array is
+        except Exception as said:  # noqa: BLE001 - it is what is to be said of the error
+            error, trace = said, None
+        if not (self._job and self.malleable):
+            self._fail(error)
+        if trace is None:
+            raise error
+
+    def _fail(self, error: BaseException) -> None:
+        """End all ranks of a program that cannot go on; one that is alone and by hand ends by itself."""
+        expected = isinstance(error, TaskError)
+        if self._by_hand and expected:
+            sys.stderr.write(f"{_name()}: {error}\n")
+        elif not expected and (not self._by_hand or (self._world and self._world.Get_size() > 1)):
+            traceback.print_exception(error)
+        rank = self._world.Get_rank() if self._world else 0
+        if not self._by_hand:
+            message = " ".join(str(error).split()) or type(error).__name__
+            emit("error", message=message[:LONGEST_MESSAGE], rank=rank)
+        if self._world and (self._world.Get_size() > 1 or not self._by_hand):
+            sys.stderr.flush()
+            time.sleep(LAST_WORDS_SECONDS)
+            self._world.Abort(2 if expected else 1)
+        if expected:
+            raise SystemExit(2)
+
+    def _barrier(self) -> None:
+        _wait(self.comm.Ibarrier().Test)
+
+    def _reduced(self, values: Sequence[float], operation: Any) -> list[float]:
+        mine = array("d", values)
+        every = array("d", bytes(8 * len(mine)))
+        _wait(self.comm.Iallreduce(mine, every, operation).Test)
+        return list(every)
+
+
+# What programs call it: there `Task` can mean nothing else.
+Task = ProgramTask
+
+
+def _name() -> str:
+    """Return what the program is called: its folder where its file has everybody's name."""
+    path = Path(sys.argv[0]).resolve()
+    return (path.parent.name if path.stem == "program" else path.stem) or "program"
+
+
+def _ended(pieces: Iterable[Any]) -> Iterator[Any]:
+    """Yield the pieces, and after them the only one of no length."""
+    yield from filter(len, pieces)
+    yield b""
+
+
+def _npy_header(rows: Any, count: int) -> bytes:
+    """Return the head of a ``.npy`` file of so many rows."""
+    view = memoryview(rows[:1])
+    kind, inner = KINDS.get(view.format), (view.shape or ())[1:]
+    if kind is None:
+        raise TaskError(f"a result of format {view.format!r} cannot be saved as .npy")
+    shape = (count, *inner)
+    order = "<" if sys.byteorder == "little" else ">"
+    text = (
+        f"{{'descr': '{order}{kind}{view.itemsize}', 'fortran_order': False, 'shape': {shape}, }}"
+    )
+    text += " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+SPIN_SECONDS, YIELD_SECONDS, LONGEST_SECONDS, SHARE = 80e-6, 5e-3, 1e-3, 0.05
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    """Return when `done()` is true: spin, then yield, then sleep a twentieth of the wait so far.
+
+    As `apples.malleable.wait`, which this file does without: a neighbour that is on time is met at once, and one
+    that is late may have this rank's CPU.
+    """
+    start = time.perf_counter()
+    while not done():
+        waited = time.perf_counter() - start
+        if waited > YIELD_SECONDS:
+            time.sleep(min(SHARE * waited, LONGEST_SECONDS))
+        elif waited > SPIN_SECONDS:
+            os.sched_yield()

@@ -1,0 +1,313 @@
+"""`apples.program`: the same lines under an agent and by hand; what is wrong is said in one line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import apples.program
+from apples.launch import hydra
+from apples.program import Piece, TaskDocument, TaskError, parameters_by_hand, read_task
+
+NO_ROWS = (
+    "rows: the parameter 'grid' is 0, no whole number of 1 or more;"
+    " Task(rows=..) says which parameter it is"
+)
+SWEEPS = """
+import sys
+import numpy as np
+from apples.program import Task
+
+with Task(defaults={"grid": 24, "iterations": 9}) as task:
+    n = task.parameters["grid"]
+    u = np.zeros((len(task.strip) + 2, n))
+    u[1:-1] += np.arange(task.strip.start, task.strip.stop)[:, None]
+    for i in task.iterations():
+        task.exchange(u)
+        u[1:-1, 1:-1] = (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]) / 4
+        WRONG
+    task.result(u[1:-1])
+"""
+
+
+def task(**more):
+    found = {"schema": "apples.task/1", "mode": "run", "parameters": {"grid": 24, "iterations": 9}}
+    found |= {"implementations": {}, "output": None, "save": False, "progress_seconds": 0}
+    return found | {"partition": partition(("ada", 2, 17), ("bob", 1, 7))} | more
+
+
+def partition(*pieces):
+    first = [sum(rows for *_, rows in pieces[:k]) for k in range(len(pieces))]
+    return [
+        {"host": host, "address": "127.0.0.1", "ranks": ranks, "first_row": at, "rows": rows}
+        for at, (host, ranks, rows) in zip(first, pieces, strict=True)
+    ]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program, by hand or as an agent does: code, events, and all it said."""
+
+    def run(text, *arguments, ranks=1, asked=None):
+        program = tmp_path / "sweeps.py"
+        program.write_text(text)
+        given = {}
+        if asked is not None:
+            (tmp_path / "task.json").write_text(json.dumps(asked))
+            given["APPLES_TASK"] = str(tmp_path / "task.json")
+        launcher = [hydra.mpiexec(), *hydra.OPTIONS, "-n", str(ranks)] if ranks > 1 else []
+        done = subprocess.run(
+            [*launcher, sys.executable, str(program), *arguments],
+            env=hydra.environment({**hydra.LOOPBACK, **hydra.ONE_THREAD, **given}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        events = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+        return done.returncode, events, done.stdout + done.stderr
+
+    return run
+
+
+def test_the_module_needs_nothing_but_the_standard_library():
+    code = (
+        "import sys, apples.program; "
+        "print({'numpy', 'pydantic', 'mpi4py', 'apples.malleable'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+HIDES = """
+import os, sys
+sys.path[:] = [p for p in sys.path if not os.path.exists(os.path.join(p, "apples", "__init__.py"))]
+"""
+"""Before all else in a program: apples as it is installed for development is not found any more."""
+
+
+@pytest.mark.mpi
+def test_a_copy_beside_the_program_serves_where_apples_is_not_installed(run, tmp_path):
+    if (Path(np.__file__).parents[1] / "apples" / "__init__.py").exists():
+        pytest.skip("apples is installed beside numpy: nothing hides the one and not the other")
+    (tmp_path / "apples").mkdir()
+    shutil.copy(apples.program.__file__, tmp_path / "apples")
+    shows = SWEEPS.replace("WRONG", "") + "\nprint(sys.modules['apples.program'].__file__)"
+    code, _, said = run(HIDES + shows)
+    assert code == 0, said
+    assert said.endswith(f"{tmp_path}/apples/program.py\n")
+    code, _, said = run(HIDES + SWEEPS.replace("WRONG", "task.array('u', (24, 24))"))
+    assert code == 2
+    assert "what a program declares needs apples on every host" in said
+
+
+@pytest.mark.mpi
+def test_one_result_by_hand_on_three_ranks_and_under_any_partition(run):
+    program = SWEEPS.replace("WRONG", "")
+    _, _, alone = run(program, "--set", "iterations=12")
+    _, _, three = run(program, "--set=iterations=12", ranks=3)
+    parameters = {"grid": 24, "iterations": 12}
+    code, events, said = run(program, ranks=3, asked=task(parameters=parameters))
+    assert code == 0, said
+    assert [e["event"] for e in events] == ["ready", *["progress"] * 11, "result", "done"]
+    result = events[-2]
+    assert [host["host"] for host in result["hosts"]] == ["ada", "bob"]
+    assert result["iterations"] == 12
+    for by_hand, ranks in ((alone, "1 rank"), (three, "3 ranks")):
+        assert by_hand.startswith("12 iterations in ")
+        assert f" on {ranks} (grid=24, iterations=12), sha256 {result['sha256'][:16]}" in by_hand
+
+
+@pytest.mark.mpi
+def test_who_leaves_the_loop_has_done_the_iteration_and_the_result_is_kept(run, tmp_path):
+    program = SWEEPS.replace(
+        "WRONG", "task.residual = task.allreduce(float(i))\n        if i == 4: break"
+    )
+    asked = task(output=str(tmp_path / "out"), save=True, progress_seconds=60)
+    code, events, said = run(program, ranks=3, asked=asked)
+    assert code == 0, said
+    result = events[-2]
+    assert (result["iterations"], result["residual"]) == (5, 4.0)
+    assert [event["event"] for event in events] == ["ready", "progress", "result", "done"]
+    (kept,) = map(Path, result["files"])
+    grid = np.load(kept)
+    assert grid.shape == (24, 24)
+    assert [path.name for path in kept.parent.iterdir()] == ["result.npy"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("if task.rank == 1: raise ArithmeticError('row 7 is bad')", "row 7 is bad"),
+        ("task.result(u)", "the result has 11 rows on rank 0; the plan gives it 9"),
+    ],
+)
+def test_what_goes_wrong_on_a_rank_ends_all_of_them_and_is_an_event(run, wrong, message):
+    code, events, _ = run(SWEEPS.replace("WRONG", wrong), ranks=3, asked=task())
+    assert code != 0
+    said = [event for event in events if event["event"] == "error"]
+    assert said
+    assert all(message in event["message"] or "result has" in event["message"] for event in said)
+    assert "done" not in [event["event"] for event in events]
+
+
+@pytest.mark.mpi
+def test_a_program_without_a_result_is_not_done(run):
+    text = SWEEPS.replace("WRONG", "").replace("    task.result(u[1:-1])\n", "")
+    code, events, _ = run(text, asked=task(partition=partition(("ada", 1, 24))))
+    assert code != 0
+    assert events[-1]["message"] == "the program ended without task.result(..)"
+    assert run(text)[2] == "sweeps: the program ended without task.result(..)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "gird=5"], "--set gird=5: no parameter 'gird'; there are grid, iterations"),
+        (["--set", "grid=x"], "--set grid=x: not a whole number"),
+        (["--set=grid"], "--set grid: not NAME=VALUE"),
+        (["-v", "--set"], "--set : not NAME=VALUE"),
+    ],
+)
+def test_a_setting_that_says_nothing_known_is_refused(arguments, message):
+    with pytest.raises(TaskError) as refusal:
+        parameters_by_hand({"grid": 24, "iterations": 9}, arguments, Path("/nowhere"))
+    assert str(refusal.value) == message
+
+
+@pytest.mark.mpi
+def test_what_is_wrong_by_hand_is_one_line(run):
+    code, _, said = run(SWEEPS, "--set", "grid=0")
+    assert (code, said) == (2, f"sweeps: {NO_ROWS}\n")
+
+
+def test_a_template_beside_the_program_has_its_parameters_and_limits(tmp_path):
+    (tmp_path / "template.toml").write_text(
+        "[parameters.grid]\ndefault = 7\nminimum = 3\n[parameters.omega]\ndefault = 1.5\n"
+    )
+    assert parameters_by_hand({"grid": 5, "more": "x"}, ["-v", "--set", "omega=1"], tmp_path) == {
+        "grid": 7, "more": "x", "omega": 1.0,
+    }  # fmt: skip
+    with pytest.raises(TaskError, match="--set grid=2: must be at least 3"):
+        parameters_by_hand({}, ["--set", "grid=2"], tmp_path)
+    (tmp_path / "template.toml").write_text("[parameters")
+    with pytest.raises(TaskError, match=r"template\.toml: "):
+        parameters_by_hand({}, [], tmp_path)
+
+
+def test_ranks_of_a_host_share_its_rows_the_earlier_ones_the_larger_pieces():
+    document = TaskDocument("run", {}, (Piece("ada", 2, 0, 5), Piece("bob", 1, 5, 2)))
+    assert document.layout == [("ada", range(3)), ("ada", range(3, 5)), ("bob", range(5, 7))]
+    assert read_task(json.dumps(task())).layout == [
+        ("ada", range(9)), ("ada", range(9, 17)), ("bob", range(17, 24)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": "apples.task/2"}, "schema is not apples.task/1"),
+        ({"mode": "dream"}, "mode is 'dream', neither run nor calibrate"),
+        ({"parameters": []}, r"parameters is \[\]"),
+        ({"save": True}, "save is True"),
+        ({"progress_seconds": -1}, "progress_seconds is -1"),
+        ({"partition": []}, "partition is not a list of one entry or more"),
+        ({"partition": [{"host": "ada"}]}, r"partition\[0\] does not say host, ranks, first_row, rows"),
+        ({"partition": partition(("ada", 1, 5)) * 2}, r"partition\[1\] has rows 0 to 5 .* begins at row 5"),
+        ({"partition": partition(("ada", 6, 5))}, r"for 6 ranks; .* each rank has a row"),
+        ({"partition": partition(("ada", 1, True))}, r"partition\[0\] is "),
+        ({"mode": "calibrate", "sizes": [0]}, r"sizes are \[0\], not numbers of rows"),
+    ],
+)  # fmt: skip
+def test_a_task_that_does_not_say_what_it_should_is_refused(change, message):
+    with pytest.raises(TaskError, match=message):
+        read_task(json.dumps(task() | change))
+
+
+def test_a_task_that_is_no_json_is_refused():
+    with pytest.raises(TaskError, match="the task is not JSON"):
+        read_task("{")
+
+
+@pytest.mark.mpi
+def test_a_task_for_other_ranks_or_rows_is_refused(run):
+    _, events, _ = run(SWEEPS, asked=task())
+    assert events[-1]["message"] == "the task is for 3 ranks; MPI has 1"
+    other = task(partition=partition(("ada", 1, 20)))
+    _, events, _ = run(SWEEPS, asked=other)
+    assert events[-1]["message"].startswith("the task's partition has 20 rows; grid is 24: ")
+
+
+JOB = """
+import json
+import numpy as np
+from mpi4py import MPI
+from apples import malleable
+
+job = malleable.Job()
+u = job.array("u", (24, 3), halo=1)
+blocks = job.blocks("b", lambda n: np.zeros(1), lambda b: {"b": b}, lambda a: a["b"], count=12)
+state = job.state(iteration=0)
+job.safepoint()
+found = job.comm.gather([job.host, job.strip.first, len(job.strip), len(u.own), len(blocks.items())])
+if job.rank == 0:
+    print(json.dumps({"members": [m.host for m in job.members], "ranks": found}))
+job.finish()
+"""
+
+
+@pytest.mark.mpi
+def test_a_job_that_is_run_rigid_has_the_rows_and_hosts_of_its_task(run):
+    code, found, said = run(
+        JOB, ranks=3, asked=task(partition=partition(("ada", 2, 18), ("bob", 1, 6)))
+    )
+    assert code == 0, said
+    assert found[0]["members"] == ["ada", "bob"]
+    assert [rank[:4] for rank in found[0]["ranks"]] == [
+        ["ada", 0, 9, 9], ["ada", 9, 9, 9], ["bob", 18, 6, 6],
+    ]  # fmt: skip
+    assert sum(rank[4] for rank in found[0]["ranks"]) == 12
+    assert found[0]["ranks"][2][4] < 4, "fewer blocks for the host with fewer rows"
+    _, found, _ = run(JOB, ranks=3)
+    assert [rank[2] for rank in found[0]["ranks"]] == [8, 8, 8]
+
+
+SWAPS = """
+import numpy as np
+from apples import malleable
+
+job = malleable.Job()
+fill = lambda value: lambda first, rows: rows.fill(value)
+u, v, other = (job.array(name, (12, 3), halo=1, fill=fill(k)) for k, name in enumerate("uvw"))
+narrow = job.array("narrow", (12, 3))
+job.safepoint()
+for swaps in range(1, 4):
+    u.exchange(), v.exchange()
+    u.swap(v)
+    u.exchange(), v.exchange()
+    assert (u.local == swaps % 2).all() and (v.local == 1 - swaps % 2).all(), swaps
+    assert (u.own == swaps % 2).all() and (other.local == 2).all()
+try:
+    u.swap(narrow)
+except malleable.DeclarationError as error:
+    assert "'u' and 'narrow' cannot change places" in str(error)
+else:
+    raise AssertionError
+job.finish()
+"""
+
+
+@pytest.mark.mpi
+def test_declared_arrays_change_places_by_swap(run):
+    code, _, said = run(SWAPS, ranks=2)
+    assert code == 0, said
+
+
+def test_no_test_here_inherits_a_task():
+    assert "APPLES_TASK" not in os.environ
