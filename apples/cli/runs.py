@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apples import jobs as service
 from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.jobs import store
 from apples.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
@@ -40,10 +41,10 @@ def runs(
 
     document: dict[str, object] = {"schema": "apples.runs/1"}
     if prune:
-        removed, freed = service.prune(older, most)
+        removed, freed = store.prune(older * 86400.0, most, time.time())
         document |= {"pruned": removed, "freed_bytes": freed}
         say(f"removed {len(removed)} records, {amount(freed)}")
-    found = service.list_runs()
+    found = [one.summary() for one in store.records()]
     show_answer(document | {"runs": found}, lambda: runs_text(found) if found else "", json)
     if not (found or json):
         say("no runs; start one: apples run")
@@ -61,12 +62,13 @@ def compare(
 
     Example: apples compare 1f2e3d4c 9a8b7c6d
     """
-    from apples.jobs.comparing import comparison_of  # noqa: PLC0415 - not for a list of runs
+    from apples.jobs import run_record  # noqa: PLC0415 - not for a list of runs
+    from apples.jobs.comparing import comparison_of  # noqa: PLC0415
     from apples.views.runs import comparison_text  # noqa: PLC0415 - text only
 
     if len(names) < 2:
         raise UsageError("two runs, or more, are compared; see: apples runs")
-    document = comparison_of([service.run_record(name) for name in names])
+    document = comparison_of([run_record(name) for name in names])
     show_answer(document, lambda: comparison_text(document), json)
     return 0
 
@@ -78,9 +80,10 @@ def is_record(name: str) -> bool:
 
 def report_run(name: str, out: Path | None, json: bool) -> None:
     """Write the page of a recorded run, of as much of it as there is."""
-    from apples.jobs.unfinished import document_so_far  # noqa: PLC0415 - for a page only
+    from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
+    from apples.jobs.unfinished import document_so_far  # noqa: PLC0415
 
-    record = service.run_record(name)
+    record = run_record(name)
     document = document_so_far(record)
     if "runs" in document:
         from apples.views.demo import demo_page  # noqa: PLC0415 - text only

@@ -13,49 +13,6 @@ unmodified programs).
     print(jobs.wait(job.id).measured_seconds)
 """
 
-from apples.jobs.records import JobStatus, PlannedMove, ResizeEstimate, ResizeResult, RunRecord
-from apples.jobs.service import (
-    cancel,
-    list_jobs,
-    list_runs,
-    log,
-    migrate,
-    plan_migration,
-    plan_resize,
-    prune,
-    rebalance,
-    resize,
-    restart,
-    run_program,
-    run_record,
-    status,
-    submit,
-    wait,
-)
-from apples.jobs.spec import JobSpec, ProgramSpec
+from apples.front_door import lazy
 
-__all__ = [
-    "JobSpec",
-    "JobStatus",
-    "PlannedMove",
-    "ProgramSpec",
-    "ResizeEstimate",
-    "ResizeResult",
-    "RunRecord",
-    "cancel",
-    "list_jobs",
-    "list_runs",
-    "log",
-    "migrate",
-    "plan_migration",
-    "plan_resize",
-    "prune",
-    "rebalance",
-    "resize",
-    "restart",
-    "run_program",
-    "run_record",
-    "status",
-    "submit",
-    "wait",
-]
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

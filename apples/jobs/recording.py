@@ -26,8 +26,7 @@ from apples.agent.weather.conditions import STATIC
 from apples.errors import ApplesError, UsageError
 from apples.jobs import store
 from apples.jobs.parked import refusal_of
-from apples.jobs.records import read_events
-from apples.jobs.store import Record, StoredJob
+from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk
 from apples.launch.plan import run_task

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from apples.errors import ApplesError, LaunchError
@@ -16,7 +14,6 @@ from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
-from apples.storage.journal import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +227,12 @@ class RunRecord:
         """Return what was recorded of a run."""
         record = job.record()
         state, code = record["state"], record.get("exit_code")
-        document = _document(job.result)
+        document = store.document_of(job.result)
         if document is None:  # its run ended in an error: 0 cannot be meant
             code = 5 if state == "cancelled" else int(code or LaunchError.exit_code)
         return cls(
             job.id, state, record.get("reason") or "", int(code or 0), document,
-            _document(job.plan), tuple(read_events(job.events)), summary_of(job, record),
+            store.document_of(job.plan), tuple(store.read_events(job.events)), job.summary(record),
         )  # fmt: skip
 
     @property
@@ -274,53 +271,6 @@ class RunRecord:
     def _execution(self, key: str) -> Any:
         execution = self.document["execution"] if self.document else None
         return execution[key] if execution else None
-
-
-def summary_of(job: store.StoredJob, record: Mapping[str, Any]) -> Record:
-    """Return the entry of a run in ``apples.runs/1``."""
-    plain = (
-        "blueprint",
-        "iteration",
-        "iterations",
-        "predicted_seconds",
-        "measured_seconds",
-        "verified",
-    )
-    found = {key: record.get(key) for key in plain}
-    if "verified" not in record and (document := _document(job.result)):  # of an earlier version
-        execution = document.get("execution") or {}
-        found |= {key: execution.get(key) for key in ("predicted_seconds", "measured_seconds")}
-        found["verified"] = document.get("verified")
-    return {
-        "id": record["id"],
-        "kind": record.get("kind") or store.JOB,
-        "application": record.get("name") or "",
-        "state": record["state"],
-        "started": record.get("submitted"),
-        "ended": record.get("ended"),
-        "hosts": list(record.get("hosts", ())),
-        "rows": list(record.get("rows", ())),
-        **found,
-        "reason": record.get("reason") or "",
-    }
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    """Return a document of a record; None where there is none that can be read."""
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def read_events(path: Path) -> list[Record]:
-    """Return the events of a record, without those lines that are damaged; empty where there are none."""
-    try:
-        found, _, _ = parse(path.read_bytes(), sealed=False)
-    except OSError:
-        return []
-    return [event for event in found if isinstance(event.get("event"), str)]
 
 
 def conversation(job: store.StoredJob) -> ControlClient:

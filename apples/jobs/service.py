@@ -31,7 +31,6 @@ from apples.jobs.records import (
     ResizeResult,
     RunRecord,
     conversation,
-    summary_of,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.malleable.control.commits import whole_manifests
@@ -202,7 +201,7 @@ def list_jobs() -> list[JobStatus]:
 
 def list_runs() -> list[dict[str, Any]]:
     """Return the entry in ``apples.runs/1`` of every run and job of this user, the oldest first."""
-    return [summary_of(one, one.record()) for one in store.records()]
+    return [one.summary() for one in store.records()]
 
 
 def run_record(name: str) -> RunRecord:

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
-from apples.malleable.control.job_file import RUN_FILE
-from apples.malleable.control.sealing import SECRET_BYTES
 from apples.storage import documents, state
+from apples.storage.journal import parse
 from apples.storage.naming import naming
 from apples.supervision import job_processes
 
@@ -99,6 +98,13 @@ class StoredJob:
         return self.folder / "plan.json"
 
     @property
+    def run_note(self) -> Path:
+        """Holds the path of the folder that a malleable job has elsewhere, while it has one."""
+        from apples.malleable.control.job_file import RUN_FILE  # noqa: PLC0415 - a list of runs has no use for it
+
+        return self.folder / RUN_FILE
+
+    @property
     def controlled(self) -> bool:
         """Whether it is a job: a run that the verbs for jobs control."""
         return (self.folder / "secret").exists()
@@ -128,6 +134,35 @@ class StoredJob:
                     record.update(state="finished", reason="", exit_code=0)
         return record
 
+    def summary(self, record: Record | None = None) -> Record:
+        """Return the entry of the run in ``apples.runs/1``, of its record as it was just read."""
+        record = record or self.record()
+        plain = (
+            "blueprint",
+            "iteration",
+            "iterations",
+            "predicted_seconds",
+            "measured_seconds",
+            "verified",
+        )
+        found = {key: record.get(key) for key in plain}
+        if "verified" not in record and (document := document_of(self.result)):
+            execution = document.get("execution") or {}  # it is of an earlier version
+            found |= {key: execution.get(key) for key in ("predicted_seconds", "measured_seconds")}
+            found["verified"] = document.get("verified")
+        return {
+            "id": record["id"],
+            "kind": record.get("kind") or JOB,
+            "application": record.get("name") or "",
+            "state": record["state"],
+            "started": record.get("submitted"),
+            "ended": record.get("ended"),
+            "hosts": list(record.get("hosts", ())),
+            "rows": list(record.get("rows", ())),
+            **found,
+            "reason": record.get("reason") or "",
+        }
+
     def write(self, record: Mapping[str, Any]) -> None:
         """Replace the record; durable when this returns."""
         documents.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
@@ -141,11 +176,11 @@ class StoredJob:
         """Replace the record of a job that is over; the room that was kept for it is given back."""
         self.to_the_last(lambda: self.write(record))
         self.reserve.unlink(missing_ok=True)
-        (self.folder / RUN_FILE).unlink(missing_ok=True)
+        self.run_note.unlink(missing_ok=True)
 
     def clear_up(self) -> None:
         """Remove what a run left outside this folder whose every process was killed."""
-        note = self.folder / RUN_FILE
+        note = self.run_note
         with suppress(FileNotFoundError):
             left = Path(note.read_text("utf-8", errors="replace"))
             if RUN_FOLDER.fullmatch(
@@ -297,6 +332,8 @@ def create(
 
 def _filled(job: StoredJob, order: Mapping[str, Any], name: str, kind: str) -> StoredJob:
     """Write what a record begins with."""
+    from apples.malleable.control.sealing import SECRET_BYTES  # noqa: PLC0415 - as RUN_FILE
+
     files = {"log": "", "lock": ""}
     if kind == JOB:
         job.commits.mkdir(mode=0o700)
@@ -408,6 +445,24 @@ def _removed(one: StoredJob) -> bool:
         return False
     shutil.rmtree(gone)
     return True
+
+
+def document_of(path: Path) -> dict[str, Any] | None:
+    """Return a document of a record; None where there is none that can be read."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def read_events(path: Path) -> list[Record]:
+    """Return the events of a record, without those lines that are damaged; empty where there are none."""
+    try:
+        found, _, _ = parse(path.read_bytes(), sealed=False)
+    except OSError:
+        return []
+    return [event for event in found if isinstance(event.get("event"), str)]
 
 
 def _read(path: Path) -> Record:

@@ -15,7 +15,7 @@ import pytest
 from apples.errors import ApplicationError, UsageError
 from apples.jobs import RunRecord, recording, run_record, store
 from apples.jobs.recording import EventLog, RunRecorder, recorded
-from apples.jobs.records import read_events
+from apples.jobs.store import read_events
 from apples.jobs.unfinished import document_so_far
 from apples.launch.events import HostTimes, Outcome, Progress
 
