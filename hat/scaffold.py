@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 from pathlib import Path
+from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -28,12 +29,12 @@ class ScaffoldError(HatError):
     """A scaffold that cannot be made; nothing was written."""
 
 
-MALLEABLE = "malleable"
-"""Folder of the templates that are others where the program is malleable."""
+ProgramKind = Literal["rigid", "malleable", "blocks"]
+"""What the program is; a folder of the templates' has those that are others there."""
 
 
 def new(
-    name: str, directory: str | os.PathLike[str] = ".", *, malleable: bool = False
+    name: str, directory: str | os.PathLike[str] = ".", *, kind: ProgramKind = "rigid"
 ) -> list[Path]:
     """Return the files of a new agent's folder, `directory`/`name`, once all of them are there.
 
@@ -41,8 +42,9 @@ def new(
 
     Parameters
     ----------
-    malleable
-        Whether the program's hosts may change while it runs.
+    kind
+        Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
+        migrate one by one (``blocks``), which implies that.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def new(
             raise FileExistsError  # noqa: TRY301 - the same answer as when it appears meanwhile
         unfinished.mkdir(parents=True)
         for file in FILES:
-            text = rendered(file, name, malleable=malleable)
+            text = rendered(file, name, kind)
             (unfinished / file).write_text(text, encoding="utf-8")
         unfinished.rename(target)
     except FileExistsError:
@@ -74,7 +76,7 @@ def new(
     return [target / file for file in FILES]
 
 
-def rendered(file: str, name: str, *, malleable: bool = False) -> str:
+def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
     """Return the text of one file of the scaffold."""
     environment = Environment(
         loader=PackageLoader("hat", "templates"),
@@ -82,5 +84,5 @@ def rendered(file: str, name: str, *, malleable: bool = False) -> str:
         autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
         keep_trailing_newline=True,
     )
-    places = [f"{MALLEABLE}/{file}.j2"] * malleable + [f"{file}.j2"]
-    return environment.select_template(places).render(name=name, malleable=malleable)
+    found = environment.select_template([f"{kind}/{file}.j2", f"{file}.j2"])
+    return found.render(name=name, malleable=kind != "rigid")

@@ -37,6 +37,9 @@ def new(
     malleable: Annotated[
         bool, typer.Option("--malleable", help="A program whose hosts may change while it runs.")
     ] = False,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="The same, of objects that migrate one by one.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Make a folder with template, user file, host list, program and agent that run at once.
@@ -44,7 +47,8 @@ def new(
     Example: hat new heat; hat new heat --malleable
     """
     try:
-        paths = hat.new(name, into, malleable=malleable)
+        kind = "blocks" if blocks else "malleable" if malleable else "rigid"
+        paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
         raise UsageError(str(error)) from None
     if json:

@@ -17,12 +17,13 @@ MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec is not installed")
 
 
-KINDS = pytest.mark.parametrize("folder", [False, True], ids=["rigid", "malleable"], indirect=True)
+KINDS = pytest.mark.parametrize("folder", ["rigid", "malleable", "blocks"], indirect=True)
+GRIDS = pytest.mark.parametrize("folder", ["rigid", "malleable"], indirect=True)
 
 
 @pytest.fixture
 def folder(tmp_path, request):
-    return new("my-solver", tmp_path, malleable=getattr(request, "param", False))[0].parent
+    return new("my-solver", tmp_path, kind=getattr(request, "param", "rigid"))[0].parent
 
 
 def test_the_folder_holds_all_an_agent_needs(folder):
@@ -37,6 +38,7 @@ def test_the_folder_holds_all_an_agent_needs(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["my-solver"]
 
 
+@KINDS
 def test_the_documents_pass_the_check(folder):
     assert isinstance(inspect(folder / "template.toml").document, ApplicationTemplate)
     assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
@@ -45,8 +47,8 @@ def test_the_documents_pass_the_check(folder):
 def test_a_rigid_program_becomes_malleable_by_a_few_lines(tmp_path):
     """The bar is 15; comments, which say how to start it, are not counted because there are none in it."""
     rigid, other = (
-        (new("heat", tmp_path / str(kind), malleable=kind)[0].parent / "program.py").read_text()
-        for kind in (False, True)
+        (new("heat", tmp_path / kind, kind=kind)[0].parent / "program.py").read_text()
+        for kind in ("rigid", "malleable")
     )
     changed = [
         line for line in difflib.ndiff(rigid.splitlines(), other.splitlines()) if line[0] in "-+"
@@ -58,7 +60,10 @@ def test_a_rigid_program_becomes_malleable_by_a_few_lines(tmp_path):
 @KINDS
 def test_only_a_malleable_programs_template_says_so(folder):
     template = read(folder / "template.toml", ApplicationTemplate)
-    assert template.malleable == (".swap(" in (folder / "program.py").read_text())
+    declares = ("task.array(", "task.blocks(")
+    assert template.malleable == any(
+        one in (folder / "program.py").read_text() for one in declares
+    )
 
 
 def test_the_template_leaves_only_the_cost_open(folder):
@@ -144,7 +149,7 @@ def partition(*strips):
     ]
 
 
-@KINDS
+@GRIDS
 @pytest.mark.mpi
 @needs_mpiexec
 def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
@@ -169,8 +174,7 @@ def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
 
 @pytest.mark.parametrize(
     "folder",
-    [False, pytest.param(True, marks=pytest.mark.more)],
-    ids=["rigid", "malleable"],
+    ["rigid", pytest.param("malleable", marks=pytest.mark.more)],
     indirect=True,
 )
 @pytest.mark.mpi

@@ -111,10 +111,14 @@ def test_twenty_random_resizes_change_no_bit(folder, name):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("malleable", [False, True])
-def test_a_scaffolded_program_keeps_the_protocol(tmp_path, malleable):
-    program = new("heat", tmp_path, malleable=malleable)[0].parent / "program.py"
+@pytest.mark.parametrize("kind", ["rigid", "malleable", "blocks"])
+def test_a_scaffolded_program_keeps_the_protocol(tmp_path, kind):
+    program = new("heat", tmp_path, kind=kind)[0].parent / "program.py"
     argv = {"numpy": (sys.executable, str(program))}
-    small = ProblemSize({"grid": 24, "iterations": 6}, 24)
-    checks = check_program(argv, small, ProblemSize({"grid": 600, "iterations": 20}, 600))
+    rows, more = ("blocks", {"points": 2000}) if kind == "blocks" else ("grid", {})
+    small, telling = (
+        ProblemSize({rows: count, "iterations": iterations, **more}, count)
+        for count, iterations in ((24, 6), (600, 20))
+    )
+    checks = check_program(argv, small, telling)
     assert [check for check in checks if not check.ok] == []
