@@ -30,6 +30,7 @@ from hat.problem import Problem as Problem
 from hat.problem import nearest as nearest
 from hat.problem import printable as printable
 from hat.problem import shown as shown
+from hat.scaffold import ProgramKind as ProgramKind
 from hat.scaffold import ScaffoldError as ScaffoldError
 from hat.scaffold import new as new
 from hat.specifications import MEASURES as MEASURES

@@ -162,7 +162,7 @@ def _write(table: Any, wanted: Mapping[str, Any]) -> None:
         old = table.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             _write(old, value)
-        elif _has_headers(value) and _has_headers(old):
+        elif _are_tables(value) and _are_tables(old):
             for i, entry in enumerate(value):
                 if i < len(old):
                     _write(old[i], entry)
@@ -175,9 +175,14 @@ def _write(table: Any, wanted: Mapping[str, Any]) -> None:
 
 def _has_headers(value: object) -> bool:
     """Tell whether a value gets headers of its own: a table, or a list of nothing but tables."""
-    if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(entry, Mapping) for entry in value)
-    return isinstance(value, Mapping)
+    return isinstance(value, Mapping) or _are_tables(value)
+
+
+def _are_tables(value: object) -> bool:
+    """Tell whether a value is a list of nothing but tables."""
+    if not isinstance(value, list | tuple):
+        return False
+    return bool(value) and all(isinstance(entry, Mapping) for entry in value)
 
 
 def _item(value: object) -> Any:

@@ -47,7 +47,7 @@ def new(
     Example: hat new heat; hat new heat --malleable
     """
     try:
-        kind = "blocks" if blocks else "malleable" if malleable else "rigid"
+        kind: hat.ProgramKind = "blocks" if blocks else "malleable" if malleable else "rigid"
         paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
         raise UsageError(str(error)) from None

@@ -5,7 +5,7 @@ import tomllib
 from datetime import UTC, date, datetime, time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hat import dump, parse
@@ -65,6 +65,8 @@ def test_nothing_is_an_empty_document():
     assert dump({"x": datetime(2026, 1, 2, 3, 4)}) == "x = 2026-01-02T03:04:00\n"  # noqa: DTZ001
 
 
+@example({"": {}}, {"": [{}]})
+@example({"a": [{"b": 1}]}, {"a": {"b": 2}})
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.dictionaries(KEYS, VALUES, max_size=5))
 def test_what_is_written_over_another_document_is_read_as_it_was(old, new):
     assert tomllib.loads(dump(new, over=dump(old))) == new
