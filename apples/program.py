@@ -603,7 +603,7 @@ class ProgramTask:
 
     def _pass(self, caller: FrameType | None, before: Callable[[], object] | None = None) -> Any:
         """Come to a safe point, if there is a job; return what changed."""
-        if self._job is None and self.malleable:
+        if self._job is None and not self._begun and self.malleable:
             raise TaskError(
                 "the template says malleable = true; the program declares nothing that could go to other"
                 " hosts: task.array, task.blocks, ... do"
