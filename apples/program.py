@@ -47,7 +47,7 @@ Value = int | float | str
 STARTED = time.perf_counter()
 STANDARD_OUTPUT = 1
 LONGEST_MESSAGE = 2000
-LAST_WORDS_SECONDS = 0.5
+LAST_WORDS_SECONDS = 1.0
 """Between an error event and the abort: hydra drops what a rank said just before it."""
 FASTEST_GROWTH = 16
 """Between two reports the number of iterations at most grows by this factor."""
