@@ -100,7 +100,7 @@ def test_a_copy_beside_the_program_serves_where_apples_is_not_installed(run, tmp
     shows = SWEEPS.replace("WRONG", "") + "\nprint(sys.modules['apples.program'].__file__)"
     code, _, said = run(HIDES + shows)
     assert code == 0, said
-    assert said.endswith(f"{tmp_path}/apples/program.py\n")
+    assert f"{tmp_path}/apples/program.py" in said.splitlines()
     code, _, said = run(HIDES + SWEEPS.replace("WRONG", "task.array('u', (24, 24))"))
     assert code == 2
     assert "what a program declares needs apples on every host" in said
@@ -128,7 +128,7 @@ def test_who_leaves_the_loop_has_done_the_iteration_and_the_result_is_kept(run, 
     program = SWEEPS.replace(
         "WRONG", "task.residual = task.allreduce(float(i))\n        if i == 4: break"
     )
-    asked = task(output=str(tmp_path / "out"), save=True, progress_seconds=60)
+    asked = task(output=str(tmp_path / "out"), save=True, progress_seconds=10_000)
     code, events, said = run(program, ranks=3, asked=asked)
     assert code == 0, said
     result = events[-2]
@@ -171,7 +171,7 @@ def test_a_program_without_a_result_is_not_done(run):
     code, events, _ = run(text, asked=task(partition=partition(("ada", 1, 24))))
     assert code != 0
     assert events[-1]["message"] == "the program ended without task.result(..)"
-    assert run(text)[2] == "sweeps: the program ended without task.result(..)\n"
+    assert "sweeps: the program ended without task.result(..)" in run(text)[2].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ def test_a_setting_that_says_nothing_known_is_refused(arguments, message):
 @pytest.mark.mpi
 def test_what_is_wrong_by_hand_is_one_line(run):
     code, _, said = run(SWEEPS, "--set", "grid=0")
-    assert (code, said) == (2, f"sweeps: {NO_ROWS}\n")
+    assert code == 2
+    assert f"sweeps: {NO_ROWS}" in said.splitlines()
+    assert "Traceback" not in said
 
 
 def test_a_template_beside_the_program_has_its_parameters_and_limits(tmp_path):
