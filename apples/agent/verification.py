@@ -1,25 +1,49 @@
-"""Verification: the parallel result against the same program run as one process."""
+"""Verification: a result against that of the same program run as one process, as far as a budget allows.
+
+The whole run is done again as one process where that is short, either in itself or beside the run. Where it is
+not, a *sample* is compared: the first iterations, run once more on the partition and the hosts of the run, and as
+one process. A sample still fails where the result depends on the partition, a border is exchanged wrongly or a
+host computes other numbers than this one; it says nothing of what happened in the run itself after them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
-from apples.errors import VerificationError
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.events import Talk, unheard
+from apples.errors import ApplesError, VerificationError
+from apples.launch.actuator import Actuator, Execution, Outcome, Progress
+from apples.launch.events import RowDigests, Talk, unheard
 from apples.resources import Host, HostList, Network
 from apples.schedule import Allocation, Schedule
-from apples.units import duration
+from apples.units import amount, duration
+
+ANNOUNCED_SECONDS = 5.0
+"""A check that is predicted to take longer is announced, and tells how far it is."""
+FULL_SECONDS, SHORT_RUN_SECONDS, BUDGET_SHARE = 10.0, 30.0, 0.2
+"""A check by budget takes the first at most after a run of at most the second; after a longer one the whole
+command takes at most this share more than the program did."""
+SAMPLE_SECONDS = 5.0
+"""What a sample is made for: as many iterations as that allows."""
+MOST_AROUND_SECONDS, DIGEST_RATE = 2.0, 100e6
+"""What the start of a short run takes at most, and its end beside the bytes a second of its result."""
+LOOKED_AT_SECONDS = 1.0
+"""Of a run as one process, before its rate is believed."""
+TOLD_SHARE, TOLD_SECONDS = 0.1, 60.0
+"""How far a check is, is told after such a share of it or so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the sequential run gave: iterations done and the digest of its result, empty if it gives none."""
+    """What the sequential run gave: iterations, the digests of its result and of its rows, where it gives any."""
 
     iterations: int
     sha256: str
+    rows: Sequence[RowDigests] = ()
 
     def check(self, iterations: int, sha256: str) -> bool | None:
         """Whether a parallel run ended at the same iteration with the same bytes; None without digests."""
@@ -28,37 +52,363 @@ class Reference:
         return (iterations, sha256) == (self.iterations, self.sha256)
 
 
-ANNOUNCED_SECONDS = 5.0
-"""A sequential run that may take longer is announced."""
+@dataclass(frozen=True, slots=True)
+class DifferingRow:
+    """The first row in which a result is not the sequential one's, and who had it."""
+
+    row: int
+    host: str
+    rank: int
 
 
-def sequential(information: InformationPool, talk: Talk = unheard) -> Reference:
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether a result was found right, and how that was found.
+
+    Attributes
+    ----------
+    asked
+        ``auto``, ``full``, ``sample`` or ``none``.
+    how
+        ``full``, ``sample`` or ``none``.
+    verified
+        Whether what was compared is equal; None where nothing was.
+    iterations
+        How many were compared; 0 for none.
+    predicted_seconds, seconds
+        What the check was predicted to take, and took.
+    reason
+        Why nothing was compared, or why no more than a sample; empty where nothing is to be said.
+    difference
+        Where the results differ, as far as the program says digests of rows.
+    sampled_on
+        Where the partition of a sample was run: ``hosts`` or ``this machine``; empty without one.
+    """
+
+    asked: str = "none"
+    how: str = "none"
+    verified: bool | None = None
+    iterations: int = 0
+    predicted_seconds: float | None = None
+    seconds: float = 0.0
+    reason: str = ""
+    difference: DifferingRow | None = None
+    sampled_on: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the key ``verification`` of ``apples.run/1``."""
+        row = self.difference
+        return {
+            "asked": self.asked,
+            "how": self.how,
+            "iterations": self.iterations,
+            "predicted_seconds": self.predicted_seconds,
+            "seconds": self.seconds,
+            "reason": self.reason,
+            "sampled_on": self.sampled_on,
+            "differs_at": row and {"row": row.row, "host": row.host, "rank": row.rank},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What a check has to know of the run whose result it checks.
+
+    Attributes
+    ----------
+    schedule
+        What was planned.
+    outcome, row_digests
+        What the program said.
+    own_seconds, end_seconds
+        The program's own time (its start, its loop, its end), and of that the end, in which its result comes in.
+    other_seconds
+        What the command took beside it so far.
+    sampler
+        Returns the actuator that starts a sample on the hosts of the run and keeps no result; None where they
+        would have to be waited for, so that the partition is run on this machine.
+    """
+
+    schedule: Schedule
+    outcome: Outcome
+    row_digests: Sequence[RowDigests]
+    own_seconds: float
+    end_seconds: float = 0.0
+    other_seconds: float = 0.0
+    sampler: Callable[[], Actuator] | None = None
+
+    @property
+    def budget(self) -> float:
+        """Return the seconds that a check may take which nobody asked for by name."""
+        if self.own_seconds <= SHORT_RUN_SECONDS:
+            return FULL_SECONDS
+        return max(0.0, BUDGET_SHARE * self.own_seconds - self.other_seconds)
+
+    @property
+    def limit(self) -> str:
+        """Return the budget's rule in words."""
+        if self.own_seconds <= SHORT_RUN_SECONDS:
+            return f"more than {duration(FULL_SECONDS)}"
+        return f"more than is left of the {BUDGET_SHARE:.0%} of the run that checking may take"
+
+
+class _TooLongError(Exception):
+    """A run as one process turns out to take longer than it may; `seconds` is what an iteration takes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+def verify(
+    asked: str,
+    run: FinishedRun,
+    information: InformationPool,
+    reference: Reference | None = None,
+    talk: Talk = unheard,
+) -> Verification:
+    """Check the result of a run in the way that was asked for, or that its budget allows.
+
+    A check that cannot be made takes nothing from the run: the answer says why there is none.
+
+    Parameters
+    ----------
+    asked
+        ``auto``, ``full``, ``sample`` or ``none``.
+    reference
+        What the sequential run gave, where that is known already.
+    """
+    if asked == "none":
+        return Verification(reason="nobody asked")
+    began = time.monotonic()
+    found = Verification(asked, reason="the program's result has no sha256")
+    if run.outcome.sha256:
+        try:
+            if reference is not None:
+                found = _compared("full", run.outcome, run.row_digests, reference)
+            else:
+                found = _Check(asked, run, information, talk).made()
+        except ApplesError as error:
+            found = Verification(reason=f"the check failed: {error}")
+    if found.verified is None:
+        talk(f"warning: not verified: {found.reason}")
+    return replace(found, asked=asked, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """The check of one run; what it costs is predicted from what the run itself was measured to take."""
+
+    asked: str
+    run: FinishedRun
+    information: InformationPool
+    talk: Talk
+
+    def made(self) -> Verification:
+        """Return the verification: in full where that was asked for or is within the budget, else by a sample."""
+        application, outcome = self.information.application, self.run.outcome
+        import psutil  # noqa: PLC0415 - a plan, which shares this module's values, needs none
+
+        needed = application.strip_memory(application.rows)
+        free = psutil.virtual_memory().available
+        if needed > free:
+            return Verification(
+                reason=f"one process would need {amount(needed)}, {amount(free)} are free here"
+            )
+        alone = self._alone_seconds()
+        predicted = self._around + outcome.iterations * alone
+        if self.asked == "sample":
+            return self._sample(alone, "a sample was asked for")
+        if self.asked == "full" or predicted <= self.run.budget:
+            limit = None if self.asked == "full" else self.run.budget
+            self._announce("the whole run again as one process here", predicted)
+            began = time.monotonic()
+            try:
+                reference = sequential(self.information, self.talk, limit)
+            except _TooLongError as slow:
+                alone = slow.seconds
+                predicted = outcome.iterations * alone
+                spent = self.run.other_seconds + time.monotonic() - began
+                return replace(self, run=replace(self.run, other_seconds=spent))._instead(
+                    alone, predicted
+                )
+            found = _compared("full", outcome, self.run.row_digests, reference)
+            return replace(found, predicted_seconds=predicted)
+        return self._instead(alone, predicted)
+
+    def _instead(self, alone: float, predicted: float) -> Verification:
+        why = f"the whole run as one process would take about {duration(predicted)}, {self.run.limit}"
+        return self._sample(alone, why)
+
+    @property
+    def _around(self) -> float:
+        """Return what a run takes beside its iterations: as this one did, but without a queue or a busy moment."""
+        size = self.information.application.strip_memory(self.information.application.rows)
+        start = min(self.run.outcome.startup_seconds, MOST_AROUND_SECONDS)
+        return start + min(self.run.end_seconds, MOST_AROUND_SECONDS + size / DIGEST_RATE)
+
+    def _alone_seconds(self) -> float:
+        """Return what an iteration takes one process: the work of all ranks, else by the slowest host's speed.
+
+        The work is wall time: whatever competed with the run will compete with its check.
+        """
+        ranks = {one.host.name: one.ranks for one in self.run.schedule.allocations}
+        work = sum(
+            one.compute_seconds * (ranks.get(one.host) or self.information.hosts[one.host].slots)
+            for one in self.run.outcome.hosts
+        )
+        if work > 0:
+            return work / max(1, self.run.outcome.iterations)
+        alone = of_one(self.information)
+        return alone.model.iteration_seconds(_all_rows(alone))
+
+    def _sample(self, alone: float, why: str) -> Verification:
+        """Compare the first iterations, run again on the partition and as one process."""
+        information, outcome = self.information, self.run.outcome
+        name = information.template.iterations.text.strip()
+        if name not in information.application.parameters:
+            return Verification(
+                reason=f"{why}; no sample can be run, for the template's iterations are '{name}' and no parameter"
+            )
+        within = SAMPLE_SECONDS
+        if self.asked == "auto":  # as much again for what takes longer than predicted
+            within = min(within, self.run.budget / 2)
+        each = alone + (outcome.iteration_seconds if self.run.sampler else alone)
+        once = 2 * self._around
+        least = 2 * information.active_set.sweeps + 1  # so that what was exchanged is used
+        count = min(outcome.iterations, max(least, int((within - once) / each)))
+        predicted = once + count * each
+        if self.asked == "auto" and predicted > self.run.budget:
+            return Verification(
+                predicted_seconds=predicted,
+                reason=f"{why}; a sample of {count} iterations about {duration(predicted)}, {self.run.limit}",
+            )
+        short = information.with_application(
+            information.template.bind({**information.application.parameters, name: count})
+        )
+        self._announce(
+            f"the first {count} iterations, again on these strips and as one process", predicted
+        )
+        began = time.monotonic()
+        actuator = self.run.sampler() if self.run.sampler else _here()
+        actuator.talk = unheard
+        execution = actuator.actuate(launch_plan(self.run.schedule, short))
+        again = _told(execution, self.talk)
+        left = None
+        if self.asked == "auto":
+            left = max(self.run.budget, predicted) - (time.monotonic() - began)
+        try:
+            reference = sequential(short, self.talk, left)
+        except _TooLongError as slow:
+            return Verification(
+                predicted_seconds=predicted,
+                reason=f"{why}; a sample too: an iteration takes one process {duration(slow.seconds)}",
+            )
+        found = _compared("sample", again, again.rows, reference)
+        return replace(
+            found,
+            predicted_seconds=predicted,
+            reason=why,
+            sampled_on="hosts" if self.run.sampler else "this machine",
+        )
+
+    def _announce(self, what: str, seconds: float) -> None:
+        if seconds > ANNOUNCED_SECONDS:
+            self.talk(f"verifying: {what}, about {duration(seconds)}")
+
+
+def _compared(
+    how: str, result: Outcome | Reference, rows: Sequence[RowDigests], reference: Reference
+) -> Verification:
+    """Return the verification of a result against the sequential one."""
+    verified = reference.check(result.iterations, result.sha256)
+    reason = "the program's result has no sha256" if verified is None else ""
+    difference = None if verified is not False else _first_difference(rows, reference.rows)
+    return Verification("", how, verified, result.iterations, None, 0.0, reason, difference)
+
+
+def _first_difference(
+    found: Sequence[RowDigests], right: Sequence[RowDigests]
+) -> DifferingRow | None:
+    """Return the first row that is not the right one; None where there are no digests of it, or no such row."""
+    rows = {row: digest for part in right for row, digest in part.by_row().items()}
+    different = (
+        DifferingRow(row, part.host, part.rank)
+        for part in found
+        for row, digest in part.by_row().items()
+        if row in rows and rows[row] != digest
+    )
+    return min(different, key=lambda one: one.row, default=None)
+
+
+def sequential(
+    information: InformationPool,
+    talk: Talk = unheard,
+    limit: float | None = None,
+) -> Reference:
     """Run the application as one process on this machine and return what it gave.
 
     Parameters
     ----------
     talk
-        Is told beforehand how long that may take, where it is long.
+        Is told now and then how far it is, where it is long.
+    limit
+        Seconds; the run is given up when it is seen to take longer.
 
     Raises
     ------
     VerificationError
         The sequential run measured nothing.
     """
+    alone = of_one(information)
+    execution = _here().actuate(launch_plan(_all_rows(alone), alone))
+    return _told(execution, talk, limit)
+
+
+def of_one(information: InformationPool) -> InformationPool:
+    """Return the pool of the application on one host, this machine, as fast as the slowest of its hosts."""
     slowest = max(speed.seconds_per_point[-1] for speed in information.speeds.values())
     able = next((h for h in information.hosts if information.implementation(h)), None)
     platform = able.platform if able else ""
     host = Host("sequential", seconds_per_point=slowest, platform=platform)
-    alone = information.with_hosts(HostList((host,), Network()))
-    strip = Allocation(host, information.application.rows, alone.implementation(host))
-    plan = launch_plan(Schedule((strip,)), alone)
-    if plan.predicted_seconds > ANNOUNCED_SECONDS:
-        most = duration(plan.predicted_seconds)
-        talk(
-            f"note: verifying by a run of one process here, {most} at most as the hosts' speeds say"
-        )
-    with LocalActuator().actuate(plan) as execution:
+    return information.with_hosts(HostList((host,), Network()))
+
+
+def _here() -> Actuator:
+    """Return the actuator of this machine."""
+    from apples.launch.actuators.local import LocalActuator  # noqa: PLC0415 - a plan needs no launcher
+
+    return LocalActuator()
+
+
+def _all_rows(alone: InformationPool) -> Schedule:
+    (host,) = alone.hosts
+    return Schedule((Allocation(host, alone.application.rows, alone.implementation(host)),))
+
+
+def _told(execution: Execution, talk: Talk, limit: float | None = None) -> Reference:
+    """Return what a run gave, telling how far it is; end it where it is seen to take longer than its limit."""
+    try:
+        told, share = time.monotonic(), 0.0
+        for at in execution.monitor():
+            _check_limit(at, limit)
+            now, done = time.monotonic(), at.iteration / max(1, at.iterations)
+            felt = now - told >= ANNOUNCED_SECONDS
+            if felt and (done - share >= TOLD_SHARE or now - told >= TOLD_SECONDS):
+                left = at.seconds / max(1, at.iteration) * (at.iterations - at.iteration)
+                talk(f"verifying: {done:.0%}, about {duration(left)} left")
+                told, share = now, done
         outcome = execution.outcome()
+    except BaseException:
+        execution.cancel()
+        raise
     if outcome is None:
         raise VerificationError("the sequential run measured nothing")
-    return Reference(outcome.iterations, outcome.sha256)
+    return Reference(outcome.iterations, outcome.sha256, tuple(execution.row_digests))
+
+
+def _check_limit(at: Progress, limit: float | None) -> None:
+    """Raise where a run is seen to take longer than it may."""
+    each = at.seconds / max(1, at.iteration)
+    if limit is not None and at.seconds > LOOKED_AT_SECONDS and each * at.iterations > limit:
+        raise _TooLongError(each)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import RunResult, VerificationInterrupt
+from apples.agent.session.results import RunResult, VerificationInterrupt, verification_failure
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import RunSpec
 from apples.cli import progress
@@ -19,9 +19,10 @@ from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
 from apples.views.provenance import made_by
 from apples.views.run_text import run_text
+from apples.views.timeline import timeline_document, timeline_text
 
 
-def run_here(spec: RunSpec, report: Path | None, json: bool) -> int:
+def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = False) -> int:
     """Plan and run as `apples run` does that lets nothing run on; return its exit code."""
     phases = of_this_process()
     with recorded(JobSpec(spec).document(), say) as record:
@@ -39,26 +40,33 @@ def run_here(spec: RunSpec, report: Path | None, json: bool) -> int:
             result = prepared.execute(talk=record.heard(say), follow=record.followed(shown))
         except VerificationInterrupt as interrupt:
             say("warning: not verified: interrupted; the run itself is complete")
-            answer(interrupt.result, record, report, json)
+            answer(interrupt.result, record, report, json, timeline)
             raise
-        answer(result, record, report, json)
-        if result.verified is False:
-            raise VerificationError("the result differs from the sequential run's")
+        answer(result, record, report, json, timeline)
+        wrong = verification_failure(result.document())
+        if wrong:
+            raise VerificationError(wrong)
     return 0
 
 
-def answer(result: RunResult, record: RunRecorder, report: Path | None, json: bool) -> None:
+def answer(
+    result: RunResult, record: RunRecorder, report: Path | None, json: bool, timeline: bool
+) -> None:
     """Show what a run did, and write its page, where one is asked for, after that."""
     command = shlex.join(["apples", *sys.argv[1:]])
     document = {**result.document(), "record": record.id, "made_by": made_by(command)}
     record.finished(document)
+    drawn = ""
+    if timeline:
+        document["timeline"] = timeline_document(document, record.events())
+        drawn = timeline_text(document["timeline"])
     try:
-        show_answer(document, run_text(document, command), json)
+        show_answer(document, run_text(document, command, drawn), json)
     finally:  # whoever reads the answer may have gone, the page is another's
         if report is not None:
             from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
 
-            write_page(report, run_page(document))
+            write_page(report, run_page(document, record.events()))
 
 
 def write_page(path: Path, page: str) -> None:

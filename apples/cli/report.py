@@ -39,6 +39,9 @@ def report(
     ] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as SVG.")] = None,
     png: Annotated[bool, typer.Option("--png", help="PNG beside the SVG.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Of a run: show it over time here, too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Write the page of a run or a job, at any time, or of simulations: one file that opens offline.
@@ -46,7 +49,7 @@ def report(
     Example: apples report 1f2e3d4c -o run.html
     """
     if runs.is_record(source):
-        runs.report_run(source, out, json)
+        runs.report_run(source, out, json, timeline)
         return
     if out is None:
         raise UsageError("--out: names the page to write about simulations")

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.session.spec import RunSpec
+from apples.agent.session.spec import RunSpec, asked_for
 from apples.cli import options
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
 
+VERIFY_HELP = "Compare with one process: full, sample, none; full where that is short beside the run, else sample."
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
 
 
@@ -31,9 +32,16 @@ def run(
     slurm: options.SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Show the run over time, host by host, too.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
+    verify: Annotated[
+        str | None,
+        typer.Option("--verify", help=VERIFY_HELP, show_default=False),
+    ] = None,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not compare with the sequential run.")
+        bool, typer.Option("--no-verify", help="The same as --verify none.")
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Let it run on; see apples jobs, wait, resize.")
@@ -83,7 +91,8 @@ def run(
         return detach_job(job, json) if detach else run_program(job, json)
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
-        weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output, not no_verify,
+        weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
+        _how_verified(verify, no_verify),
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
     )  # fmt: skip
     if dry_run:
@@ -97,7 +106,7 @@ def run(
         return detach_job(JobSpec(spec), json)
     from apples.cli.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
 
-    return run_here(spec, report, json)
+    return run_here(spec, report, json, timeline)
 
 
 def _check_report(report: Path | None, detach: bool, program: bool) -> None:
@@ -114,6 +123,13 @@ def _check_words(words: list[str] | None, engine: str, program: bool) -> None:
         raise UsageError(f"'{shlex.join(words)}': needs --program before -- CMD")
     if engine not in ENGINES:
         raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")
+
+
+def _how_verified(word: str | None, no_verify: bool) -> str:
+    """Return how the result is verified; what the command line says twice must agree."""
+    if no_verify and word not in {None, "none"}:
+        raise UsageError(f"--verify {word}: contradicts --no-verify")
+    return "none" if no_verify else asked_for(word or "auto")
 
 
 def _listed(names: str) -> tuple[str, ...]:

@@ -78,8 +78,8 @@ def is_record(name: str) -> bool:
     return RECORD_NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
-def report_run(name: str, out: Path | None, json: bool) -> None:
-    """Write the page of a recorded run, of as much of it as there is."""
+def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:
+    """Write the page of a recorded run, of as much of it as there is; show it over time where that is asked."""
     from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
     from apples.jobs.unfinished import document_so_far  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def report_run(name: str, out: Path | None, json: bool) -> None:
     else:
         from apples.views.run_page import run_page  # noqa: PLC0415 - templates
 
-        page = run_page(document)
+        page = run_page(document, record.events)
     path = out or Path(f"{record.id}.html")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,4 +103,11 @@ def report_run(name: str, out: Path | None, json: bool) -> None:
         raise UsageError(f"--out {path}: {error.strerror}") from None
     size = len(page.encode())
     answer = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
-    show_answer(answer, f"{path}: {size} bytes, of {record.id}", json)
+    text = f"{path}: {size} bytes, of {record.id}"
+    if timeline:
+        from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
+
+        drawn = timeline_document(document, record.events)
+        answer["timeline"] = drawn
+        text = f"{timeline_text(drawn)}\n\n{text}"
+    show_answer(answer, text, json)

@@ -22,9 +22,10 @@ from typing import Any
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor, best_of_size
 from apples.agent.session.actuation import actuator_name, actuator_of
+from apples.agent.session.results import verification_failure
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
-from apples.errors import ApplesError, ApplicationError, LaunchError
+from apples.errors import ApplesError, ApplicationError, LaunchError, VerificationError
 from apples.jobs import programs
 from apples.jobs.parked import refusal_of
 from apples.jobs.recording import RunRecorder
@@ -78,8 +79,9 @@ class Supervisor:
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
             return self._over("failed", why, LaunchError.exit_code)
-        if document["verified"] is False:
-            return self._over("failed", "the result differs from the sequential run's", 6)
+        wrong = verification_failure(document)
+        if wrong:
+            return self._over("failed", wrong, VerificationError.exit_code)
         return self._over("finished", "", 0)
 
     def _carried_out(self) -> Record:

@@ -55,7 +55,7 @@ def _execution(record: RunRecord) -> Document | None:
         "startup_seconds": max(0.0, startup),
         "residual": last.get("residual"),
         "files": [],
-        "hosts": _hosts(record.plan, last["hosts"], max(1, done)),
+        "hosts": _hosts(record.plan, last["hosts"], max(1, done), last["seconds"]),
         "borders": [],
         "queue_seconds": None,
         "moved": any(one["event"] == "moved" for one in record.events),
@@ -68,9 +68,9 @@ def _execution(record: RunRecord) -> Document | None:
 
 
 def _hosts(
-    plan: Mapping[str, Any], told: Sequence[Mapping[str, Any]], done: int
+    plan: Mapping[str, Any], told: Sequence[Mapping[str, Any]], done: int, whole: float
 ) -> list[Document]:
-    """Return the figures of each host, as a whole run has them."""
+    """Return the figures of each host, as a whole run of so many seconds has them."""
     strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
     hosts = []
     for one in told:
@@ -94,5 +94,8 @@ def _hosts(
             "predicted_communicate_per_iteration": border,
             "communicate_per_iteration": one["communicate_seconds"] / done,
             "wait_per_iteration": None if wait is None else wait / done,
+            "other_per_iteration": max(
+                0.0, (whole - one["compute_seconds"] - one["communicate_seconds"] - (wait or 0.0)) / done
+            ),
         })  # fmt: skip
     return hosts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.events import HostTimes, Outcome, Progress, Talk
+from apples.launch.events import HostTimes, Outcome, Progress, RowDigests, Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
@@ -73,6 +73,11 @@ class Execution(ABC):
     def queue_seconds(self) -> float | None:
         """How long the queue held its resources back; None where there was none, or nobody says."""
         return None
+
+    @property
+    def row_digests(self) -> Sequence[RowDigests]:
+        """What the program said of the rows of its result, row by row; empty where it says nothing."""
+        return ()
 
     @property
     def moved(self) -> bool:

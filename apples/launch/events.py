@@ -80,6 +80,42 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class RowDigests:
+    """A short digest of each of some rows of the result, so that two results can be told apart row by row.
+
+    Attributes
+    ----------
+    first_row
+        The first of them.
+    host, rank
+        Who had them.
+    digests
+        Eight characters a row, of whatever digest; equal rows have equal ones.
+    """
+
+    first_row: Count
+    host: Short
+    rank: Count
+    digests: Annotated[str, Field(pattern=r"^[0-9a-f]*$")]
+
+    def by_row(self) -> dict[int, str]:
+        """Return the digest of each row.
+
+        Examples
+        --------
+        >>> RowDigests(7, "ada", 0, "0000000112345678").by_row()
+        {7: '00000001', 8: '12345678'}
+        """
+        size, text = DIGEST_LETTERS, self.digests
+        return {
+            self.first_row + k: text[size * k : size * (k + 1)] for k in range(len(text) // size)
+        }
+
+
+DIGEST_LETTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a run that said ``done`` measured.
 
@@ -181,13 +217,24 @@ class Resumed:
     iteration: Count
 
 
-Event = HostsChanging | Resumed | Ready | Progress | Outcome | DoneEvent | ErrorEvent | Calibration
+Event = (
+    HostsChanging
+    | Resumed
+    | Ready
+    | Progress
+    | RowDigests
+    | Outcome
+    | DoneEvent
+    | ErrorEvent
+    | Calibration
+)
 
 _KINDS: Mapping[str, type[Event]] = {
     "changing": HostsChanging,
     "resumed": Resumed,
     "ready": Ready,
     "progress": Progress,
+    "rows": RowDigests,
     "result": Outcome,
     "done": DoneEvent,
     "error": ErrorEvent,

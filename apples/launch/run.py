@@ -31,6 +31,7 @@ from apples.launch.events import (
     Progress,
     Ready,
     Resumed,
+    RowDigests,
     Talk,
     parse,
     readable,
@@ -53,6 +54,10 @@ LOOK_SECONDS = 1.0
 """Between two looks at the ranks that are left."""
 LEFT_SECONDS = 0.5
 """From the word that a rank waits in MPI_Finalize, before ``done``, to the look at what that means."""
+
+
+MOST_ROW_EVENTS = 2000
+"""Events about rows of the result that are kept: a program may say them without end."""
 
 
 class LauncherFaultError(LaunchError):
@@ -473,6 +478,7 @@ class RunExecution(Execution):
         self.warnings = warnings
         self._run, self._queue_seconds, self._on_end = run, queue_seconds, on_end
         self._outcome: Outcome | None = None
+        self._row_digests: list[RowDigests] = []
         self._failure: ApplesError | None = None
         self._over = False
 
@@ -497,6 +503,9 @@ class RunExecution(Execution):
         for event in self._run.events():
             if isinstance(event, Progress):
                 yield event
+            elif isinstance(event, RowDigests):
+                if len(self._row_digests) < MOST_ROW_EVENTS:
+                    self._row_digests.append(event)
             elif isinstance(event, Outcome):
                 startup = self._run.ready_after
                 self._outcome = replace(event, startup_seconds=startup or event.startup_seconds)
@@ -510,6 +519,11 @@ class RunExecution(Execution):
         if self._outcome is None:
             raise ApplicationError("the program said 'done' without a 'result'")
         return self._outcome
+
+    @property
+    def row_digests(self) -> Sequence[RowDigests]:
+        """What the program said of the rows of its result."""
+        return self._row_digests
 
     @property
     def queue_seconds(self) -> float | None:

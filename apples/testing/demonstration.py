@@ -90,7 +90,7 @@ def _runs(
     iterations = max(10, ceil(LOOP_SECONDS / (QUICKEST * seconds)))
     talk(f"jacobi2d: {world.grid} x {world.grid}, {iterations} iterations a run")
     information = world.load(iterations)
-    reference = sequential(information)
+    reference = sequential(information, talk)
     runs = []
     for k in range(repeat):
         for method in methods:

@@ -197,7 +197,7 @@ def times(name: str, execution: Document, limit: float) -> Markup:
     return draw.drawing(
         name,
         "Where the time of one iteration went, host by host",
-        "For each host a bar: computing, then communicating, then waiting. Its frame is the whole "
+        "For each host a bar: computing, then the exchange of its halo, then waiting. Its frame is the whole "
         "measured iteration time.",
         y + 20,
         grid,
@@ -206,14 +206,16 @@ def times(name: str, execution: Document, limit: float) -> Markup:
 
 
 def spending(host: Document) -> list[tuple[str, float, str]]:
-    """Return what a host spent its iteration on: word, seconds, fill."""
-    wait = host.get("wait_per_iteration")
-    spent = [
-        ("compute", host["compute_per_iteration"], "fill-0"),
-        ("communicate", host["communicate_per_iteration"], "fill-1"),
-    ]
-    if wait is not None:
-        spent.append(("wait", wait, "fill-2"))
+    """Return what a host spent its iteration on, in parts that add up to it: word, seconds, fill."""
+    compute, halo = host["compute_per_iteration"], host["communicate_per_iteration"]
+    wait, other = host.get("wait_per_iteration"), host.get("other_per_iteration")
+    spent = [("compute", compute, "fill-0")]
+    if wait is None:
+        spent.append(("halo and wait", halo, "fill-1"))
+    else:
+        spent += [("halo", halo, "fill-1"), ("wait", wait, "fill-2")]
+    if other is not None:  # a record of an earlier version
+        spent.append(("other", other, "fill-3"))
     return spent
 
 
@@ -251,7 +253,12 @@ def _flag(x: float, y: float, words: Sequence[object]) -> Markup:
     return text(x, y, words, "strong", anchor=anchor)
 
 
-def words_of(executions: Sequence[Document]) -> list[str]:
-    """Return what `spending` tells apart in these runs."""
-    words = [[word for word, _, _ in spending(h)] for one in executions for h in one["hosts"]]
-    return max(words, key=len, default=[])
+def words_of(executions: Sequence[Document]) -> dict[str, str]:
+    """Return what `spending` tells apart in these runs, in its order, with the fill of each."""
+    told = {
+        word: kind
+        for one in executions
+        for host in one["hosts"]
+        for word, _, kind in spending(host)
+    }
+    return dict(sorted(told.items(), key=lambda pair: pair[1]))

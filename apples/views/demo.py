@@ -64,6 +64,7 @@ def _method(name: str, runs: Sequence[Document]) -> Document:
     seconds = [one["iteration_seconds"] for one in done]
     predicted = [one["predicted_iteration_seconds"] for one in done]
     chosen = next(run for run in reversed(own) if run["execution"])["plan"]["chosen"]
+    middle = sorted(done, key=lambda one: float(one["iteration_seconds"]))[(len(done) - 1) // 2]
     return {
         "method": name,
         "title": TITLES[name],
@@ -74,6 +75,9 @@ def _method(name: str, runs: Sequence[Document]) -> Document:
         "least": min(seconds),
         "largest": max(seconds),
         "predicted_iteration_seconds": statistics.median(predicted),
+        "middle": {
+            key: middle[key] for key in ("iteration_seconds", "predicted_iteration_seconds", "off")
+        },
         "median_error": statistics.median(abs(one["off"]) for one in done),
         "inside": sum(one["inside"] is True for one in done),
     }
@@ -93,11 +97,25 @@ def _ratio(runs: Sequence[Document]) -> Document | None:
     if not pairs:
         return None
     ratios = [ours / theirs for ours, theirs in pairs]
+    low, high = min(ratios), max(ratios)
+    verdict = UNCLEAR
+    if len(ratios) == 1:
+        verdict = ONCE
+    elif high < 1:
+        verdict = FASTER
+    elif low > 1:
+        verdict = SLOWER
     return {
         "median": statistics.median(ratios),
-        "interval": [min(ratios), max(ratios)],
+        "interval": [low, high] if len(ratios) > 1 else None,
         "repetitions": len(ratios),
+        "verdict": verdict,
     }
+
+
+FASTER, SLOWER = "faster in every repetition", "slower in every repetition"
+UNCLEAR, ONCE = "no clear difference", "one repetition says nothing of the next"
+KINDS = {FASTER: "good", SLOWER: "bad"}
 
 
 RESULTS = {
@@ -108,15 +126,18 @@ RESULTS = {
 
 
 def demo_text(document: Document) -> str:
-    """Return the answer first, then a row per method, then what to type next."""
+    """Return the answer first, then a row per method, then what to type next.
+
+    The row of a method is its middle repetition: prediction, measurement and what that is off are of one run.
+    """
     ratio, error = document["ratio_to_blocked"], document["median_prediction_error"]
     lines = []
     if ratio:
-        low, high = ratio["interval"]
-        lines.append(
-            f"Run-time AppLeS takes {ratio['median']:.2f} of blocked's time "
-            f"({low:.2f} to {high:.2f} in {ratio['repetitions']} repetitions)"
-        )
+        line = f"Run-time AppLeS takes {ratio['median']:.2f} of blocked's time: {ratio['verdict']}"
+        if ratio["interval"]:
+            low, high = ratio["interval"]
+            line += f" ({low:.2f} to {high:.2f} in {ratio['repetitions']})"
+        lines.append(line)
     if error is not None:
         done = [run for run in document["runs"] if run["execution"] is not None]
         results = RESULTS[document["verified"]]
@@ -126,7 +147,7 @@ def demo_text(document: Document) -> str:
         )
     lines += [
         "",
-        f"{'method':36}{'predicted':>10}{'measured':>10}{'error':>7}{'inside':>8}  strips",
+        f"{'method':36}{'predicted':>10}{'measured':>10}{'off':>7}{'inside':>8}  strips",
     ]
     for one in document["methods"]:
         if not one["runs"]:
@@ -136,8 +157,8 @@ def demo_text(document: Document) -> str:
             f"{host} {rows}" for host, rows in zip(one["hosts"], one["rows"], strict=True)
         )
         lines.append(
-            f"{one['title']:36}{duration(one['predicted_iteration_seconds']):>10}"
-            f"{duration(one['iteration_seconds']):>10}{one['median_error']:>7.0%}"
+            f"{one['title']:36}{duration(one['middle']['predicted_iteration_seconds']):>10}"
+            f"{duration(one['middle']['iteration_seconds']):>10}{one['middle']['off']:>+7.0%}"
             f"{one['inside']:>3} of {one['runs']}  {strips}"
         )
     lines += ["", "next:  hat new heat   (an agent of your own)"]
@@ -215,19 +236,22 @@ def _verdict(document: Document) -> Document:
     ratio = document["ratio_to_blocked"]
     if not ratio:
         return {"kind": "watch", "word": "nothing to compare", "ratio": None, "rest": ""}
-    low, high = ratio["interval"]
-    kind, word = "watch", "no clear difference"
-    if high < 1:
-        kind, word = "good", "faster in every repetition"
-    elif low > 1:
-        kind, word = "bad", "slower in every repetition"
-    rest = sentence(
-        "{} to {} in {} repetitions, pair by pair",
-        share(low),
-        share(high),
-        count(ratio["repetitions"]),
-    )
-    return {"kind": kind, "word": word, "ratio": share(ratio["median"]), "rest": rest}
+    rest: Markup | str = ""
+    if ratio["interval"]:
+        low, high = ratio["interval"]
+        rest = sentence(
+            "{} to {} in {} repetitions, pair by pair",
+            share(low),
+            share(high),
+            count(ratio["repetitions"]),
+        )
+    word = ratio["verdict"]
+    return {
+        "kind": KINDS.get(word, "watch"),
+        "word": word,
+        "ratio": share(ratio["median"]),
+        "rest": rest,
+    }
 
 
 def _methods_finding(rows: Sequence[Document]) -> Markup:

@@ -13,28 +13,43 @@ from markupsafe import Markup
 
 from apples.views import charts
 from apples.views.formats import count, coverage_sentence, seconds, sentence, share
-from apples.views.page import reasons, render, verified_words
+from apples.views.page import reasons, render
 from apples.views.run_text import VERDICTS
+from apples.views.timeline import KINDS as SPENT
+from apples.views.timeline import Events, timeline_document
+from apples.views.timeline_charts import drawn_hosts, timeline_chart
+from apples.views.verified import verified_page
 
 Document = dict[str, Any]
 
-MOST_DRAWN, MOST_ROWS = 24, 100
-"""Hosts that are drawn, and rows of the table; beyond, the busiest ones. All are in the JSON document."""
+MOST_DRAWN, MOST_ROWS, MOST_EPOCHS = 24, 100, 20
+"""Hosts that are drawn, rows of the table, epochs; beyond, the busiest and the last. The JSON document has all."""
 KINDS = {True: "good", False: "bad", None: "watch"}
 
 
-def run_page(document: Document) -> str:
-    """Return the page: one HTML file that needs nothing else, every number from the document."""
+def run_page(document: Document, events: Events = ()) -> str:
+    """Return the page: one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    document
+        The run, as ``apples.run/1``; every number is from it.
+    events
+        The lines of its record, where the document has no `timeline` made of them.
+    """
     plan, execution = document["plan"], document["execution"]
+    timeline = document.get("timeline") or timeline_document(document, events)
     return render(
         "run.html.j2",
         document=document,
         plan=plan,
         execution=execution,
         verdict=_verdict(document),
-        verified=verified_words([document["verified"]] if execution else []),
+        verified=verified_page(document) if execution else None,
         reasons=reasons(plan),
         made_by=document.get("made_by"),
+        timeline=timeline,
+        **(_over_time(timeline) if timeline else {}),
         **(_measured(plan, execution) if execution else {}),
     )
 
@@ -54,6 +69,24 @@ def _measured(plan: Document, execution: Document) -> Document:
         "hosts": _hosts(plan, execution),
         "cut": len(execution["hosts"]) > MOST_ROWS,
         "notes": notes(plan, execution),
+    }
+
+
+def _over_time(timeline: Document) -> Document:
+    """Return what there is to say of a run over time."""
+    moves, drawn = timeline["moves"], drawn_hosts(timeline)
+    finding = Markup("It stayed where it began.")
+    if moves:
+        finding = Markup(
+            "It was moved; upright lines say when, the table what it took and what came of it."
+        )
+    return {
+        "timeline_chart": timeline_chart(timeline),
+        "timeline_finding": finding,
+        "timeline_kinds": {word: f"fill-{k}" for k, word in enumerate(SPENT)},
+        "timeline_cut": len(drawn) < len(timeline["hosts"]),
+        "timeline_epochs": timeline["epochs"][-MOST_EPOCHS:],
+        "timeline_moves": moves[-MOST_EPOCHS:],
     }
 
 
@@ -91,7 +124,12 @@ def _hosts(plan: Document, execution: Document) -> list[Document]:
     """Return a row a host: what the plan said of it beside what the run measured."""
     strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
     return [
-        {**host, "got": host["cpu_got"], "strip": strips.get(host["host"])}
+        {
+            **host,
+            "got": host["cpu_got"],
+            "strip": strips.get(host["host"]),
+            "spent": {word: value for word, value, _ in charts.spending(host)},
+        }
         for host in _busiest(execution["hosts"], MOST_ROWS)
     ]
 
@@ -112,7 +150,7 @@ def _times_finding(hosts: Sequence[Document]) -> Markup:
     longest = max(hosts, key=lambda host: float(host["compute_per_iteration"]))
     edge = max(hosts, key=lambda host: float(host["communicate_per_iteration"]))
     return sentence(
-        "{} computed longest, {} an iteration; {} spent most on its borders, {}.",
+        "{} computed longest, {} an iteration; {} spent most on its halo, {}.",
         longest["host"],
         seconds(longest["compute_per_iteration"]),
         edge["host"],
@@ -192,7 +230,7 @@ def _borders(host: Document, whole: float) -> Note:
     planned = host["predicted_communicate_per_iteration"]
     measured = host["communicate_per_iteration"]
     message = sentence(
-        "{} spent {} an iteration at its borders, planned {}.",
+        "{} spent {} an iteration on its halo, planned {}.",
         host["host"],
         seconds(measured),
         seconds(planned),

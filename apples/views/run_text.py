@@ -7,23 +7,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apples.units import duration
+from apples.views.charts import spending, words_of
 from apples.views.formats import coverage_words
+from apples.views.verified import verified_text
 
 Document = dict[str, Any]
 
 VERDICTS = {True: "inside the promise", False: "outside the promise", None: "no promise to check"}
-VERIFIED = {
-    True: "Verified: the result equals the sequential one bit for bit.",
-    False: "NOT VERIFIED: the result differs from the sequential one.",
-    None: "Not verified (nobody asked).",
-}
 
+SHORT_SENTENCE = 70
+"""Letters of a sentence that stands behind another one on a line."""
 FELT_SECONDS = 0.05
 """A phase that took less is not told of."""
 
 
-def run_text(document: Document, command: str) -> str:
-    """Return the summary of a run; the last line is what to type next."""
+def run_text(document: Document, command: str, timeline: str = "") -> str:
+    """Return the summary of a run, and the run over time where it is given; the last line is what to type next."""
     execution = document["execution"]
     low, high = execution["interval"]
     promised = duration(execution["predicted_seconds"])
@@ -32,9 +31,9 @@ def run_text(document: Document, command: str) -> str:
     head = f"{execution['iterations']} iterations in {duration(execution['measured_seconds'])}, "
     head += f"predicted {promised}: {execution['off']:+.1%}, {VERDICTS[execution['inside']]}"
     second = f"{duration(execution['iteration_seconds'])} an iteration, "
-    second += (
-        f"{duration(execution['startup_seconds'])} to start.  {VERIFIED[document['verified']]}"
-    )
+    second += f"{duration(execution['startup_seconds'])} to start."
+    verified = verified_text(document)
+    second += f"  {verified}" if len(verified) <= SHORT_SENTENCE else f"\n{verified}"
     if execution.get("queue_seconds") is not None:
         waited, expected = execution["queue_seconds"], document["plan"]["chosen"]["wait_seconds"]
         second += f"\nIt waited {duration(waited)} in the queue, expected {duration(expected)}."
@@ -49,6 +48,7 @@ def run_text(document: Document, command: str) -> str:
         "",
         *_table(document),
         "",
+        *([timeline, ""] if timeline else ()),
         *_phases(document),
         f"again:  {command}",
     ]
@@ -64,9 +64,13 @@ def _phases(document: Document) -> Iterator[str]:
 
 
 def _table(document: Document) -> Iterator[str]:
-    header = ("host", "rows", "compute", "predicted", "off", "comm + wait", "predicted")
-    rows = [header]
-    for one in document["execution"]["hosts"]:
+    """Yield a row a host; compute, halo, wait and other add up to an iteration."""
+    execution = document["execution"]
+    told = [{word: value for word, value, _ in spending(one)} for one in execution["hosts"]]
+    after = [word for word in words_of([execution]) if word != "compute"]
+    halo = after[0] if after else "halo"
+    rows = [("host", "rows", "compute", "predicted", "off", halo, "predicted", *after[1:])]
+    for one, spent in zip(execution["hosts"], told, strict=True):
         planned, measured = one["predicted_compute_per_iteration"], one["compute_per_iteration"]
         rows.append(
             (
@@ -77,9 +81,10 @@ def _table(document: Document) -> Iterator[str]:
                 f"{measured / planned - 1:+.0%}" if planned else "",
                 duration(one["communicate_per_iteration"]),
                 duration(one["predicted_communicate_per_iteration"]),
+                *(duration(spent[word]) if word in spent else "" for word in after[1:]),
             )
         )
-    widths = [max(len(row[k]) for row in rows) for k in range(len(header))]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]

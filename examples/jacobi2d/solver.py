@@ -22,7 +22,7 @@ from kernels import load_kernel
 from mpi4py import MPI
 from patience import Patience
 from picture import Picture
-from stream import Digest, NpyFile, Sink, stream_rows
+from stream import Digest, NpyFile, RowChecksums, Sink, stream_rows
 from strip import Strip
 from task import Task, TaskError, read_task
 
@@ -143,7 +143,7 @@ def deliver(
         return "", []
     inside = strip.inside(outcome.turn)
     digest = Digest()
-    sinks: list[Sink] = [digest]
+    sinks: list[Sink] = [digest, RowChecksums(task.strips, task.hosts)]
     files: list[str] = []
     if task.save and task.output is not None:
         extremes = np.array([-inside.min(), inside.max()])

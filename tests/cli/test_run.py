@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import rowed
 from commands import EXAMPLE, command, files
 
 from apples.agent.information import load_information
@@ -35,7 +36,7 @@ def run(*options):
 def test_the_sample_runs_on_several_hosts_and_equals_the_sequential_run_whatever_the_method():
     digests, hosts = set(), set()
     for blueprint in ("blocked", "single_host"):
-        done = run("--json", "--blueprint", blueprint)
+        done = run("--json", "--verify", "full", "--blueprint", blueprint)
         assert done.code == 0, done.err
         document = done.document
         assert document["schema"] == "apples.run/1"
@@ -113,17 +114,22 @@ def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fak
     assert sequential(fake("", platforms='["x86_64"]')).iterations == 2
 
 
+def test_contradicting_and_unknown_ways_to_verify_are_refused():
+    done = run("--verify", "full", "--no-verify")
+    assert (done.code, done.err) == (2, "apples: --verify full: contradicts --no-verify\n")
+    done = run("--verify", "most")
+    assert (done.code, done.err) == (2, "apples: --verify 'most': known are full, sample, none\n")
+
+
 @pytest.mark.mpi
-def test_a_verification_that_may_take_long_is_announced(fake):
-    told = []
-    sequential(fake("", speed=1e-9), told.append)
-    assert told == []
-    sequential(fake("", speed=1e-2), told.append)  # 30 x 30 points, twice
-    (line,) = told
-    assert (
-        line
-        == "note: verifying by a run of one process here, 18.0 s at most as the hosts' speeds say"
-    )
+def test_a_wrong_result_ends_with_6_and_the_row_and_its_owner(tmp_path):
+    template = rowed.template(fault="partition")
+    given = files(tmp_path, hosts=rowed.HOSTS, template=template)
+    options = ("--weather", "static", "--blueprint", "blocked", "--verify", "sample")
+    done = command("apples", "run", *given, *options)
+    assert done.code == 6, done.err
+    assert "first in row 15, which rank 1 on bob had" in done.err
+    assert "NOT VERIFIED: after the first 10 iterations, run again on the same hosts" in done.out
 
 
 @pytest.mark.mpi

@@ -52,7 +52,7 @@ def test_the_examples_stay_on_this_machine():
 @pytest.mark.ssh
 @pytest.mark.mpi
 def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
-    words = ("--weather", "static", "--actuator", "ssh", "--json")
+    words = ("--weather", "static", "--actuator", "ssh", "--verify", "full", "--json")
     code, out, talk = apples("run", "--hosts", hosts(2, dead=1), *SMALL, *words)
     assert code == 0, talk
     document = json.loads(out)
@@ -72,7 +72,16 @@ def test_a_detached_job_is_planned_without_the_dead_host_too(hosts, tmp_path, ma
     template = tmp_path / "template.toml"
     template.write_text(text.replace("malleable = true", f"malleable = {malleable}".lower()))
     words = ["--template", template, *FILES[2:], "--set", "grid=200", "--set", "iterations=20"]
-    words += ["--weather", "static", "--actuator", "ssh", "--detach", "--json"]
+    words += [
+        "--weather",
+        "static",
+        "--actuator",
+        "ssh",
+        "--verify",
+        "sample",
+        "--detach",
+        "--json",
+    ]
     done = command("apples", "run", "--hosts", hosts(2, dead=1), *words)
     assert set(done.document["hosts"]) <= {"h1", "h2"}
     waited = command("apples", "wait", done.document["id"], "--json")

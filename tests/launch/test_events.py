@@ -14,6 +14,7 @@ SCHEMA = json.loads(Path(events.__file__).with_name("protocol.schema.json").read
 KINDS = {
     "ready": events.Ready,
     "progress": events.Progress,
+    "rows": events.RowDigests,
     "result": events.Outcome,
     "done": events.DoneEvent,
     "error": events.ErrorEvent,

@@ -77,6 +77,7 @@ def measured(host, rows, *, compute=0.0126, communicate=0.00037):
         "compute_per_iteration": compute,
         "predicted_communicate_per_iteration": 0.00021,
         "communicate_per_iteration": communicate,
+        "other_per_iteration": 0.00052,
     }
 
 

@@ -4,6 +4,7 @@ import pytest
 from views.browser import Browser, chromium
 from views.documents import demo, run
 from views.test_sim_pages import sweep_rows
+from views.timelines import moved
 
 from apples.scheduling.policies import Easy, SlowdownDriven
 from apples.simulation.config import SimulationConfig
@@ -59,6 +60,7 @@ def sweep():
 PAGES = {
     "demo": lambda: demo_page(demo(5, HOSTS)),
     "run": lambda: run_page(run(HOSTS, made_by=made_by("apples run"))),
+    "timeline": lambda: run_page(run(("ada", "bob")), moved()),
     "comparison": comparison,
     "sweep": sweep,
     "hostile": lambda: run_page(hostile()),

@@ -19,6 +19,7 @@ from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import Overlap
 from apples.agent.session.planning import equal_strips_of
 from apples.agent.session.results import explained, plan_document, refused_document, run_document
+from apples.agent.verification import Verification
 from apples.launch.actuator import HostTimes, Outcome
 from apples.launch.events import BorderTimes
 from apples.views.demo import METHODS, demo_document, demo_text
@@ -159,7 +160,8 @@ def run_of(information, generator):
         "a" * 64,
         borders=borders,
     )
-    run = run_document(plan, chosen, outcome, check(chosen, outcome), verified=True)
+    right = Verification("auto", "full", True, outcome.iterations)
+    run = run_document(plan, chosen, outcome, check(chosen, outcome), right)
     run["phases"] = dict(zip(("imports", "here", "loop"), generator.uniform(0, 9, 3), strict=True))
     run["seconds"] = sum(run["phases"].values())
     planned = [border["predicted_seconds"] for border in run["execution"]["borders"]]

@@ -5,10 +5,12 @@ import re
 import pytest
 from views.documents import demo, measured, refused, run
 from views.reading import Page, leaves, numbers_of, replaced, strings_of
+from views.timelines import moved
 
 from apples.views.demo import METHODS, demo_page
 from apples.views.provenance import made_by
 from apples.views.run_page import run_page
+from apples.views.timeline import timeline_document
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -30,7 +32,34 @@ def runs_without_execution():
     return [refused(), dry]
 
 
+def over_time():
+    document = run(("ada", "bob"))
+    return document | {"timeline": timeline_document(document, moved())}
+
+
+def sampled(**found):
+    how = {
+        "asked": "auto",
+        "how": "sample",
+        "iterations": 27,
+        "predicted_seconds": 4.8,
+        "seconds": 5.1,
+    }
+    how |= {
+        "reason": "the whole run would take about 105 s",
+        "sampled_on": "hosts",
+        "differs_at": None,
+    }
+    return run(verification=how | found)
+
+
 PAGES = {
+    "a run over time": (run_page, over_time()),
+    "a sample": (run_page, sampled()),
+    "a wrong sample": (
+        run_page,
+        sampled(differs_at={"row": 17, "host": "bob", "rank": 1}) | {"verified": False},
+    ),
     "demo": (demo_page, demo()),
     "run": (run_page, full_run()),
     "a refused method": (demo_page, demo(instead={"compile_time": refused("compile_time")})),
@@ -105,6 +134,9 @@ def test_a_page_can_be_read_without_seeing_it(page, document):
             if name in attributes and attributes[name] != "data:,":
                 assert set(attributes[name].replace("#", "").split()) <= set(identities)
     assert names.count("figure") == names.count("figcaption")
+    landmarks = re.findall(r"<h2 id=[^>]+>([^<]+)<", page(document))
+    landmarks += [own["aria-label"] for _, own in read.tags if own.get("role") == "region"]
+    assert len(landmarks) == len(set(landmarks))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +195,9 @@ def test_waiting_has_its_own_column_where_the_program_tells_it():
     for host in told["execution"]["hosts"]:
         host["wait_per_iteration"] = 0.00083
     assert "830 us" in run_page(told)
+    assert ">wait</th>" in run_page(told)
     assert "830 us" not in run_page(full_run())
+    assert ">halo and wait</th>" in run_page(full_run())
 
 
 def every_host(document):

@@ -12,7 +12,7 @@ host worth measuring, the measurement decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, 
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized
+from apples.launch.events import RowDigests
 from apples.malleable.control.change_cost import Bandwidth
 from apples.schedule import Estimate, Schedule
 
@@ -103,6 +104,11 @@ class AdaptiveExecution(Execution):
     def movable(self) -> bool:
         """Whether it can be moved: yes."""
         return True
+
+    @property
+    def row_digests(self) -> Sequence[RowDigests]:
+        """What the program said of the rows of its result."""
+        return self.execution.row_digests
 
     def monitor(self) -> Iterator[Progress]:
         """Yield progress until the run ends; `on_progress` is called before each is handed on."""

@@ -16,6 +16,7 @@ from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.models.conformal import LEVEL
 from apples.agent.rescheduling import ReschedulingDecision
+from apples.agent.verification import Verification
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
@@ -131,8 +132,8 @@ class RunResult:
         What the program reported: iterations, seconds, the times of each host, the digest of its result.
     check
         The prediction held against it, in all and host by host.
-    verified
-        Whether the result equals the sequential run's; None where nobody asked.
+    verification
+        Whether the result is right, and how that was found.
     moved, rescheduling
         Whether it ended on other hosts or rows than it began on, and every move that was weighed.
     phases
@@ -144,11 +145,16 @@ class RunResult:
     plan: PlanResult
     outcome: Outcome
     check: PredictionCheck
-    verified: bool | None = None
+    verification: Verification = field(default_factory=Verification)
     moved: bool = False
     rescheduling: tuple[ReschedulingDecision, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     queue_seconds: float | None = None
+
+    @property
+    def verified(self) -> bool | None:
+        """Return whether what was compared equals the sequential run's; None where nothing was."""
+        return self.verification.verified
 
     @property
     def rows(self) -> dict[str, int]:
@@ -174,7 +180,7 @@ class RunResult:
         """Return the run as ``apples.run/1``."""
         plan = self.plan
         document = run_document(
-            plan.document(), plan.estimate, self.outcome, self.check, self.verified
+            plan.document(), plan.estimate, self.outcome, self.check, self.verification
         )
         document["execution"]["queue_seconds"] = self.queue_seconds
         document["execution"]["moved"] = self.moved
@@ -396,9 +402,9 @@ def run_document(
     estimate: Estimate,
     outcome: Outcome,
     result: PredictionCheck,
-    verified: bool | None,
+    verification: Verification,
 ) -> Document:
-    """Return the document of a finished run; `verified` is None when nobody asked."""
+    """Return the document of a finished run."""
     low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
     return {
         "schema": RUN_SCHEMA,
@@ -416,16 +422,41 @@ def run_document(
             "startup_seconds": outcome.startup_seconds,
             "residual": outcome.residual,
             "files": list(outcome.files),
-            "hosts": [_host(one, outcome.iterations) for one in result.hosts],
+            "hosts": [_host(one, outcome) for one in result.hosts],
             "borders": [_border(one, estimate) for one in result.borders],
         },
-        "verified": verified,
+        "verified": verification.verified,
+        "verification": verification.document(),
         "result_sha256": outcome.sha256,
     }
 
 
-def _host(one: HostCheck, iterations: int) -> Document:
-    """Return one host's figures: totals over the loop, then what one iteration took and was predicted to."""
+def verification_failure(document: Document) -> str:
+    """Return why a run is no success though it ended; empty where it is one.
+
+    A check that was asked for by name and could not be made is a failure too.
+    """
+    how = document.get("verification")
+    if document["verified"] is False:
+        row = how and how["differs_at"]
+        where = (
+            f": first in row {row['row']}, which rank {row['rank']} on {row['host']} had"
+            if row
+            else ""
+        )
+        return f"the result differs from the sequential run's{where}"
+    if how and how["asked"] in ("full", "sample") and document["verified"] is None:
+        return f"the result could not be verified: {how['reason']}"
+    return ""
+
+
+def _host(one: HostCheck, outcome: Outcome) -> Document:
+    """Return one host's figures: totals over the loop, then what one iteration took and was predicted to.
+
+    Of an iteration compute, communicate, wait and what is in none of them add up to the whole.
+    """
+    iterations = outcome.iterations
+    told = one.measured_compute + one.measured_communicate + (one.wait or 0.0)
     processor = None if one.processor is None else one.processor * iterations
     busy = processor is not None and one.measured_compute > 0
     planned = one.predicted_compute
@@ -445,6 +476,7 @@ def _host(one: HostCheck, iterations: int) -> Document:
         "predicted_communicate_per_iteration": one.predicted_communicate,
         "communicate_per_iteration": one.measured_communicate,
         "wait_per_iteration": one.wait,
+        "other_per_iteration": max(0.0, outcome.iteration_seconds - told),
     }
 
 

@@ -33,11 +33,12 @@ from apples.agent.session.planning import (
     measuring_for,
 )
 from apples.agent.session.results import PlanResult, RunResult, VerificationInterrupt
-from apples.agent.session.spec import JobFiles, RunSpec
-from apples.agent.verification import Reference, sequential
+from apples.agent.session.spec import JobFiles, RunSpec, asked_for
+from apples.agent.verification import FinishedRun, Reference, Verification, verify
 from apples.errors import ApplicationError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.actuators import actuator_class
+from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.events import Talk, unheard
 from apples.launch.processes import job_name
@@ -67,16 +68,20 @@ class PreparedRun:
         As `RunSpec` says.
     phases
         Where its seconds go.
+    sampler
+        Returns an actuator that starts the same hosts once more, for a check of the first iterations; None where
+        they would have to be waited for.
     connections
         To the hosts that were looked at; the run is started through them.
     """
 
     plan: PlanResult
     coordinator: Coordinator
-    verify: bool = True
+    verify: str | bool = "auto"
     learn: bool = True
     phases: PhaseTimes = field(default_factory=PhaseTimes, compare=False)
     connections: HostConnections = field(default_factory=HostConnections, compare=False)
+    sampler: Callable[[], Actuator] | None = LocalActuator
 
     def command(self) -> LaunchCommand:
         """Return what `execute` would start."""
@@ -124,33 +129,42 @@ class PreparedRun:
         phases("end")
         outcome = _followed(execution, coordinator.monitor(execution), follow)
         phases.split("loop", outcome.seconds)
-        verified, interrupt = None, None
-        if self.verify:
+        asked, interrupt = asked_for(self.verify), None
+        found_right = Verification(asked, reason="nobody asked")
+        if asked != "none":
+            finished = self._finished(execution, outcome)
             phases("verify")
             try:
-                verified = self._verified(outcome, reference, talk)
+                found_right = verify(asked, finished, coordinator.information, reference, talk)
             except KeyboardInterrupt as stop:
-                interrupt = stop
+                found_right, interrupt = Verification(asked, reason="interrupted"), stop
         phases("learn")
         result = check(chosen, outcome)
         if self.learn and not execution.moved:  # a moved run did not happen as it was planned
             self._learn_from(result, outcome, talk)
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
         found = RunResult(
-            self.plan, outcome, result, verified, execution.moved, decisions, phases.seconds(),
+            self.plan, outcome, result, found_right, execution.moved, decisions, phases.seconds(),
             execution.queue_seconds,
         )  # fmt: skip
         if interrupt is not None:
             raise VerificationInterrupt(found) from interrupt
         return found
 
-    def _verified(self, outcome: Outcome, reference: Reference | None, talk: Talk) -> bool | None:
-        """Return whether the result is the sequential run's; None, and it is said, where it has no digest."""
-        reference = reference or sequential(self.coordinator.information, talk)
-        verified = reference.check(outcome.iterations, outcome.sha256)
-        if verified is None:
-            talk("warning: not verified: the program's result has no sha256")
-        return verified
+    def _finished(self, execution: Execution, outcome: Outcome) -> FinishedRun:
+        """Return what a check must know of a run that has just ended."""
+        seconds = self.phases.seconds()
+        end, queue = seconds.get("end", 0.0), execution.queue_seconds or 0.0
+        own = seconds.get("launch", 0.0) + outcome.seconds + end - queue
+        return FinishedRun(
+            self.plan.estimate.schedule,
+            outcome,
+            execution.row_digests,
+            own,
+            end,
+            sum(seconds.values()) - own - queue,
+            self.sampler,
+        )
 
     def _learn_from(self, result: PredictionCheck, outcome: Outcome, talk: Talk) -> None:
         """Let the next decision learn, unless the plan was from static values: it used no model of ours."""
@@ -283,7 +297,13 @@ def _prepared(
             break
         information = coordinator.information.with_findings(found)
     coordinator.actuator = starter
-    return PreparedRun(decided, coordinator, spec.verify, spec.learns, phases, connections)
+    sampler: Callable[[], Actuator] | None = None
+    chosen = () if decided.refusal else decided.estimate.schedule.resources
+    if not starter.waited_for(chosen):
+        sampler = LocalActuator if actuator else partial(actuator_of, name, None, spec.slurm)
+    return PreparedRun(
+        decided, coordinator, spec.verify, spec.learns, phases, connections, sampler
+    )
 
 
 def _malleable(

@@ -11,6 +11,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apples.errors import UsageError
+
+VERIFY = ("auto", "full", "sample", "none")
+"""How a result may be asked to be verified."""
+
+
+def asked_for(word: str | bool) -> str:
+    """Return how a result is asked to be verified, one of `VERIFY`; True is ``auto``, False is ``none``.
+
+    Raises
+    ------
+    UsageError
+        Another word. Permanent.
+
+    Examples
+    --------
+    >>> asked_for(True), asked_for("sample")
+    ('auto', 'sample')
+    """
+    if isinstance(word, bool):
+        return "auto" if word else "none"
+    if word not in VERIFY:
+        raise UsageError(f"--verify '{word}': known are full, sample, none")
+    return word
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
@@ -57,7 +82,8 @@ class RunSpec(PlanSpec):
     output
         Folder to keep the result in.
     verify
-        Whether the result is compared with that of a sequential run.
+        How the result is compared with that of a sequential run: ``full``, ``sample``, ``none``, or ``auto``: in
+        full where that is short beside the run, else by a sample. True is ``auto``, False is ``none``.
     learn
         Whether the next prediction learns from this run; None: unless the weather is static.
     warm, commit_seconds, engine
@@ -69,7 +95,7 @@ class RunSpec(PlanSpec):
     actuator: str | None = None
     slurm: Mapping[str, str] = field(default_factory=dict)
     output: Path | None = None
-    verify: bool = True
+    verify: str | bool = "auto"
     learn: bool | None = None
     warm: tuple[str, ...] = ()
     commit_seconds: float | None = None

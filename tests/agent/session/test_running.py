@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,7 +197,7 @@ def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
     def follow(_, progress):
         seen.extend(one.iteration for one in progress)
 
-    result = run(SPEC, follow=follow)
+    result = run(replace(SPEC, verify="full"), follow=follow)
     assert result.verified is True
     assert sum(result.rows.values()) == SMALL["grid"]
     assert result.outcome.iterations == SMALL["iterations"]

@@ -66,6 +66,11 @@ def test_any_partition_and_any_mixture_of_kernels_gives_the_sequential_bits(solv
     assert run.kinds()[0] == "ready"
     assert run.kinds()[-2:] == ["result", "done"]
     assert run.only("ready")["ranks"] == sum(ranks for _, ranks in pieces)
+    said = [event for event in run.events if event["event"] == "rows"]
+    assert "".join(one["digests"] for one in said) == "".join(
+        f"{zlib.crc32(row.astype('<f8').tobytes()):08x}" for row in expected
+    )
+    assert [one["rank"] for one in said] == list(range(run.only("ready")["ranks"]))
 
 
 @pytest.mark.skipif("wavefront" not in KERNELS, reason="no C compiler")

@@ -73,11 +73,12 @@ def blocker(mixed):
 
 
 def test_a_set_of_both_kinds_runs_on_all_its_hosts_and_gives_its_nodes_back(mixed):
-    done = command("apples", *words_of(mixed()))
+    done = command("apples", *words_of(mixed()), "--verify", "sample")
     assert done.code == 0, done.err
     document = done.document
     assert set(document["plan"]["chosen"]["hosts"]) == {"ada", "bob", "far"}
     assert document["verified"] is True
+    assert document["verification"]["sampled_on"] == "this machine"
     assert {one["host"] for one in document["execution"]["hosts"]} == {"ada", "bob", "far"}
     assert 0.0 <= document["execution"]["queue_seconds"] < 60.0
 

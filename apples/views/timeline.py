@@ -1,0 +1,325 @@
+"""A run over time: who had which rows, what they spent their time on, when it was moved and what that brought.
+
+`timeline_document` makes it of the events of a run's record; the text twin is here, the drawing in
+`apples.views.timeline_charts`. Times are seconds since the first barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from apples.units import duration
+
+Document = dict[str, Any]
+Events = Sequence[Mapping[str, Any]]
+
+KINDS = ("compute", "halo", "wait", "other")
+"""What the time of a host is spent on, in the order in which it is drawn; the shares add up to one."""
+MOST_SLICES, MOST_CELLS = 56, 1400
+"""Parts of the time, and of these times the hosts: what a page and a line of a terminal hold."""
+
+
+def timeline_document(document: Mapping[str, Any], events: Events) -> Document | None:
+    """Return the run over time; None where its events tell nothing of it.
+
+    Parameters
+    ----------
+    document
+        The run, as ``apples.run/1``.
+    events
+        The lines of its record: ``running``, ``progress``, ``moved``, ``decision``, ``measured``.
+    """
+    reports = _reports(events)
+    if len(reports) < 2 or not document.get("plan") or not document["plan"]["chosen"]:
+        return None
+    end = reports[-1]["time"]
+    epochs = _epochs(document, events, reports, end)
+    parts = [_part(before, after) for before, after in pairwise(reports)]
+    hosts = list(dict.fromkeys(host for epoch in epochs for host in epoch["hosts"]))
+    number = max(8, min(MOST_SLICES, MOST_CELLS // len(hosts)))
+    edges = [end * k / number for k in range(number + 1)]
+    for epoch in epochs:
+        mine = _over(parts, epoch["from"], epoch["to"])
+        # A part in which the run was moved is of two epochs, and of none where others are known.
+        whole = [(s, one) for s, one in mine if s >= 0.999 * (one["to"] - one["from"])]
+        epoch["iteration_seconds"] = _iteration_seconds(whole) or _iteration_seconds(mine)
+        epoch["spent"] = [_spent(mine, host) for host in epoch["hosts"]]
+    return {
+        "seconds": end,
+        "iterations": reports[-1]["iteration"],
+        "hosts": hosts,
+        "epochs": epochs,
+        "moves": list(_moves(epochs, parts)),
+        "stayed": sum(one["event"] == "decision" and not one.get("moved") for one in events),
+        "slices": [_slice(parts, epochs, low, high) for low, high in pairwise(edges)],
+    }
+
+
+# ------------------------------------------------------------------- from events to parts
+def _reports(events: Events) -> list[Document]:
+    """Return what the program reported, in the order of time; a report that goes back begins anew."""
+    told = [one for one in events if one["event"] in {"progress", "measured"}]
+    if not told:
+        return []
+    origin = told[0]["at"] - told[0]["seconds"]
+    zero = {"time": 0.0, "seconds": 0.0, "iteration": 0, "hosts": {}}
+    found: list[Document] = [zero]
+    for one in told:
+        measured = one["event"] == "measured"
+        # The result comes when it is delivered, which is no part of the loop.
+        time = (
+            found[-1]["time"] + one["seconds"] - found[-1]["seconds"]
+            if measured
+            else one["at"] - origin
+        )
+        report = {
+            "time": time,
+            "seconds": one["seconds"],
+            "iteration": one["iterations"] if measured else one["iteration"],
+            "hosts": {host["host"]: host for host in one["hosts"]},
+        }
+        if report["time"] > found[-1]["time"] and report["seconds"] > found[-1]["seconds"]:
+            found.append(report)
+    return found
+
+
+def _part(before: Document, after: Document) -> Document:
+    """Return what happened between two reports: iterations, and the shares of each host's time."""
+    took = after["seconds"] - before["seconds"]
+    return {
+        "from": before["time"],
+        "to": after["time"],
+        "iterations": max(0, after["iteration"] - before["iteration"]),
+        "hosts": {
+            name: _shares(before["hosts"].get(name, {}), host, took)
+            for name, host in after["hosts"].items()
+        },
+    }
+
+
+def _shares(before: Mapping[str, Any], after: Mapping[str, Any], took: float) -> list[float]:
+    """Return the shares of `KINDS` in the time between two reports of cumulative seconds."""
+    keys = ("compute_seconds", "communicate_seconds", "wait_seconds")
+    then = [before.get(key) or 0.0 for key in keys]
+    now = [after.get(key) or 0.0 for key in keys]
+    if any(late < early for late, early in zip(now, then, strict=True)):
+        then = [0.0, 0.0, 0.0]  # its ranks are new ones
+    spent = [(late - early) / took for late, early in zip(now, then, strict=True)]
+    whole = max(1.0, sum(spent))
+    return [*(one / whole for one in spent), max(0.0, 1.0 - sum(spent))]
+
+
+def _over(parts: Sequence[Document], low: float, high: float) -> list[tuple[float, Document]]:
+    """Return the parts within a stretch of time, each with its seconds in it."""
+    overlaps = ((min(high, one["to"]) - max(low, one["from"]), one) for one in parts)
+    return [(seconds, one) for seconds, one in overlaps if seconds > 0]
+
+
+def _iteration_seconds(parts: Sequence[tuple[float, Document]]) -> float | None:
+    """Return the mean of an iteration; None where none was completed."""
+    done = sum(one["iterations"] * seconds / (one["to"] - one["from"]) for seconds, one in parts)
+    return sum(seconds for seconds, _ in parts) / done if done else None
+
+
+def _spent(parts: Sequence[tuple[float, Document]], host: str) -> list[float] | None:
+    """Return the shares of `KINDS` in a host's time; None where it reported nothing."""
+    mine = [(seconds, one["hosts"][host]) for seconds, one in parts if host in one["hosts"]]
+    whole = sum(seconds for seconds, _ in mine)
+    if not whole:
+        return None
+    return [
+        sum(seconds * shares[k] for seconds, shares in mine) / whole for k in range(len(KINDS))
+    ]
+
+
+def _slice(
+    parts: Sequence[Document], epochs: Sequence[Document], low: float, high: float
+) -> Document:
+    """Return one column of the drawing."""
+    mine, middle = _over(parts, low, high), (low + high) / 2
+    epoch = next((one for one in reversed(epochs) if one["from"] <= middle), epochs[0])
+    return {
+        "from": low,
+        "to": high,
+        "iteration_seconds": _iteration_seconds(mine),
+        "hosts": list(epoch["hosts"]),
+        "rows": list(epoch["rows"]),
+        "spent": [_spent(mine, host) for host in epoch["hosts"]],
+    }
+
+
+# -------------------------------------------------------------------------------- epochs
+def _epochs(
+    document: Mapping[str, Any], events: Events, reports: Sequence[Document], end: float
+) -> list[Document]:
+    """Return the stretches in which every host kept its rows, with what was promised of an iteration in each."""
+    chosen = document["plan"]["chosen"]
+    first: Document = {
+        "from": 0.0,
+        "hosts": list(chosen["hosts"]),
+        "rows": list(chosen["rows"]),
+        "promised": {
+            "iteration_seconds": chosen["iteration_seconds"],
+            "interval": list(chosen["iteration_interval"]),
+        },
+        "move": None,
+    }
+    epochs = [first]
+    for one in events:
+        decided = one["event"] == "decision" and one.get("moved")
+        if not (decided or one["event"] == "moved") or not one.get("hosts"):
+            continue
+        now = epochs[-1]
+        place = (list(one["hosts"]), list(one["rows"]))
+        if place == (now["hosts"], now["rows"]):
+            if decided and now["move"] is not None:  # told before by the job itself
+                now["move"] |= _decided(one)
+                now["promised"] = _promised(one)
+            continue
+        at = min(_time_of(one, events, reports), end)
+        epochs.append(
+            {
+                "from": max(at, now["from"]),
+                "hosts": place[0],
+                "rows": place[1],
+                "promised": _promised(one) if decided else None,
+                "move": {
+                    "iteration": one.get("iteration"),
+                    "seconds": one.get("resize_seconds" if decided else "seconds"),
+                    **_decided(one if decided else {}),
+                },
+            }
+        )
+    for now, after in pairwise(epochs):
+        now["to"] = after["from"]
+    epochs[-1]["to"] = end
+    return [one for one in epochs if one["to"] > one["from"]] or epochs[-1:]
+
+
+def _decided(decision: Mapping[str, Any]) -> Document:
+    """Return what a decision to move expected."""
+    return {
+        "gain_seconds": decision.get("gain_seconds"),
+        "cost_seconds": decision.get("cost_seconds"),
+        "reason": decision.get("breach") or decision.get("explanation") or "",
+    }
+
+
+def _promised(decision: Mapping[str, Any]) -> Document | None:
+    seconds, error = decision.get("predicted_seconds"), decision.get("error")
+    if seconds is None:
+        return None
+    off = seconds * (error or 0.0)
+    return {"iteration_seconds": seconds, "interval": [seconds - off, seconds + off]}
+
+
+def _time_of(event: Mapping[str, Any], events: Events, reports: Sequence[Document]) -> float:
+    """Return when something was, by the clock of its record, else by the iteration it names."""
+    told = [one for one in events if one["event"] == "progress"]
+    if "at" in event and told:
+        return max(0.0, float(event["at"] - (told[0]["at"] - told[0]["seconds"])))
+    iteration = event.get("iteration") or 0
+    before = [one for one in reports if one["iteration"] <= iteration]
+    return float(before[-1]["time"])
+
+
+def _moves(epochs: Sequence[Document], parts: Sequence[Document]) -> Iterator[Document]:
+    """Yield each move with what it cost and what came of it."""
+    for before, after in pairwise(epochs):
+        done = sum(
+            one["iterations"] * seconds / (one["to"] - one["from"])
+            for seconds, one in _over(parts, after["from"], after["to"])
+        )
+        then, now = before["iteration_seconds"], after["iteration_seconds"]
+        move = after["move"] or {}
+        came = (then - now) * done - (move.get("seconds") or 0.0) if then and now else None
+        yield {
+            "at": after["from"],
+            "hosts_before": before["hosts"],
+            "rows_before": before["rows"],
+            "hosts": after["hosts"],
+            "rows": after["rows"],
+            "iteration_before": then,
+            "iteration_after": now,
+            "came_seconds": came,
+            **move,
+        }
+
+
+# ---------------------------------------------------------------------------------- text
+MARKS = "#=.~"
+"""A character for each of `KINDS`."""
+GONE = " "
+LEVELS = "_.-=*#"
+
+
+def timeline_text(timeline: Document | None) -> str:
+    """Return the run over time for a terminal: a line a host, the iteration's time, the moves."""
+    if timeline is None:
+        return "no timeline: the run reported nothing, or its record could not be kept"
+    slices = timeline["slices"]
+    wide = max(len("iteration"), *(len(host) for host in timeline["hosts"]))
+    lines = [f"{'':{wide}}  0 s{duration(timeline['seconds']):>{len(slices) - 3}}"]
+    for host in timeline["hosts"]:
+        marks = "".join(_mark(one, host) for one in slices)
+        lines.append(f"{host:{wide}}  {marks}  {_rows_of(timeline, host)}".rstrip())
+    each = [one["iteration_seconds"] for one in slices]
+    known = [one for one in each if one is not None]
+    if known:
+        most = max(known)
+        marks = "".join(
+            " " if one is None else LEVELS[min(5, int(6 * one / most))] for one in each
+        )
+        lines.append(f"{'iteration':{wide}}  {marks}  up to {duration(most)}")
+    moves = timeline["moves"]
+    if moves:
+        row = [" "] * len(slices)
+        for number, move in enumerate(moves, 1):
+            row[min(len(row) - 1, int(len(row) * move["at"] / timeline["seconds"]))] = str(
+                number % 10
+            )
+        lines.append(f"{'moved':{wide}}  {''.join(row)}".rstrip())
+    lines.append(f"{'':{wide}}  # compute  = halo  . wait  ~ other: what took most of a moment")
+    lines += [f"{number}  {move_words(move)}" for number, move in enumerate(moves, 1)]
+    return "\n".join(lines)
+
+
+def _mark(one: Document, host: str) -> str:
+    """Return the character of what took most of a host's time in a slice."""
+    if host not in one["hosts"]:
+        return GONE
+    spent = one["spent"][one["hosts"].index(host)]
+    return GONE if spent is None else MARKS[spent.index(max(spent))]
+
+
+def _rows_of(timeline: Document, host: str) -> str:
+    """Return the rows that a host had, one number after the other."""
+    found: list[int] = []
+    for epoch in timeline["epochs"]:
+        rows = dict(zip(epoch["hosts"], epoch["rows"], strict=True)).get(host, 0)
+        if not found or found[-1] != rows:
+            found.append(rows)
+    shown = [str(rows) for rows in (found if len(found) <= 4 else [*found[:2], found[-1]])]
+    return " > ".join(shown if len(found) <= 4 else [*shown[:2], "..", shown[2]]) + " rows"
+
+
+def move_words(move: Document) -> str:
+    """Return a move, what it took and what came of it, in a sentence."""
+    there = ", ".join(f"{h} {r}" for h, r in zip(move["hosts"], move["rows"], strict=True))
+    words = [f"at {duration(move['at'])} to {there}"]
+    if move.get("seconds") is not None:
+        words.append(f"took {duration(move['seconds'])}")
+    if move["iteration_before"] and move["iteration_after"]:
+        words.append(
+            f"{duration(move['iteration_before'])} an iteration before, "
+            f"{duration(move['iteration_after'])} after"
+        )
+    if move["came_seconds"] is not None:
+        word = "gained" if move["came_seconds"] >= 0 else "lost"
+        came = f"{word} {duration(abs(move['came_seconds']))} since"
+        if move.get("gain_seconds") is not None:
+            came += f" ({duration(move['gain_seconds'])} expected of the whole rest)"
+        words.append(came)
+    return "; ".join(words)

@@ -1,0 +1,162 @@
+"""Verification by a budget: in full, by a sample, or not at all; whichever it is, it can fail, and says why."""
+
+from dataclasses import replace
+
+import pytest
+import rowed
+from commands import files
+
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import load_information
+from apples.agent.session.spec import asked_for
+from apples.agent.verification import FinishedRun, Reference, sequential, verify
+from apples.errors import UsageError
+from apples.launch.actuator import Outcome
+from apples.launch.actuators.local import LocalActuator
+from apples.launch.events import HostTimes, RowDigests
+from blueprints import blocked
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A run of the program with a fault, and its pool; `work` is what each host claims to have computed."""
+
+    def make(fault="", work=0.1, own=1.0, iterations=10, **more):
+        files(
+            tmp_path,
+            hosts=rowed.HOSTS,
+            template=rowed.template(fault, iterations=iterations, **more),
+        )
+        pool = load_information(
+            *(tmp_path / f"{name}.toml" for name in ("hosts", "template", "user"))
+        )
+        coordinator = Coordinator(pool)
+        coordinator.execute(blocked)
+        right = sequential(pool) if fault != "alone" else Reference(iterations, "0" * 64)
+        outcome = Outcome(
+            iterations,
+            work,
+            0.01,
+            tuple(HostTimes(name, work, 0.0) for name in ("ada", "bob")),
+            sha256=right.sha256,
+        )
+        schedule = coordinator.decision_log.chosen.schedule
+        run = FinishedRun(schedule, outcome, right.rows, own, sampler=LocalActuator)
+        return run, pool
+
+    return make
+
+
+def test_a_short_run_is_done_again_in_full(finished):
+    run, pool = finished()
+    found = verify("auto", run, pool)
+    assert (found.how, found.verified, found.iterations, found.reason) == ("full", True, 10, "")
+    assert found.predicted_seconds < 10
+
+
+def test_what_differs_is_named_by_its_first_row_and_its_owner(finished):
+    run, pool = finished()
+    (right,) = run.row_digests
+    mine = [
+        RowDigests(0, "ada", 0, right.digests[: 15 * 8]),
+        RowDigests(
+            15, "bob", 1, right.digests[15 * 8 : 17 * 8] + "0" * 8 + right.digests[18 * 8 :]
+        ),
+    ]
+    wrong = replace(run, outcome=replace(run.outcome, sha256="1" * 64), row_digests=mine)
+    found = verify("auto", wrong, pool)
+    assert found.verified is False
+    assert found.document()["differs_at"] == {"row": 17, "host": "bob", "rank": 1}
+    silent = verify("full", replace(wrong, row_digests=()), pool)
+    assert (silent.verified, silent.difference) == (False, None)
+
+
+def test_a_run_that_would_take_long_alone_is_sampled_and_it_says_why(finished):
+    run, pool = finished(work=60.0, own=60.0, iterations=1000)
+    found = verify("auto", run, pool)
+    assert (found.how, found.verified, found.sampled_on) == ("sample", True, "hosts")
+    # An iteration takes 0.12 s alone and 0.06 s in the run; of 5 s the two starts take 0.02.
+    assert found.iterations == 27
+    assert "as one process would take about 120 s, more than is left of the 20%" in found.reason
+
+
+def test_a_sample_sees_a_result_that_depends_on_the_partition_and_none_that_comes_later(finished):
+    run, pool = finished("partition", work=60.0, own=60.0, iterations=2000)
+    found = verify("auto", run, pool)
+    assert (found.how, found.verified) == ("sample", False)
+    assert (found.difference.row, found.difference.host, found.difference.rank) == (15, "bob", 1)
+    run, pool = finished("late", work=60.0, own=60.0, iterations=2000)
+    assert verify("auto", run, pool).verified is True
+
+
+def test_a_sample_has_more_iterations_than_one_exchange_is_good_for(finished):
+    run, pool = finished(work=3000.0, own=1000.0, iterations=1000)  # 9 s an iteration in all
+    found = verify("auto", run, pool)
+    assert (found.verified, found.iterations) == (True, 3)
+
+
+def test_what_no_budget_allows_is_not_done_and_has_its_reason(finished):
+    run, pool = finished(work=3000.0, own=60.0, iterations=1000)
+    told = []
+    found = verify("auto", run, pool, talk=told.append)
+    assert (found.how, found.verified) == ("none", None)
+    assert "a sample of 3 iterations about 27.0 s, more than is left" in found.reason
+    assert told == [f"warning: not verified: {found.reason}"]
+    assert verify("sample", run, pool).verified is True
+
+
+def test_a_check_that_turns_out_to_take_longer_than_it_may_is_given_up(finished):
+    run, pool = finished(each=5.0, iterations=1000)
+    found = verify("auto", run, pool)
+    assert (found.how, found.verified) == ("none", None)
+    assert "would take about 5000 s, more than 10.0 s" in found.reason
+    assert verify("full", run, pool).how == "full"
+    run, pool = finished(each=2.0, iterations=1000, own=1000.0)
+    assert verify("auto", run, pool).how == "sample"  # three iterations, 6 s of 200
+
+
+def test_without_a_parameter_for_the_iterations_there_is_no_sample(finished):
+    run, pool = finished(
+        work=60.0, own=60.0, structure='[structure]\niterations = "2*iterations"\n'
+    )
+    found = verify("auto", run, pool)
+    assert found.verified is None
+    assert "are '2*iterations' and no parameter" in found.reason
+
+
+def test_a_check_that_cannot_be_made_takes_nothing_from_the_run(finished):
+    run, pool = finished("alone")
+    found = verify("full", run, pool)
+    assert (found.asked, found.how, found.verified) == ("full", "none", None)
+    assert "the check failed: " in found.reason
+    assert "one process is not enough" in found.reason
+
+
+def test_a_result_without_a_digest_is_not_run_again(finished):
+    run, pool = finished("alone")
+    bare = replace(run, outcome=replace(run.outcome, sha256=""))
+    assert verify("auto", bare, pool).reason == "the program's result has no sha256"
+
+
+def test_only_a_long_check_is_announced(finished):
+    told = []
+    run, pool = finished()
+    verify("auto", run, pool, talk=told.append)
+    assert told == []
+    run, pool = finished(work=4.0)
+    verify("auto", run, pool, talk=told.append)
+    assert told == ["verifying: the whole run again as one process here, about 8.01 s"]
+
+
+def test_where_hosts_are_waited_for_a_sample_is_run_on_this_machine(finished):
+    run, pool = finished(work=60.0, own=60.0, iterations=1000)
+    found = verify("sample", replace(run, sampler=None), pool)
+    assert (found.verified, found.sampled_on) == (True, "this machine")
+
+
+def test_the_words_and_the_booleans_of_before():
+    assert [asked_for(word) for word in (True, False, "full")] == ["auto", "none", "full"]
+    with pytest.raises(UsageError, match="known are full, sample, none"):
+        asked_for("most")

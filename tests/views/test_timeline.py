@@ -1,0 +1,117 @@
+"""A run over time: its shares add up, its epochs leave no gap, and a move says what it cost and brought."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from views.documents import run
+from views.timelines import host, moved, report, steady
+
+from apples.views.run_page import run_page
+from apples.views.timeline import MARKS, timeline_document, timeline_text
+
+RUN = run(("ada", "bob"))
+
+
+def test_where_nothing_was_reported_there_is_no_timeline():
+    assert timeline_document(RUN, []) is None
+    assert timeline_document(RUN, [{"event": "running", "hosts": ["ada"], "rows": [1]}]) is None
+    assert "Over time" not in run_page(RUN)
+
+
+def test_a_steady_run_is_the_same_in_every_slice():
+    found = timeline_document(RUN, steady(("ada", "bob")))
+    assert (found["seconds"], found["iterations"], found["moves"]) == (4.0, 200, [])
+    for one in found["slices"]:
+        assert one["spent"] == [pytest.approx([0.5, 0.1, 0.4, 0.0])] * 2
+        assert one["rows"] == [1000, 1137]
+    (epoch,) = found["epochs"]
+    assert epoch["iteration_seconds"] == pytest.approx(0.02)
+    assert epoch["promised"]["interval"] == RUN["plan"]["chosen"]["iteration_interval"]
+
+
+def test_a_move_has_what_it_took_what_was_expected_and_what_came():
+    (move,) = timeline_document(RUN, moved())["moves"]
+    assert (move["hosts_before"], move["hosts"]) == (["ada", "bob"], ["ada", "bob", "eve"])
+    assert (move["seconds"], move["gain_seconds"], move["cost_seconds"]) == (0.25, 3.5, 0.3)
+    assert move["iteration_before"] == pytest.approx(0.02)
+    assert move["iteration_after"] == pytest.approx(0.01)
+    assert move["came_seconds"] == pytest.approx(0.01 * 187.5 - 0.25, rel=0.01)
+    assert move["reason"] == "bob gives 0.41 of a CPU"
+
+
+def test_what_a_job_says_itself_and_what_was_decided_are_one_move():
+    told = moved()
+    (decision,) = [one for one in told if one["event"] == "decision"]
+    place = told.index(decision)
+    own = {"at": 1002.2, "event": "moved", "epoch": 1, "iteration": 100, "seconds": 0.24}
+    told.insert(place, {**own, "hosts": decision["hosts"], "rows": decision["rows"]})
+    (move,) = timeline_document(RUN, told)["moves"]
+    assert (move["seconds"], move["gain_seconds"]) == (0.24, 3.5)
+
+
+def test_a_job_that_was_resized_by_hand_has_a_move_without_a_promise():
+    told = moved()
+    for one in told:
+        if one["event"] == "decision":
+            place = {key: one[key] for key in ("at", "iteration", "hosts", "rows")}
+            one.clear()
+            one.update({"event": "moved", "seconds": 0.2, **place})
+    found = timeline_document(RUN, told)
+    assert [epoch["promised"] is None for epoch in found["epochs"]] == [False, True]
+    assert found["moves"][0]["gain_seconds"] is None
+    assert "asked for" in run_page(RUN, told)
+
+
+def test_the_text_has_a_line_a_host_of_80_columns_and_blanks_where_it_was_not():
+    lines = timeline_text(timeline_document(RUN, moved())).splitlines()
+    assert max(map(len, lines[:6])) <= 100
+    (eve,) = [line for line in lines if line.startswith("eve")]
+    marks = eve[11:67]
+    assert marks[:28].strip() == ""
+    assert set(marks[34:]) == {MARKS[2]}
+    assert "0 > 700 rows" in eve
+    assert lines[-1].startswith("1  at 2.25 s to ada 700, bob 737, eve 700; took 250 ms; ")
+
+
+def test_a_page_has_a_lane_for_each_host_and_no_script_over_300_kb():
+    page = run_page(RUN, moved())
+    assert "Over time" in page
+    assert len(page.encode()) < 100_000
+    many = [f"host-{k}" for k in range(60)]
+    assert len(run_page(run(many), steady(many, parts=400)).encode()) <= 300_000
+
+
+steps = st.lists(
+    st.tuples(st.floats(0.01, 5.0), st.integers(0, 50), st.lists(st.floats(0, 1), min_size=3, max_size=3)),
+    min_size=1,
+    max_size=12,
+)  # fmt: skip
+
+
+@given(steps, st.lists(st.floats(0, 40), max_size=3), st.booleans())
+def test_whatever_is_reported_shares_are_whole_and_epochs_leave_no_gap(steps, moves, begins_anew):
+    seconds, iteration, spent = 0.0, 0, [0.0, 0.0, 0.0]
+    events = []
+    for took, done, shares in steps:
+        seconds, iteration = seconds + took, iteration + done
+        if begins_anew:
+            spent = [0.0, 0.0, 0.0]
+        whole = max(1.0, sum(shares))
+        spent = [one + took * share / whole for one, share in zip(spent, shares, strict=True)]
+        events.append(report(seconds, iteration, host("ada", *spent), host("bob", *spent)))
+    for k, at in enumerate(sorted(moves)):
+        rows = [1000 + k, 1136 - k]
+        events.append({"event": "moved", "at": 1000 + at, "hosts": ["ada", "bob"], "rows": rows})
+    found = timeline_document(RUN, sorted(events, key=lambda one: one["at"]))
+    epochs = found["epochs"]
+    assert epochs[0]["from"] == 0
+    assert epochs[-1]["to"] == found["seconds"] == pytest.approx(seconds)
+    assert all(a["to"] == b["from"] for a, b in itertools.pairwise(epochs))
+    for one in (*epochs, *found["slices"]):
+        for shares in filter(None, one["spent"]):
+            assert sum(shares) == pytest.approx(1.0)
+            assert min(shares) >= 0
+    run_page(RUN, events)
+    timeline_text(found)
