@@ -179,6 +179,8 @@ def _epochs(
                 now["promised"] = _promised(one)
             continue
         at = min(_time_of(one, events, reports), end)
+        if not decided:
+            at = _seen_at(at, set(place[0]), now, reports)
         epochs.append(
             {
                 "from": max(at, now["from"]),
@@ -196,6 +198,18 @@ def _epochs(
         now["to"] = after["from"]
     epochs[-1]["to"] = end
     return [one for one in epochs if one["to"] > one["from"]] or epochs[-1:]
+
+
+def _seen_at(at: float, hosts: set[str], before: Document, reports: Sequence[Document]) -> float:
+    """Return when reports say that a run has moved: who asks a job where it is learns it up to a second later."""
+    if hosts == set(before["hosts"]):
+        return at
+    for old, new in reversed(list(pairwise(one for one in reports if one["time"] <= at))):
+        if set(new["hosts"]) != hosts:
+            break
+        if set(old["hosts"]) != hosts and old["time"] >= before["from"]:
+            return float(old["time"])
+    return at
 
 
 def _decided(decision: Mapping[str, Any]) -> Document:

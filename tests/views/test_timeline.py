@@ -64,6 +64,16 @@ def test_a_job_that_was_resized_by_hand_has_a_move_without_a_promise():
     assert "asked for" in run_page(RUN, told)
 
 
+def test_a_move_is_where_the_reports_say_it_however_late_it_was_noticed():
+    for late in (1002.25, 1002.6, 1003.1):
+        told = [one for one in moved() if one["event"] != "decision"]
+        place = {"hosts": ["ada", "bob", "eve"], "rows": [700, 737, 700]}
+        told.append({"event": "moved", "at": late, "iteration": 100, "seconds": 0.2, **place})
+        (move,) = timeline_document(RUN, sorted(told, key=lambda one: one["at"]))["moves"]
+        assert move["at"] == (2.25 if late == 1002.25 else 2.0)
+        assert move["iteration_before"] == pytest.approx(0.02)
+
+
 def test_the_text_has_a_line_a_host_of_80_columns_and_blanks_where_it_was_not():
     lines = timeline_text(timeline_document(RUN, moved())).splitlines()
     assert max(map(len, lines[:6])) <= 100
