@@ -482,6 +482,8 @@ class TileArray(DeclaredArray):
 
 READ_ONLY = ("destination is read-only", "array is read-only", "readonly array")
 """What NumPy, Cython and numba say of an array that is not to be written to."""
+MAYBE = ("read-only", "writable")
+"""What NumPy, MPI and Python say of one as well, and may say of something else."""
 
 
 def written_constants(
@@ -490,10 +492,13 @@ def written_constants(
     """Return the names of the constant arrays that an error is about: the program tried to write to one of them.
 
     NumPy does not say which array it may not write to. It is one that the line names where this happened, or is a
-    view of one; where the line names neither, all constant arrays are returned. Of other errors none is.
+    view of one; where the line names neither and the error can be of nothing else all constant ones are returned.
+    Of other errors none is.
     """
     constant = [one for one in arrays if one.constant]
-    if not any(words in str(error) for words in READ_ONLY):
+    sure = any(words in str(error) for words in READ_ONLY)
+    maybe = isinstance(error, ValueError | TypeError | BufferError)
+    if not sure and not (maybe and any(words in str(error) for words in MAYBE)):
         return []
     found: list[str] = []
     for frame, line in walk_tb(trace):
@@ -502,7 +507,7 @@ def written_constants(
         values = [frame.f_locals.get(name, frame.f_globals.get(name)) for name in names]
         values += [getattr(v, "__dict__", {}).get(name) for v in values for name in names]
         found = [one.name for one in constant if any(_shows(v, one) for v in values)] or found
-    return found or [one.name for one in constant]
+    return found or [one.name for one in constant if sure]
 
 
 def _shows(value: object, array: DistributedArray) -> bool:
