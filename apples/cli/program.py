@@ -64,6 +64,7 @@ class _SectionedGroup(typer.core.TyperGroup):
 
 def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> None:
     """Run a console script to its end; never returns."""
+    _open_standard_files()
     app = typer.Typer(
         name=name,
         cls=_SectionedGroup,
@@ -85,6 +86,13 @@ def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> N
         del version
 
     sys.exit(_outcome(name, app, entries))
+
+
+def _open_standard_files() -> None:
+    """Have input, output and errors where they were closed: what is opened next would be taken for one of them."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
 
 
 def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:

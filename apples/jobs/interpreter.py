@@ -13,7 +13,6 @@ import importlib
 import os
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -24,15 +23,27 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from apples.jobs.parked import HELLO, LINE_LIMIT, in_its_folder, refusal_of
+from apples.jobs.parked import (
+    ALONE,
+    BACKLOG,
+    HELLO,
+    LINE_LIMIT,
+    REFUSAL,
+    in_its_folder,
+    log_of,
+    peer,
+    refusal_of,
+)
 from apples.storage import documents
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 IDLE_SECONDS = 10.0
 """It stays for so long after its last fork has ended."""
 LOOK_SECONDS = 1.0
-REQUEST_SECONDS = 10.0
-"""For a request to come, once there is a fork for it."""
+STOP_SECONDS = 5.0
+"""For a fork to end when nobody waits for it any more."""
+PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that every Python ignores."""
 MOST_HANDLES = 8
 ANSWERS = {
     "check": "apples.jobs.supervisor:checked",
@@ -89,13 +100,13 @@ class ParkedInterpreter:
         except OSError:
             return None  # it is gone already
         with connection:
-            said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            if struct.unpack("3i", said)[1] != os.getuid():
+            if peer(connection)[1] != os.geteuid():
                 return None
             try:
                 pid = os.fork()
-            except OSError as error:  # no more processes: who asked hears that there is no fork
-                print(f"no fork: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+            except OSError as error:  # no more processes
+                with suppress(OSError):
+                    connection.send(REFUSAL + str(error.strerror).encode())
                 return None
             if pid == 0:
                 self._leave_to_the_parent()
@@ -123,20 +134,24 @@ class ParkedInterpreter:
 
     def _retired(self) -> bool:
         """Whether it is of no use any more: nobody can reach it, or has for long; then nobody can any more."""
-        try:
-            with in_its_folder(self._path) as name:
-                if Path(name).stat().st_ino != self._place:
-                    return True
-        except OSError:
+        if not self._reachable():
             return True
         if self._forks or time.monotonic() - self._used < IDLE_SECONDS:
             return False
         try:
             with documents.locked(self._path.parent / "parked.lock", 0.0):
-                self._path.unlink(missing_ok=True)
+                if self._reachable():
+                    self._path.unlink()
+                    log_of(self._path).unlink(missing_ok=True)
         except OSError:
             return False
         return True
+
+    def _reachable(self) -> bool:
+        """Whether the socket of its name is its own: it may be removed, or replaced while it was stopped."""
+        with suppress(OSError), in_its_folder(self._path) as name:
+            return Path(name).stat().st_ino == self._place
+        return False
 
 
 def serve(connection: socket.socket) -> int:
@@ -144,7 +159,6 @@ def serve(connection: socket.socket) -> int:
     os.setsid()
     with connection:
         try:
-            connection.settimeout(REQUEST_SECONDS)
             connection.sendall(HELLO)
             request, handles = _request(connection)
             own = stand_in(request, handles)
@@ -192,31 +206,34 @@ def stand_in(request: Request, handles: Sequence[int]) -> Sequence[int]:
 
 
 def _answer(connection: socket.socket, function: Callable[[], object]) -> None:
-    """Say what a function returns, or why it does not; stop it, as by Ctrl-C, when nobody waits any more."""
+    """Say what a function returns, or why it does not; stop it, as by Ctrl-C, when nobody waits any more.
+
+    Whatever users' code leaves running in this process ends soon after the answer.
+    """
     over = threading.Event()
     threading.Thread(target=_stop_unheard, args=(connection, over), daemon=True).start()
     try:
         answer: dict[str, object] = {"answer": function()}
     except KeyboardInterrupt:
         return
-    except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
         if os.environ.get("APPLES_DEBUG"):
             traceback.print_exc()
         text, code = refusal_of(error)
         answer = {"error": text, "code": code}
     over.set()
-    connection.settimeout(None)
     with suppress(OSError):
         connection.sendall(encode(answer))
 
 
 def _stop_unheard(connection: socket.socket, over: threading.Event) -> None:
-    """Interrupt this process when the other end of a connection goes before it is over."""
-    connection.settimeout(None)
+    """End this process and what it has started when the other end of a connection goes, if it does not itself."""
     with suppress(OSError):
         connection.recv(1)
     if not over.is_set():
-        os.kill(os.getpid(), signal.SIGINT)
+        os.killpg(0, signal.SIGINT)
+    time.sleep(STOP_SECONDS)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _named(place: str) -> Any:
@@ -225,17 +242,30 @@ def _named(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def without_inheritance() -> None:
+    """Have no signal blocked or ignored because whoever started this interpreter has it so."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {*PYTHONS}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main() -> int:
     """Load everything, then fork as long as anybody asks; the last arguments are the socket's name and number."""
-    listener = socket.socket(fileno=int(sys.argv[-1]))
-    listener.set_inheritable(False)
+    name, given = sys.argv[-2], socket.socket(fileno=int(sys.argv[-1]))
+    given.set_inheritable(False)
+    without_inheritance()
+    if name != ALONE:
+        given.listen(
+            BACKLOG
+        )  # again: who connects sees from now on that it is this process which listens
     gc.disable()  # what is loaded stays: looking for garbage in it would copy its pages in every fork
     for place in (*ANSWERS.values(), *TASKS.values()):
         _named(place)
-    for name in USED:
-        importlib.import_module(name)
+    for module in USED:
+        importlib.import_module(module)
     gc.freeze()
     gc.enable()
     os.chdir("/")
-    connection = ParkedInterpreter(Path(sys.argv[-2]), listener).run()
+    connection = given if name == ALONE else ParkedInterpreter(Path(name), given).run()
     return 0 if connection is None else serve(connection)

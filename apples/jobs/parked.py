@@ -6,21 +6,26 @@ become the supervisor of a job. The first that needs it starts it, and nothing d
 
 A fork gets whatever one process can hand another: environment, working directory, file mask, CPUs, open files.
 What it can only inherit (user, cgroup, namespaces, limits, niceness) is the interpreter's: verbs that differ in
-that, or in the code they would load, have different interpreters.
+that, or in the code they would load, have different interpreters. A process of a job has those of that job, for
+they end with it. Where no socket can be made, as on a full disk, a verb loads one for itself.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
 import resource
 import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +38,31 @@ from apples.errors import (
     UsageError,
 )
 from apples.storage import documents, state
+from apples.storage.naming import naming
 from apples.supervision import job_processes
+from apples.supervision.this_host import own_machine
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 ROOT = str(Path(__file__).parents[2])
 INTERPRETER = (
-    "import sys; sys.path[:1] = [] if sys.argv[1] in sys.path else [sys.argv[1]]; "
+    "import sys; sys.path = [one for one in sys.path if one]; "
+    "sys.path[:0] = [] if sys.argv[1] in sys.path else [sys.argv[1]]; "
     "from apples.jobs.interpreter import main; sys.exit(main())"
 )
 """What it runs: nothing comes from the folder in which it happens to be started, for others will be elsewhere."""
+ALONE = "-"
+"""In place of a socket's name: the interpreter has one connection, and becomes what is asked for in it."""
 HELLO = b"apples.parked/1\n"
 """What a fork says first."""
 LINE_LIMIT = 1 << 24
 """Bytes of a request, which holds an environment, or of an answer."""
+REFUSAL = b"no fork: "
+"""What is said in its place, with why, where there cannot be one."""
+LONGEST_REFUSAL = 200
 LOAD_SECONDS = 120.0
 """For an interpreter that was just started to load everything."""
+LOOK_SECONDS = 1.0
+"""How often somebody who waits for a fork looks whether the interpreter can give one."""
 TRIES = 3
 """How often one that ends before it has forked is started again; it may just have been idle for long enough."""
 BACKLOG = 1024
@@ -58,6 +73,11 @@ DETACH = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.a
 INHERITED = re.compile(
     r"^(?:Uid|Gid|Groups|Cap[A-Z][a-z]+|NoNewPrivs|Seccomp)\s*:.*$", re.MULTILINE
 )
+FACTS = ("cgroup", "oom_score_adj", "personality", "loginuid", "attr/current")
+"""Of /proc/self, what is inherited as well; a kernel may lack some."""
+LOADED_BY = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "HOME", job_processes.MARK)
+"""How the variables begin that decide what an interpreter loads, and how, and which job ends it. It has no others:
+what whoever started it happens to have is of no concern to who comes later."""
 LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 PACKAGES = ("apples", "hat", "nws", "blueprints")
 ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
@@ -78,7 +98,6 @@ def call(do: str, **arguments: object) -> Any:
     """
     with _fork() as connection, Path(os.devnull).open("wb") as nobody:
         _ask(connection, do, arguments, 2 if sys.__stderr__ else nobody.fileno())
-        connection.settimeout(None)
         lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
         try:
             while not found and (data := connection.recv(1 << 16)):
@@ -89,7 +108,9 @@ def call(do: str, **arguments: object) -> Any:
     if "error" in answer:
         raise error_of(str(answer["error"]), int(answer["code"]))
     if "answer" not in answer:
-        raise LaunchError("the fork of the parked interpreter was killed")
+        raise LaunchError(
+            "the fork of the parked interpreter ended without an answer: it was killed, or your code ended it"
+        )
     return answer["answer"]
 
 
@@ -140,28 +161,56 @@ def error_of(text: str, code: int) -> ApplesError:
 def _fork() -> Iterator[socket.socket]:
     """Yield the connection to a fork that waits for what it is to do."""
     path = address()
-    log = state.directory() / "parked.log"
     try:
         for _ in range(TRIES):
-            connection = _connected(path) or _begun(path, log)
-            with connection:
-                connection.settimeout(LOAD_SECONDS)
+            with _reached(path) as connection:
                 if _greeted(connection):
+                    connection.settimeout(None)
                     yield connection
                     return
     except TimeoutError:
         raise LaunchError(f"the parked interpreter gave no fork in {LOAD_SECONDS:g} s") from None
-    said = log.read_text("utf-8", errors="replace").splitlines() or ["nothing"]
-    raise LaunchError(f"the parked interpreter ended; its last words ({log}): {said[-1]}")
+    said = list[str]()
+    with suppress(FileNotFoundError):
+        said = log_of(path).read_text("utf-8", errors="replace").splitlines()
+    raise LaunchError(
+        f"the parked interpreter ended; its last words ({log_of(path)}): {(said or ['none'])[-1]}"
+    )
 
 
 def address() -> Path:
     """Return where the interpreter of whoever is like this process listens."""
-    return state.directory() / f"parked-{_circumstances()}"
+    machine = hashlib.sha256(socket.gethostname().encode()).hexdigest()  # a home may be several's
+    return state.directory() / f"parked-{machine[:8]}-{_circumstances()}"
+
+
+def log_of(path: Path) -> Path:
+    """Return where the interpreter that listens there says what it has to say."""
+    return path.with_suffix(".log")
+
+
+def _reached(path: Path) -> socket.socket:
+    """Return a connection to an interpreter: to that of this name, started if need be, or to one of its own."""
+    try:
+        return _connected(path) or _begun(path)
+    except OSError as error:
+        print(  # noqa: T201 - talk
+            f"warning: {error.filename or path}: {error.strerror}; this command loads an interpreter for itself",
+            file=sys.stderr,
+        )
+    with suppress(OSError):
+        return _alone()
+    raise LaunchError("no process can be started: there are as many as there may be")
 
 
 def _connected(path: Path) -> socket.socket | None:
-    """Return a connection to the interpreter, None where there is none."""
+    """Return a connection to the interpreter, None where there is none that can give a fork.
+
+    Raises
+    ------
+    OSError
+        It cannot be reached, for it is another user's.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with in_its_folder(path) as name:
@@ -172,40 +221,111 @@ def _connected(path: Path) -> socket.socket | None:
     except BaseException:
         connection.close()
         raise
-    return connection
+    process, user = peer(connection)
+    if user == os.geteuid() and not _stuck(process):
+        return connection
+    connection.close()
+    if user != os.geteuid():
+        raise PermissionError(errno.EPERM, "it is another user's", str(path))
+    return None
 
 
-def _begun(path: Path, log: Path) -> socket.socket:
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end: of a listening socket, who listened there last."""
+    process, user, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
+    return process, user
+
+
+def _stuck(interpreter: int) -> bool:
+    """Whether an interpreter is stopped, or was moved to another cgroup than that of its name."""
+    if job_processes.state_of(interpreter) in "Tt":
+        return True
+    with suppress(OSError):
+        return Path(f"/proc/{interpreter}/cgroup").read_text() != _own("cgroup")
+    return False  # it is just being started by a process that has ended, or it has ended itself
+
+
+def _begun(path: Path) -> socket.socket:
     """Start an interpreter, unless another process has just done so, and return a connection to it.
 
     It inherits the listening socket, so that one may connect before it has loaded anything.
+
+    Raises
+    ------
+    OSError
+        Its socket cannot be made, or no process be started.
     """
     with documents.locked(path.parent / "parked.lock"):
         if (there := _connected(path)) is not None:
             return there
         path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, log.open("wb") as said:
-            with in_its_folder(path) as name:
+        _sweep(path.parent, path.name.rpartition("-")[0])
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            with naming(path), in_its_folder(path) as name:
                 listener.bind(name)
             path.chmod(0o600)
             listener.listen(BACKLOG)
-            words = ["-c", INTERPRETER, ROOT, str(path), str(listener.fileno())]
-            environment = {**os.environ, **ONE_THREAD}
-            environment.pop(job_processes.MARK, None)  # it is no process of a job
-            subprocess.run(
-                [sys.executable, "-I", "-S", "-c", DETACH, sys.executable, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=environment,
-                pass_fds=(listener.fileno(),),
-                start_new_session=True,
-                check=True,
-            )
+            try:
+                with log_of(path).open("wb") as said:
+                    _launch(str(path), listener, said.fileno())
+            except BaseException:
+                path.unlink()
+                raise
             connection = _connected(path)
     if connection is None:
         raise LaunchError(f"{path}: nobody can be reached there")
     return connection
+
+
+def _alone() -> socket.socket:
+    """Start an interpreter that has one connection and no name, and return that connection."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with there, Path(os.devnull).open("wb") as nobody:
+            _launch(ALONE, there, 2 if sys.__stderr__ else nobody.fileno())
+    except BaseException:
+        here.close()
+        raise
+    return here
+
+
+def _launch(name: str, given: socket.socket, said: int) -> None:
+    """Start an interpreter with a socket."""
+    environment = {k: v for k, v in os.environ.items() if k.startswith(LOADED_BY)} | ONE_THREAD
+    inherited = fcntl.fcntl(given, fcntl.F_DUPFD_CLOEXEC, 3)  # the first three may be closed here
+    try:
+        words = ["-c", INTERPRETER, ROOT, name, str(inherited)]
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", DETACH, sys.executable, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment,
+            pass_fds=(inherited,),
+            start_new_session=True,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise BlockingIOError(errno.EAGAIN, f"no process can be started ({error})") from None
+    finally:
+        os.close(inherited)
+
+
+def _sweep(folder: Path, machine: str) -> None:
+    """Remove what interpreters of this machine have left that were killed, or ended with it."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # of another kind: it wakes nobody
+    with probe:
+        for one in folder.glob(f"{machine}-*[0-9a-f]"):
+            try:
+                with in_its_folder(one) as name:
+                    probe.connect(name)
+            except ConnectionRefusedError:
+                for left in (one, log_of(one)):
+                    left.unlink(missing_ok=True)
+            except OSError:
+                pass  # there is somebody, or it is gone
 
 
 @contextmanager
@@ -219,16 +339,32 @@ def in_its_folder(path: Path) -> Iterator[str]:
 
 
 def _greeted(connection: socket.socket) -> bool:
-    """Whether a fork says that it is there; False where the interpreter has ended."""
-    heard = b""
-    try:
-        while heard != HELLO:
-            data = connection.recv(len(HELLO) - len(heard))
-            heard += data
-            if not data or not HELLO.startswith(heard):
+    """Whether a fork says that it is there; False where the interpreter has ended, or is stopped.
+
+    Raises
+    ------
+    LaunchError
+        It cannot fork, and says why.
+    """
+    interpreter, _ = peer(connection)
+    heard, deadline = b"", time.monotonic() + LOAD_SECONDS
+    connection.settimeout(LOOK_SECONDS)
+    while heard != HELLO:
+        try:
+            data = connection.recv(LONGEST_REFUSAL)
+        except TimeoutError:
+            if _stuck(interpreter):
                 return False
-    except ConnectionResetError:
-        return False
+            if time.monotonic() > deadline:
+                raise
+            continue
+        except ConnectionResetError:
+            return False
+        heard += data
+        if not data and heard.startswith(REFUSAL):
+            raise LaunchError(f"the parked interpreter has {heard.decode(errors='replace')}")
+        if not data:
+            return False
     return True
 
 
@@ -236,15 +372,17 @@ def _ask(
     connection: socket.socket, do: str, arguments: Mapping[str, object], talk: int, *handles: int
 ) -> None:
     """Say what a fork is to do, and in whose place."""
-    status = Path("/proc/self/status").read_text("ascii", errors="replace")
     request = {
         "do": do,
         "arguments": arguments,
         "environment": dict(os.environ),
-        "umask": int(status.partition("\nUmask:")[2].split()[0], 8),
+        "umask": int(_own("status").partition("\nUmask:")[2].split()[0], 8),
         "cpus": sorted(os.sched_getaffinity(0)),
     }
-    here = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        here = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        raise LaunchError(f"the working directory: {error.strerror}") from None
     try:
         data = encode(request)
         sent = socket.send_fds(connection, [data], [talk, here, *handles])
@@ -258,28 +396,35 @@ def _ask(
 
 def _circumstances() -> str:
     """Return a short name of all that a fork inherits and cannot change, and of the code that it runs."""
-    own = Path("/proc/self")
-    status = (own / "status").read_text("ascii", errors="replace")
-    loading = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(("PYTHON", "LD_"))]
+    loading = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(LOADED_BY)]
     inherited = [
-        *(ROOT, sys.executable, sys.getfilesystemencoding(), *sorted(loading), _newest_source()),
-        *(INHERITED.findall(status), [resource.getrlimit(one) for one in LIMITS]),
+        *(ROOT, sys.executable, sys.getfilesystemencoding(), *sorted(loading), *_sources()),
+        *(INHERITED.findall(_own("status")), [resource.getrlimit(one) for one in LIMITS]),
         *(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
-        *((own / "cgroup").read_text(), (own / "oom_score_adj").read_text()),
-        *(str(one.readlink()) for one in sorted((own / "ns").iterdir())),
-        *(str((own / "root").readlink()), Path("/proc/sys/kernel/random/boot_id").read_text()),
+        *(_own(fact) for fact in FACTS),
+        *(str(one.readlink()) for one in sorted(Path("/proc/self/ns").iterdir())),
+        *(os.readlink("/proc/self/root"), own_machine()),  # noqa: PTH115 - as the others
     ]
     return hashlib.sha256(json.dumps(inherited).encode()).hexdigest()[:16]
 
 
-def _newest_source() -> tuple[int, int]:
-    """Return how many source files there are, and when the last one was changed."""
-    count = newest = 0
+def _own(fact: str) -> str:
+    """Return a file of /proc/self; empty where the kernel has none."""
+    with suppress(OSError):
+        return Path(f"/proc/self/{fact}").read_text("ascii", errors="surrogateescape")
+    return ""
+
+
+def _sources() -> Iterator[object]:
+    """Yield what changes with every source file of ours that is changed, and with everything installed beside."""
     folders = [f"{ROOT}/{name}" for name in PACKAGES]
     for folder in folders:
         for entry in os.scandir(folder) if Path(folder).is_dir() else ():
             if entry.name.endswith(".py"):
-                count, newest = count + 1, max(newest, entry.stat().st_mtime_ns)
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns, found.st_ctime_ns
             elif entry.is_dir() and entry.name != "__pycache__":
                 folders.append(entry.path)
-    return count, newest
+    for place in sys.path:
+        if place.endswith(("site-packages", "dist-packages")) and Path(place).is_dir():
+            yield place, Path(place).stat().st_mtime_ns

@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -55,14 +55,17 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
     ------
     ApplesError
         What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
+    KeyboardInterrupt
+        It was interrupted before; the job is cancelled.
     """
     order = (JobSpec(spec) if isinstance(spec, RunSpec) else spec).document()
     if not isinstance(spec, ProgramSpec):  # what its actuator refuses is said here already
         order = parked.call("check", order=order)
     job = store.create(order, "")
-    with job.locked() as lock:
-        heard = _start_supervisor(job, lock)
-    return _running_job(job, heard, talk)
+    with _cancelled_if_interrupted(job, talk):
+        with job.locked() as lock:
+            heard = _start_supervisor(job, lock)
+        return _running_job(job, heard, talk)
 
 
 def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
@@ -77,22 +80,36 @@ def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
         It is not over; or a process of it cannot be ended.
     UsageError
         It is finished, or there is no commit. Permanent.
-    ApplesError
+    ApplesError, KeyboardInterrupt
         What kept it from running, as of `submit`.
     """
     found = store.job(job)
     if found.record()["state"] in store.OVER:
         found.until_over(END_SECONDS)  # its supervisor may have said so and not ended yet
+    with _cancelled_if_interrupted(found, talk):
+        try:
+            with found.locked() as lock:
+                record = found.record()
+                commit = _last_commit(found, record)
+                _end_remains(found)
+                found.begin_again(record, commit)
+                heard = _start_supervisor(found, lock)
+        except BlockingIOError:
+            state = found.record()["state"]
+            raise LaunchError(f"job {found.id} is {state}: it is not over") from None
+        return _running_job(found, heard, talk)
+
+
+@contextmanager
+def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None]:
+    """Cancel a job whose start is interrupted: who was told no id cannot."""
     try:
-        with found.locked() as lock:
-            record = found.record()
-            commit = _last_commit(found, record)
-            _end_remains(found)
-            found.begin_again(record, commit)
-            heard = _start_supervisor(found, lock)
-    except BlockingIOError:
-        raise LaunchError(f"job {found.id} is {found.record()['state']}: it is not over") from None
-    return _running_job(found, heard, talk)
+        yield
+    except KeyboardInterrupt:
+        cancel(job.id)
+        _record_as_cancelled(job)
+        talk(f"job {job.id} is {job.record()['state']}")
+        raise
 
 
 def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,6 +144,11 @@ def _start_supervisor(job: store.StoredJob, lock: int) -> int:
     try:
         with job.log.open("ab") as log:
             parked.start("supervise", log.fileno(), (telling, lock), folder=str(job.folder))
+    except LaunchError as error:
+        os.close(heard)
+        code = error.exit_code
+        job.write({**job.record(), "state": "failed", "reason": str(error), "exit_code": code})
+        raise
     except BaseException:
         os.close(heard)
         raise
@@ -315,11 +337,17 @@ def cancel(job: str) -> JobStatus:
     if not ended:
         _end(found)
     _kill_marked(found)
-    record = found.record()
-    if not ended and record["state"] != "cancelled" and record.get("reason") == store.LOST:
-        record.update(state="cancelled", reason="")
-        found.write(record)
+    if not ended:
+        _record_as_cancelled(found)
     return JobStatus.of(found)
+
+
+def _record_as_cancelled(job: store.StoredJob) -> None:
+    """Have a job that has no supervisor any more, and was not over when it ended, be one that was cancelled."""
+    record = job.record()
+    if record.get("reason") == store.LOST:
+        record.update(state="cancelled", reason="")
+        job.write(record)
 
 
 def _end(job: store.StoredJob) -> None:

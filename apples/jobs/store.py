@@ -248,11 +248,7 @@ class StoredJob:
 
     def supervised(self) -> bool:
         """Whether the supervisor lives."""
-        try:
-            with (self.folder / "lock").open() as stream:
-                return not documents.lock(stream.fileno(), 0.0, shared=True)
-        except FileNotFoundError:
-            return False
+        return not self.until_over(0.0)
 
     def supervisor(self) -> int:
         """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
@@ -288,8 +284,12 @@ class StoredJob:
             return self.folder.stat().st_mtime
 
     def until_over(self, seconds: float | None = None) -> bool:
-        """Wait until the supervisor has ended; whether it has within `seconds`."""
-        with (self.folder / "lock").open() as stream:
+        """Wait until the supervisor has ended; whether it has within `seconds`. It writes nothing."""
+        try:
+            stream = (self.folder / "lock").open("rb")
+        except FileNotFoundError:
+            return True
+        with stream:
             return documents.lock(stream.fileno(), seconds, shared=True)
 
 

@@ -71,7 +71,7 @@ class Supervisor:
             document = self._carried_out()
         except CancelledError:
             return self._over("cancelled", "", 0)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the record must say so
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
             return self._over("failed", *refusal_of(error))
         self.recorder.verified(document)
         try:

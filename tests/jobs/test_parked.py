@@ -16,6 +16,7 @@ import pytest
 from apples import ApplesError, LaunchError, RunSpec, UsageError
 from apples.jobs import JobSpec, parked
 from apples.storage import state
+from apples.supervision.job_processes import MARK, kill_marked, marked
 from apples.wire.json_lines import LineError
 
 HERE = Path(__file__).parent / "sample"
@@ -32,7 +33,7 @@ HEAVY = {
 }
 LIMIT = 60.0
 MINE = """
-import json, os, sys
+import json, os, subprocess, sys, threading, time
 from pathlib import Path
 from apples.launch.actuators.local import LocalActuator
 
@@ -46,14 +47,21 @@ facts = {
     "cpus": sorted(os.sched_getaffinity(0)), "found": sys.path[0], "word": os.environ.get("WORD"),
     "left": os.environ.get("LEFT"), "nice": os.nice(0), "files": sorted(os.listdir("/proc/self/fd")),
     "session": os.getsid(0),
+    "signals": [line.split()[1] for line in open("/proc/self/status") if line[:6] in ("SigBlk", "SigIgn")],
 }
 print("loaded", flush=True)
+word = os.environ.get("WORD")
+if word == "wait":
+    facts["child"] = subprocess.Popen(["sleep", "1000"]).pid
 Path("facts.json").write_text(json.dumps(facts))
-if os.environ.get("WORD") == "wait":
-    import time
+if word == "wait":
     time.sleep(1000)
-if os.environ.get("WORD") == "fail":
+if word == "fail":
     raise ZeroDivisionError("mine")
+if word == "gone":
+    os._exit(3)
+if word == "thread":
+    threading.Thread(target=time.sleep, args=(1000,)).start()
 """
 ASK = """
 import sys
@@ -182,21 +190,158 @@ def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
         while not ((tmp_path / "facts.json").exists() and (tmp_path / "facts.json").read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.01)  # between looks
-        fork = json.loads((tmp_path / "facts.json").read_text())["pid"]
+        found = json.loads((tmp_path / "facts.json").read_text())
         asker.kill()
-        assert ended(fork)
+        assert ended(found["pid"])
+        assert ended(found["child"])
         assert asker.stderr.read() == b""  # not a word to a terminal that is another's by now
 
 
-@pytest.mark.parametrize("how", ["killed", "out of reach"])
+def test_what_a_users_code_leaves_running_ends_after_the_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORD", "thread")
+    assert ended(facts(tmp_path)["pid"])
+
+
+def test_a_users_code_that_ends_its_process_is_said_to_have(monkeypatch):
+    monkeypatch.setenv("WORD", "gone")
+    with pytest.raises(LaunchError, match="ended without an answer: it was killed, or your code"):
+        parked.call("check", order=order())
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "out of reach"])
 def test_an_interpreter_that_is_lost_is_replaced_by_the_next_that_needs_one(tmp_path, how):
     lost = facts(tmp_path)["parent"]
     if how == "killed":
         os.kill(lost, signal.SIGKILL)
+    elif how == "stopped":
+        os.kill(lost, signal.SIGSTOP)
+        with socket.socket(socket.AF_UNIX) as one, parked.in_its_folder(parked.address()) as name:
+            one.connect(name)
+            assert not parked._greeted(one)  # who has come already does not wait for it either
     else:
         parked.address().unlink()
-    assert facts(tmp_path)["parent"] != lost
+    there = facts(tmp_path)["parent"]
+    assert there != lost
+    if how == "stopped":
+        os.kill(lost, signal.SIGCONT)
     assert ended(lost)
+    assert facts(tmp_path)["parent"] == there
+
+
+def fresh(words=()):
+    """Have another process ask, which has to start an interpreter, through a command that runs a command."""
+    parked.address().unlink(missing_ok=True)
+    words = [*words, sys.executable, "-c", ASK, json.dumps(order())]
+    subprocess.run(words, timeout=LIMIT, check=True)
+
+
+def test_an_interpreter_is_none_the_worse_for_who_started_it(tmp_path, monkeypatch):
+    """Standard files closed, signals blocked and ignored, and variables of its own."""
+    blocking = (
+        "import os, signal, sys; signal.signal(signal.SIGUSR1, signal.SIG_IGN); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD]); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    monkeypatch.setenv("SECRET_OF_MINE", "1")
+    fresh([sys.executable, "-c", blocking, "/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    found = json.loads((tmp_path / "facts.json").read_text())
+    blocked, ignored = (int(one, 16) for one in found["signals"])
+    assert blocked == 0
+    assert not ignored & 1 << signal.SIGUSR1 - 1
+    variables = Path(f"/proc/{found['parent']}/environ").read_bytes()
+    assert b"HOME=" in variables
+    assert b"SECRET_OF_MINE" not in variables
+    monkeypatch.delenv("SECRET_OF_MINE")
+    assert facts(tmp_path)["parent"] == found["parent"]
+
+
+def test_processes_of_a_job_have_an_interpreter_that_ends_with_the_job(tmp_path, monkeypatch):
+    """What ends a job ends all that it started; no other job may depend on that."""
+    shared = facts(tmp_path)["parent"]
+    monkeypatch.setenv(MARK, "0123abcd")
+    own = facts(tmp_path)["parent"]
+    assert own != shared
+    assert own in marked("0123abcd")
+    assert kill_marked("0123abcd", LIMIT)
+    monkeypatch.delenv(MARK)
+    assert facts(tmp_path)["parent"] == shared
+
+
+def test_every_change_of_the_sources_and_every_installation_is_seen(tmp_path, monkeypatch):
+    """Whichever file changes, to whatever age, and however long ago the newest did."""
+    package, site = tmp_path / "apples", tmp_path / "lib" / "site-packages"
+    package.mkdir()
+    site.mkdir(parents=True)
+    monkeypatch.setattr(parked, "ROOT", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(site)])
+    for name in ("a.py", "b.py"):
+        (package / name).write_text("one = 1")
+    seen = [parked.address()]
+    assert parked.address() == seen[0]
+    (package / "old").write_text("one = 2")
+    os.utime(package / "old", ns=(0, (package / "a.py").stat().st_mtime_ns))
+    (package / "old").replace(package / "a.py")  # as an older version is put in place of a newer
+    seen.append(parked.address())
+    (site / "numpy-9.9.dist-info").mkdir()
+    seen.append(parked.address())
+    assert len(set(seen)) == 3
+
+
+def test_where_no_socket_can_be_made_a_command_loads_all_for_itself(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (state.directory() / "parked.lock").mkdir()
+    found = facts(tmp_path)
+    assert found["found"] == str(tmp_path)
+    lock = state.directory() / "parked.lock"
+    said = f"warning: {lock}: Is a directory; this command loads an interpreter for itself"
+    assert [one for one in capfd.readouterr().err.splitlines() if one != "loaded"] == [said]
+    assert list(state.directory().iterdir()) == [lock]
+    assert ended(found["pid"])
+
+
+@pytest.mark.more
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_nothing_is_told_to_another_users_socket(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = parked.address()
+    with socket.socket(socket.AF_UNIX) as listener:
+        with parked.in_its_folder(path) as name:
+            listener.bind(name)
+        os.seteuid(65534)
+        try:
+            listener.listen()
+        finally:
+            os.seteuid(0)
+        facts(tmp_path)
+        assert f"{path}: it is another user's; this command loads" in capfd.readouterr().err
+        listener.setblocking(False)
+        with listener.accept()[0] as asking:
+            assert asking.recv(100) == b""
+
+
+@pytest.mark.more
+def test_what_interpreters_leave_that_were_killed_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    machine = parked.address().name.rpartition("-")[0]
+    left, lives = (state.directory() / f"{machine}-{digit * 16}" for digit in "01")
+    parked.log_of(left).write_text("")
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as listener:
+        for one, path in ((dead, left), (listener, lives)):
+            with parked.in_its_folder(path) as name:
+                one.bind(name)
+        listener.listen()
+        listener.setblocking(False)
+        dead.close()
+        facts(tmp_path)
+        with pytest.raises(BlockingIOError):
+            listener.accept()  # nobody has disturbed it
+    there = parked.address()
+    assert {one.name for one in state.directory().glob("parked-*")} == {
+        lives.name,
+        there.name,
+        parked.log_of(there).name,
+    }
+    there.unlink()
 
 
 @pytest.mark.parametrize("sent", [b"rubbish\n", b"{}\n", b""])

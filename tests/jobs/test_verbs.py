@@ -5,6 +5,8 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +100,39 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     assert marked(name) == []
     assert command("apples", "resize", name, "--hosts", "ada").code == 4
     assert ask("wait", name).code == 5
+
+
+def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
+    """As by Ctrl-C while it is being planned: nobody has been told its id."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import pathlib, time\npathlib.Path(__file__).with_name('planning').touch()\ntime.sleep(1000)"
+    )
+    words = [
+        "apples",
+        "run",
+        "--detach",
+        *FILES,
+        "--weather",
+        "static",
+        "--blueprint",
+        f"{slow}:any",
+    ]
+    run = f"import sys; sys.argv = {words!r}; from apples.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", run], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as asker:
+        while not (tmp_path / "planning").exists():
+            assert asker.poll() is None
+            time.sleep(0.01)  # between looks
+        (job,) = store.jobs()
+        fork = job.supervisor()
+        os.killpg(asker.pid, signal.SIGINT)
+        said = asker.stderr.read()
+    assert (asker.returncode, said) == (130, f"job {job.id} is cancelled\napples: interrupted\n")
+    assert job.record()["state"] == "cancelled"
+    assert select.select([fork], [], [], 0)[0]
+    os.close(fork)
 
 
 def test_wait_prints_the_record_of_the_run():
