@@ -26,6 +26,7 @@ import sys
 import time
 import tomllib
 import traceback
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,8 +52,8 @@ LAST_WORDS_SECONDS = 1.0
 """Between an error event and the abort: hydra drops what a rank said just before it."""
 FASTEST_GROWTH = 16
 """Between two reports the number of iterations at most grows by this factor."""
-BLOCK_BYTES = 4 << 20
-"""Of the result, on their way to the first rank at a time."""
+BLOCK_BYTES, ROWS_AT_ONCE = 4 << 20, 4096
+"""Of the result, on their way to the first rank at a time; a line has 64 KiB, and eight letters of them a row."""
 HALO_TAG, RESULT_TAG = 32_766, 32_765
 """High, so that they are no program's own; 32767 is that of a declared array's halo."""
 SAMPLE_SECONDS, SIZE_SECONDS = 2e-3, 0.15
@@ -666,9 +667,12 @@ class ProgramTask:
         sha256, said = hashlib.sha256(), [*files]
         with self._kept(rows) as sinks:
             for owner, pieces in self._owners(rows):
+                row = 0
                 for piece in self._streamed(owner, pieces):
                     for take in (sha256.update, *sinks):
                         take(piece)
+                    if not hasattr(rows, "owner"):
+                        row += self._say_rows(owner, row, piece, memoryview(rows[:1]).nbytes)
         if self.save and self.output and self.rank == 0:
             said.append(str(Path(self.output) / "result.npy"))
         self._barrier()
@@ -696,10 +700,24 @@ class ProgramTask:
                 " Task(rows=..) says which parameter counts them"
             )
         row_bytes = max(1, memoryview(rows[:1]).nbytes)
-        step = max(1, BLOCK_BYTES // row_bytes)
+        step = max(1, min(BLOCK_BYTES // row_bytes, ROWS_AT_ONCE))
         for owner in range(self.size):
             mine = range(0, len(rows), step) if owner == self.rank else ()
             yield owner, (memoryview(rows[k : k + step]).tobytes() for k in mine)
+
+    def _say_rows(self, owner: int, row: int, piece: Any, row_bytes: int) -> int:
+        """Say a digest of each row of a piece, by which it is told where results differ; return how many."""
+        host, strip = self.layout[owner]
+        view = memoryview(piece)
+        starts = range(0, len(view), row_bytes)
+        self._say(
+            "rows",
+            first_row=strip.start + row,
+            host=host,
+            rank=owner,
+            digests="".join(f"{zlib.crc32(view[k : k + row_bytes]):08x}" for k in starts),
+        )
+        return len(starts)
 
     def _streamed(self, owner: int, pieces: Iterable[Any]) -> Iterator[Any]:
         """Yield on rank 0 the pieces of a rank's part of the result, one at a time."""

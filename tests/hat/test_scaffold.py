@@ -158,9 +158,10 @@ def test_the_program_gives_one_result_whatever_the_partition(folder, tmp_path):
         path = task(
             tmp_path, mode="run", partition=parts, save=False, output=None, progress_seconds=0
         )
-        events = run(folder, path, sum(part["ranks"] for part in parts))
+        ranks = sum(part["ranks"] for part in parts)
+        events = run(folder, path, ranks)
         assert [event["event"] for event in events] == [
-            "ready", *["progress"] * 24, "result", "done"
+            "ready", *["progress"] * 24, *["rows"] * ranks, "result", "done"
         ]  # fmt: skip
         result = events[-2]
         assert [host["host"] for host in result["hosts"]] == [part["host"] for part in parts]

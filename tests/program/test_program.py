@@ -114,7 +114,11 @@ def test_one_result_by_hand_on_three_ranks_and_under_any_partition(run):
     parameters = {"grid": 24, "iterations": 12}
     code, events, said = run(program, ranks=3, asked=task(parameters=parameters))
     assert code == 0, said
-    assert [e["event"] for e in events] == ["ready", *["progress"] * 11, "result", "done"]
+    said = ["ready", *["progress"] * 11, *["rows"] * 3, "result", "done"]
+    assert [e["event"] for e in events] == said
+    assert [(e["first_row"], e["host"], e["rank"], len(e["digests"])) for e in events[-5:-2]] == [
+        (0, "ada", 0, 72), (9, "ada", 1, 64), (17, "bob", 2, 56),
+    ]  # fmt: skip
     result = events[-2]
     assert [host["host"] for host in result["hosts"]] == ["ada", "bob"]
     assert result["iterations"] == 12
@@ -133,7 +137,8 @@ def test_who_leaves_the_loop_has_done_the_iteration_and_the_result_is_kept(run, 
     assert code == 0, said
     result = events[-2]
     assert (result["iterations"], result["residual"]) == (5, 4.0)
-    assert [event["event"] for event in events] == ["ready", "progress", "result", "done"]
+    said = ["ready", "progress", *["rows"] * 3, "result", "done"]
+    assert [event["event"] for event in events] == said
     (kept,) = map(Path, result["files"])
     grid = np.load(kept)
     assert grid.shape == (24, 24)
