@@ -64,6 +64,7 @@ soak: setup
 	$(BIN)/python tests/soak_topologyd.py all --n $(N)
 	APPLES_TOPOLOGY_CASES=$$(( 20 * $(N) )) $(BIN)/python -m pytest -q tests/topology/test_allocator.py -k radius
 	$(BIN)/python tests/soak_protocol.py
+	$(BIN)/python tests/jobs/record_trials.py $$(( $(N) / 5 ))
 	$(BIN)/python tests/soak_policies.py --n $$(( 10 * $(N) ))
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/soak_lab.py
 	$(BIN)/python tests/malleable/walk.py $(N)

@@ -243,6 +243,9 @@ def test_a_shell_is_offered_commands_options_parameters_jobs_and_their_hosts(
     assert ask("apples plan --ex") == ["--explain"]
     assert ask("apples run --set ") == ["grid="]
     assert ask("apples wait " + job.id[:3]) == [job.id]
+    run = store.create({}, "heat", store.RUN)
+    assert ask(f"apples report {run.id}") == ask(f"apples compare {run.id}") == [run.id]
+    assert ask(f"apples cancel {run.id}") == []
     assert ask(f"apples resize {job.id} --hosts ada=2,") == ["ada=2,bob", "ada=2,far"]
     assert ask(f"apples migrate {job.id} --from f") == ["far"]
     (tmp_path / "template.toml").write_text("[")

@@ -12,6 +12,7 @@ from commands import EXAMPLE, command, files
 
 from apples.agent.information import load_information
 from apples.agent.verification import sequential
+from apples.jobs import run_record, store
 
 SAMPLE = [
     word
@@ -46,6 +47,12 @@ def test_the_sample_runs_on_several_hosts_and_equals_the_sequential_run_whatever
         assert execution["predicted_seconds"] == document["plan"]["chosen"]["execution_seconds"]
         assert execution["iteration_seconds"] == pytest.approx(execution["measured_seconds"] / 20)
         assert [h["rows"] for h in execution["hosts"]] == document["plan"]["chosen"]["rows"]
+        record = run_record(document["record"])
+        assert (record.state, record.plan) == ("finished", document["plan"])
+        (measured,) = (event for event in record.events if event["event"] == "measured")
+        assert measured["seconds"] == execution["measured_seconds"]
+        task = json.loads((store.record(record.id).folder / "task.json").read_text())
+        assert [piece["rows"] for piece in task["partition"]] == [*record.summary["rows"]]
         digests.add(document["result_sha256"])
         hosts.add(len(execution["hosts"]))
     assert len(digests) == 1

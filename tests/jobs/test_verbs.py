@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import command
 
+from apples import jobs
 from apples.jobs import store
 from apples.malleable.control.commits import data_path, whole_manifests
 from apples.supervision.job_processes import (
@@ -58,6 +59,10 @@ def ask(*words):
     return command("apples", *words, "--json")
 
 
+def events_of(name, kind):
+    return [event for event in jobs.run_record(name).events if event["event"] == kind]
+
+
 def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     started = detach(*LONG)
     name = started["id"]
@@ -94,6 +99,13 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     unchanged = ask("jobs", name).document
     assert unchanged["epoch"] == even["epoch"]
     assert ask("jobs").document["jobs"][0]["id"] == name
+
+    deadline = time.monotonic() + 300
+    while not (moved := events_of(name, "moved")) or moved[-1]["epoch"] < even["epoch"]:
+        assert time.monotonic() < deadline, moved
+        time.sleep(0.05)
+    assert dict(zip(moved[-1]["hosts"], moved[-1]["rows"], strict=True)) == {"ada": 30, "bob": 30}
+    assert moved[-1]["phases"].keys() >= {"redistribute"}
 
     ended = ask("cancel", name)
     assert (ended.code, ended.document["state"]) == (0, "cancelled")
@@ -142,7 +154,15 @@ def test_wait_prints_the_record_of_the_run():
     assert waited.document["schema"] == "apples.run/1"
     assert waited.document["execution"]["iterations"] == 40
     assert waited.document["result_sha256"]
+    assert waited.document["record"] == name
     assert ask("jobs", name).document["state"] == "finished"
+    record = jobs.run_record(name)
+    assert [event["event"] for event in record.events[:2]] == ["planned", "running"]
+    assert [event["event"] for event in record.events[-3:]] == ["measured", "verified", "ended"]
+    (measured,) = events_of(name, "measured")
+    assert measured["seconds"] == waited.document["execution"]["measured_seconds"]
+    assert record.plan == waited.document["plan"]
+    assert record.summary["measured_seconds"] == measured["seconds"]
 
 
 def test_a_job_that_fails_says_why_and_wait_ends_as_the_run_did():
