@@ -311,6 +311,10 @@ class RunRecorder:
             write(self._events)
         except OSError as error:
             self.warn(f"the record is not kept: {error.filename}: {error.strerror}", EVENTS)
+        except (
+            ValueError
+        ) as error:  # a number that is none, in what a model or a program of the user's says
+            self.warn(f"the record is not whole: {error}", EVENTS)
         else:
             self._warned.pop(EVENTS, None)
 

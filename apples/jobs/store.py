@@ -429,7 +429,9 @@ def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
     kept, removed, freed = sum(sizes.values()), list[str](), 0
     for one, size in sizes.items():
         age = now - one.last_change()
-        if (age > seconds or (kept > most_bytes and age > START_SECONDS)) and _removed(one):
+        if age <= START_SECONDS and one.record()["state"] not in OVER:
+            continue  # whoever supervises it is about to
+        if (age > seconds or kept > most_bytes) and _removed(one):
             kept, freed = kept - size, freed + size
             removed.append(one.id)
     return removed, freed

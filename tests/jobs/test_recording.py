@@ -242,6 +242,15 @@ def test_of_a_run_that_measured_nothing_there_is_its_plan():
     assert (document["execution"], document["rejection"]) == (None, "it did not start")
 
 
+def test_a_result_that_no_json_can_hold_does_not_cost_the_run():
+    told = []
+    with recorded({}, told.append) as recorder:
+        recorder.finished({"execution": {"off": float("nan")}, "verified": None})
+    (line,) = told
+    assert line.startswith("warning: the record is not whole: ")
+    assert run_record(recorder.id).state == "finished"
+
+
 def test_a_recorder_writes_where_a_job_is():
     job = store.create({}, "heat")
     with job.supervising():
