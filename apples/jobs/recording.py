@@ -35,7 +35,8 @@ from apples.storage.naming import naming
 
 PROGRESS = "progress"
 MOST_PROGRESS = 10_000
-"""Lines of progress in the events; where there are more, every second one goes."""
+MOST_PROGRESS_BYTES = 1 << 23
+"""Lines of progress in the events, and their bytes; where there are more, every second one goes."""
 MOST_LOG_BYTES = 1 << 24
 STATE, EVENTS = "state", "events"
 """What may not be written, of which a warning is."""
@@ -51,11 +52,11 @@ class EventLog:
         self._clock = clock
         self._began = self._last = -math.inf
         self._apart = 0.0
-        self._progress = 0
+        self._progress = self._bytes = 0
         self._handle = -1
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Write an event.
+    def append(self, event: Mapping[str, Any]) -> int:
+        """Write an event; return the bytes of its line.
 
         Raises
         ------
@@ -76,17 +77,18 @@ class EventLog:
                 with suppress(OSError):
                     os.ftruncate(self._handle, before)
                 raise
+        return len(line)
 
     def append_progress(self, event: Mapping[str, Any]) -> None:
         """Write a line of progress, unless it follows the last one sooner than lines of so long a run may."""
         now = self._clock()
         if now - self._last < self._apart:
             return
-        self.append(event)
+        self._bytes += self.append(event)
         self._began = now if self._progress == 0 else self._began
         self._last = now
         self._progress += 1
-        if self._progress > MOST_PROGRESS:
+        if self._progress > MOST_PROGRESS or self._bytes > MOST_PROGRESS_BYTES:
             self._thin_out()
 
     def close(self) -> None:
@@ -105,7 +107,7 @@ class EventLog:
         documents.replace(self.path, "".join(f"{json.dumps(event)}\n" for event in kept))
         self.close()  # the next line goes to the new file
         self._apart = 1.5 * (self._last - self._began) / self._progress
-        self._progress = (count + 1) // 2
+        self._progress, self._bytes = (count + 1) // 2, self._bytes // 2
 
 
 class RunRecorder:

@@ -181,8 +181,11 @@ def test_a_line_that_does_not_fit_is_not_there_at_all(tmp_path):
     assert 0 < refused < 40
 
 
-def test_the_progress_of_a_long_run_is_thinned_out_and_reaches_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MOST_PROGRESS", 50)
+@pytest.mark.parametrize(("limit", "most"), [("MOST_PROGRESS", 50), ("MOST_PROGRESS_BYTES", 1650)])
+def test_the_progress_of_a_long_run_is_thinned_out_and_reaches_to_its_end(
+    limit, most, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(recording, limit, most)
     seconds = iter(range(10**6))
     log = EventLog(tmp_path / "events", partial(next, seconds))
     for k in range(1000):
