@@ -208,7 +208,7 @@ class StoredJob:
             self.reserve.unlink(missing_ok=True)
             raise
 
-    def to_the_last(self, write: Callable[[], None]) -> None:
+    def to_the_last(self, write: Callable[[], object]) -> None:
         """Write; where the disk is full, into the room that was kept for the end."""
         try:
             write()
