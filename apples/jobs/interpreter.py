@@ -197,7 +197,7 @@ def stand_in(request: Request, handles: Sequence[int]) -> Sequence[int]:
     os.fchdir(here)
     with suppress(OSError):  # it was removed; nothing can be imported from it
         sys.path.insert(0, str(Path.cwd()))
-    for file, number in ((os.open(os.devnull, os.O_RDONLY), 0), (talk, 1), (talk, 2)):
+    for file, number in ((os.open(os.devnull, os.O_RDWR), 0), (talk, 1), (talk, 2)):
         os.dup2(file, number)
     os.close(here)
     sys.modules["numpy.random"].seed()  # no two forks draw the same numbers
@@ -231,6 +231,8 @@ def _stop_unheard(connection: socket.socket, over: threading.Event) -> None:
     with suppress(OSError):
         connection.recv(1)
     if not over.is_set():
+        for number in (1, 2):  # whoever reads them has another command by now
+            os.dup2(0, number)
         os.killpg(0, signal.SIGINT)
     time.sleep(STOP_SECONDS)
     os.killpg(0, signal.SIGKILL)

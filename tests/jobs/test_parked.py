@@ -54,7 +54,12 @@ word = os.environ.get("WORD")
 if word == "wait":
     facts["child"] = subprocess.Popen(["sleep", "1000"]).pid
 Path("facts.json").write_text(json.dumps(facts))
+class Last:
+    def __del__(self):
+        time.sleep(1000)  # what interrupts it here Python says, and forgets
+
 if word == "wait":
+    Last()
     time.sleep(1000)
 if word == "fail":
     raise ZeroDivisionError("mine")
