@@ -130,7 +130,13 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
         "--blueprint",
         f"{slow}:any",
     ]
-    run = f"import sys; sys.argv = {words!r}; from apples.cli.main import main; main()"
+    run = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background shell\n"
+        f"sys.argv = {words!r}\n"
+        "from apples.cli.main import main\n"
+        "main()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", run], stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as asker:
@@ -143,7 +149,7 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
         said = asker.stderr.read()
     assert (asker.returncode, said) == (130, f"job {job.id} is cancelled\napples: interrupted\n")
     assert job.record()["state"] == "cancelled"
-    assert select.select([fork], [], [], 0)[0]
+    assert select.select([fork], [], [], 300)[0]
     os.close(fork)
 
 
