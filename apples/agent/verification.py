@@ -188,7 +188,7 @@ def verify(
                 found = _compared("full", run.outcome, run.row_digests, reference)
             else:
                 found = _Check(asked, run, information, talk).made()
-        except ApplesError as error:
+        except (ApplesError, OSError) as error:
             found = Verification(reason=f"the check failed: {error}")
     if found.verified is None:
         talk(f"warning: not verified: {found.reason}")

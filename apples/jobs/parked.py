@@ -422,7 +422,7 @@ def _sources() -> Iterator[object]:
         for entry in os.scandir(folder) if Path(folder).is_dir() else ():
             if entry.name.endswith(".py"):
                 found = entry.stat()
-                yield entry.path, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+                yield entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
             elif entry.is_dir() and entry.name != "__pycache__":
                 folders.append(entry.path)
     for place in sys.path:

@@ -228,8 +228,8 @@ class RunRecorder:
         self._events.close()
         try:
             self.job.write_last(self.state)
-        except OSError as error:
-            self.warn(f"how it ended is not kept: {error.filename}: {error.strerror}")
+        except (OSError, ValueError) as error:
+            self.warn(f"how it ended is not kept: {_why(error)}")
 
     # ------------------------------------------------------------------------ how it is kept
     def note(self, **news: Any) -> None:
@@ -240,8 +240,8 @@ class RunRecorder:
             return
         try:
             self.job.write(self.state)
-        except OSError as error:
-            self.warn(f"the record is not kept: {error.filename}: {error.strerror}", STATE)
+        except (OSError, ValueError) as error:
+            self.warn(f"the record is not kept: {_why(error)}", STATE)
         else:
             self._warned.pop(STATE, None)
 
@@ -312,13 +312,16 @@ class RunRecorder:
         try:
             write(self._events)
         except OSError as error:
-            self.warn(f"the record is not kept: {error.filename}: {error.strerror}", EVENTS)
-        except (
-            ValueError
-        ) as error:  # a number that is none, in what a model or a program of the user's says
-            self.warn(f"the record is not whole: {error}", EVENTS)
+            self.warn(f"the record is not kept: {_why(error)}", EVENTS)
+        except ValueError as error:
+            self.warn(f"the record is not whole: {_why(error)}", EVENTS)
         else:
             self._warned.pop(EVENTS, None)
+
+
+def _why(error: OSError | ValueError) -> str:
+    """Return why something is not kept: the disk, or a number that is none, from a user's model or program."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _event(name: str, **values: Any) -> Record:
@@ -357,7 +360,11 @@ def recorded(
             raise
         except (Exception, SystemExit) as error:
             reason, code = refusal_of(error)
-            if code == UsageError.exit_code and not job.plan.exists():
+            if (
+                isinstance(error, OSError) and job.result.exists()
+            ):  # nobody read the answer, or it has no room
+                recorder.over("finished", f"after the run itself: {reason}", code)
+            elif code == UsageError.exit_code and not job.plan.exists():
                 shutil.rmtree(job.folder, ignore_errors=True)
             else:
                 recorder.over("failed", reason, code)

@@ -366,9 +366,17 @@ def attempts(record: Mapping[str, Any]) -> int:
 def records() -> list[StoredJob]:
     """Return every run and job, the oldest first."""
     found = [path for path in folder().iterdir() if IDENTIFIER.fullmatch(path.name)]
-    found.sort(key=lambda path: ((path / "order.json").stat().st_mtime_ns, path.name)
-               if (path / "order.json").exists() else (0, path.name))  # fmt: skip
-    return [StoredJob(path) for path in found]
+    return [
+        StoredJob(path) for path in sorted(found, key=lambda path: (_ordered(path), path.name))
+    ]
+
+
+def _ordered(path: Path) -> int:
+    """Return when a run was asked for; 0 where it is gone by now, or was never asked for whole."""
+    try:
+        return (path / "order.json").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def jobs() -> list[StoredJob]:

@@ -1,6 +1,7 @@
 """`apples runs | report | compare`: of what was recorded."""
 
 import json
+import os
 
 import pytest
 from commands import command
@@ -81,10 +82,17 @@ def record(seconds, spread=0.05, stretches=20, **settings):
     return recorder.id
 
 
+def in_order(*ids):
+    """Set these records apart by more than the step in which a kernel counts the times of files."""
+    for k, one in enumerate(ids):
+        os.utime(store.folder() / one / "order.json", (k, k))
+
+
 def test_every_run_is_in_the_list_with_what_was_predicted_and_measured():
     assert command("apples", "runs", "--json").document == {"schema": "apples.runs/1", "runs": []}
     assert command("apples", "runs").err == "no runs; start one: apples run\n"
     done, job = record(0.01), store.create({}, "heat")
+    in_order(done, job.id)
     with job.supervising():
         job.write({**job.record(), "state": "running"})
         first, second = command("apples", "runs", "--json").document["runs"]
@@ -111,6 +119,7 @@ def test_a_run_of_an_earlier_version_has_its_figures_in_the_list(job):
 
 def test_old_records_are_removed_when_that_is_asked_for():
     first, second = record(0.01), record(0.01)
+    in_order(first, second)
     done = command("apples", "runs", "--prune", "--older", "0", "--json")
     assert done.document["runs"] == []
     assert done.document["pruned"] == [first, second]

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -252,6 +253,24 @@ def test_a_result_that_no_json_can_hold_does_not_cost_the_run():
     (line,) = told
     assert line.startswith("warning: the record is not whole: ")
     assert run_record(recorder.id).state == "finished"
+
+
+def test_a_state_that_no_json_can_hold_does_not_cost_the_run():
+    told = []
+    with recorded({}, told.append) as recorder:
+        recorder.note(predicted_seconds=float("nan"))
+        recorder.note(predicted_seconds=1.0)
+    (line,) = told
+    assert line.startswith("warning: the record is not kept: ")
+    assert run_record(recorder.id).state == "finished"
+
+
+def test_a_run_whose_answer_nobody_reads_is_finished_all_the_same():
+    with suppress(BrokenPipeError), recorded({}, pytest.fail) as recorder:
+        recorder.finished({"execution": None, "verified": None})
+        raise BrokenPipeError(32, "Broken pipe", "stdout")
+    found = run_record(recorder.id)
+    assert (found.state, found.reason) == ("finished", "after the run itself: stdout: Broken pipe")
 
 
 def test_a_recorder_writes_where_a_job_is():

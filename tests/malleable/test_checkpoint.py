@@ -227,7 +227,8 @@ def test_when_a_host_has_left_with_its_copies_there_are_two_of_everything_again(
     """No other commit is made; ada and bob have one copy each of what they need until then."""
     hosts = ["ada", "bob", "eve"]
     run = rehearse(
-        unasked(tmp_path, pace=1e9), dict.fromkeys(hosts, 1), [HostShare(host) for host in hosts],
+        unasked(tmp_path, pace=1e9, FIRST_PIECE=1 << 18),  # in one piece: no speed is asked of the one commit
+        dict.fromkeys(hosts, 1), [HostShare(host) for host in hosts],
         [[HostShare("ada"), HostShare("bob")]],
         commit_seconds=None, watch=Killer("bob", 1, tmp_path / "stop"),
     )  # fmt: skip
