@@ -107,14 +107,16 @@ def test_a_rank_that_raises_is_named_while_the_others_wait(cluster, tmp_path):
 
 
 def program_of(rank):
-    """The process of a rank of the only job there is, once it is the program."""
+    """The process of a rank of the only job of this Slurm, once it is the program."""
+    (job,) = client.run(["squeue", "--noheader", "--format=%j"]).split()
+    wanted = {b"SLURM_PROCID=%d" % rank, b"SLURM_JOB_NAME=%s" % job.encode()}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command_line = (folder / "cmdline").read_bytes()
             variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"SLURM_PROCID=%d" % rank in variables and b"fake.py" in command_line:
+        if wanted <= set(variables) and b"fake.py" in command_line:
             return int(folder.name)
     raise AssertionError(f"no rank {rank}")
 
