@@ -8,6 +8,7 @@ host computes other numbers than this one; it says nothing of what happened in t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -276,6 +277,8 @@ class _Check:
         each = alone + (outcome.iteration_seconds if self.run.sampler else alone)
         once = 2 * self._around
         least = 2 * information.active_set.sweeps + 1  # so that what was exchanged is used
+        allowed = information.template.parameters[name].minimum
+        least = max(least, math.ceil(allowed) if allowed else 0)
         count = min(outcome.iterations, max(least, int((within - once) / each)))
         predicted = once + count * each
         if self.asked == "auto" and predicted > self.run.budget:

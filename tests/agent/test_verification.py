@@ -97,6 +97,17 @@ def test_a_sample_has_more_iterations_than_one_exchange_is_good_for(finished):
     assert (found.verified, found.iterations) == (True, 3)
 
 
+def test_a_sample_has_no_fewer_iterations_than_the_template_allows(finished):
+    run, pool = finished(work=3000.0, own=10_000.0, iterations=1000)
+    template = pool.template
+    few = template.parameters["iterations"].model_copy(update={"minimum": 6})
+    limited = template.model_copy(
+        update={"parameters": {**template.parameters, "iterations": few}}
+    )
+    found = verify("auto", run, replace(pool, template=limited))
+    assert (found.verified, found.iterations) == (True, 6)
+
+
 def test_what_no_budget_allows_is_not_done_and_has_its_reason(finished):
     run, pool = finished(work=3000.0, own=60.0, iterations=1000)
     told = []
