@@ -398,7 +398,7 @@ def _told(execution: Execution, talk: Talk, limit: float | None = None) -> Refer
             now, done = time.monotonic(), at.iteration / max(1, at.iterations)
             felt = now - told >= ANNOUNCED_SECONDS
             if felt and (done - share >= TOLD_SHARE or now - told >= TOLD_SECONDS):
-                left = at.seconds / max(1, at.iteration) * (at.iterations - at.iteration)
+                left = at.iteration_seconds * (at.iterations - at.iteration)
                 talk(f"verifying: {done:.0%}, about {duration(left)} left")
                 told, share = now, done
         outcome = execution.outcome()
@@ -412,6 +412,6 @@ def _told(execution: Execution, talk: Talk, limit: float | None = None) -> Refer
 
 def _check_limit(at: Progress, limit: float | None) -> None:
     """Raise where a run is seen to take longer than it may."""
-    each = at.seconds / max(1, at.iteration)
+    each = at.iteration_seconds
     if limit is not None and at.seconds > LOOKED_AT_SECONDS and each * at.iterations > limit:
         raise _TooLongError(each)

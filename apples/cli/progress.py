@@ -56,7 +56,7 @@ def stopped_text(name: str, predicted: float, at: Progress | None = None) -> lis
     """
     begun = f"{name} was stopped before its first report (predicted {duration(predicted)} for all)"
     if at is not None:
-        mean = duration(at.seconds / max(1, at.iteration))
+        mean = duration(at.iteration_seconds)
         begun = (
             f"{name} was stopped at iteration {at.iteration} of {at.iterations}, after {duration(at.seconds)} "
             f"({mean} an iteration; predicted {duration(predicted)} for all)"
@@ -84,7 +84,7 @@ def _bar(progress: Iterable[Progress], name: str) -> None:
     with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
         task = bar.add_task(name, total=None, each="")
         for at in progress:
-            each = f"{duration(at.seconds / max(1, at.iteration))} an iteration"
+            each = f"{duration(at.iteration_seconds)} an iteration"
             bar.update(task, total=at.iterations, completed=at.iteration, each=each)
 
 
@@ -96,7 +96,7 @@ def _lines(progress: Iterable[Progress], name: str, clock: Callable[[], float]) 
             continue
         told, last = share, clock()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        mean = at.seconds / max(1, at.iteration)
+        mean = at.iteration_seconds
         left = mean * (at.iterations - at.iteration)
         say(
             f"{stamp} {name} iteration {at.iteration}/{at.iterations} "

@@ -78,6 +78,11 @@ class Progress:
     residual: Finite | None = None
     borders: tuple[BorderTimes, ...] = ()
 
+    @property
+    def iteration_seconds(self) -> float:
+        """Mean seconds of the iterations so far."""
+        return self.seconds / max(1, self.iteration)
+
 
 @dataclass(frozen=True, slots=True)
 class RowDigests:
@@ -96,7 +101,7 @@ class RowDigests:
     first_row: Count
     host: Short
     rank: Count
-    digests: Annotated[str, Field(pattern=r"^[0-9a-f]*$")]
+    digests: Annotated[str, Field(pattern=r"^([0-9a-f]{8})*$")]
 
     def by_row(self) -> dict[int, str]:
         """Return the digest of each row.

@@ -9,6 +9,7 @@ from apples.agent.models.model import SpeedFunction
 from apples.launch.conformance import Check
 from apples.launch.remote.fitness import Finding, Fitness, names
 from apples.units import digits
+from apples.views.columns import in_columns
 
 SCHEMA = "apples.doctor/1"
 
@@ -133,11 +134,7 @@ def _table(found: Mapping[str, Fitness]) -> Iterator[str]:
     for name, one in found.items():
         cells = {finding.name: _cell(finding.status, finding.detail) for finding in one.findings}
         rows.append([name, *(cells.get(column, "-") for column in columns)])
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
+    yield from in_columns(rows)
 
 
 def _cell(status: str, detail: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
 from apples.units import amount, digits, duration
+from apples.views.columns import in_columns
 from apples.views.formats import coverage_words
 
 Document = dict[str, Any]
@@ -129,12 +130,7 @@ def _table(document: Document) -> Iterator[str]:
     shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
     rows = [[title for title, _ in COLUMNS]]
     rows += [[cell(strip) for _, cell in COLUMNS] for strip in strips[:shown]]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    for row in rows:
-        first, *rest = row
-        cells = [first.ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        yield "  ".join(cells).rstrip()
+    yield from in_columns(rows, numbers=True)
     if len(strips) > shown:
         yield f"and {len(strips) - shown} more hosts"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from apples.units import duration
 from apples.views.charts import spending, words_of
+from apples.views.columns import in_columns
 from apples.views.formats import coverage_words
 from apples.views.verified import verified_text
 
@@ -84,11 +85,7 @@ def _table(document: Document) -> Iterator[str]:
                 *(duration(spent[word]) if word in spent else "" for word in after[1:]),
             )
         )
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        yield "  ".join(cells).rstrip()
+    yield from in_columns(rows, numbers=True)
 
 
 def dry_text(command: Mapping[str, Any]) -> str:

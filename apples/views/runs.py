@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from apples.units import duration
+from apples.views.columns import in_columns
 
 Document = Mapping[str, Any]
 
@@ -23,7 +24,7 @@ def runs_text(runs: Sequence[Document]) -> str:
          _seconds(one["measured_seconds"]), VERIFIED[one["verified"]], _hosts(one["hosts"]))
         for one in runs
     ]  # fmt: skip
-    return "\n".join([*_aligned([head, *rows]), f"next: apples report {runs[-1]['id']}"])
+    return "\n".join([*in_columns([head, *rows]), f"next: apples report {runs[-1]['id']}"])
 
 
 def _name(one: Document) -> str:
@@ -56,7 +57,7 @@ def comparison_text(document: Document) -> str:
         rows.append((figure["figure"], *cells))
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
     return "\n".join([
-        *_answer(document), "", *_aligned(rows), "", f"seconds are of one iteration; same: {same}",
+        *_answer(document), "", *in_columns(rows), "", f"seconds are of one iteration; same: {same}",
     ])  # fmt: skip
 
 
@@ -92,11 +93,3 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "-" if value is None else str(value)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()

@@ -119,8 +119,14 @@ def _over(parts: Sequence[Document], low: float, high: float) -> list[tuple[floa
 
 def _iteration_seconds(parts: Sequence[tuple[float, Document]]) -> float | None:
     """Return the mean of an iteration; None where none was completed."""
-    done = sum(one["iterations"] * seconds / (one["to"] - one["from"]) for seconds, one in parts)
+    done = _iterations_in(parts)
     return sum(seconds for seconds, _ in parts) / done if done else None
+
+
+def _iterations_in(parts: Sequence[tuple[float, Document]]) -> float:
+    return float(
+        sum(one["iterations"] * seconds / (one["to"] - one["from"]) for seconds, one in parts)
+    )
 
 
 def _spent(parts: Sequence[tuple[float, Document]], host: str) -> list[float] | None:
@@ -242,10 +248,7 @@ def _time_of(event: Mapping[str, Any], events: Events, reports: Sequence[Documen
 def _moves(epochs: Sequence[Document], parts: Sequence[Document]) -> Iterator[Document]:
     """Yield each move with what it cost and what came of it."""
     for before, after in pairwise(epochs):
-        done = sum(
-            one["iterations"] * seconds / (one["to"] - one["from"])
-            for seconds, one in _over(parts, after["from"], after["to"])
-        )
+        done = _iterations_in(_over(parts, after["from"], after["to"]))
         then, now = before["iteration_seconds"], after["iteration_seconds"]
         move = after["move"] or {}
         came = (then - now) * done - (move.get("seconds") or 0.0) if then and now else None

@@ -183,7 +183,9 @@ BROKEN_SECONDS = 10.0
 """From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
 LEAVE_SECONDS = 5.0
 """Released ranks may take so long to end by themselves before they are killed."""
-COMPUTING = ("idle", "start", "meet", "wait", "ahead")
+PREPARING = ("start", "meet", "wait", "ahead")
+"""Stages of a change before the job stands still for it."""
+COMPUTING = ("idle", *PREPARING)
 """Stages in which the program computes, and no loss but that of a member is any of its business."""
 MOST_ROLLBACKS = 3
 """In a row, without a commit between them."""
@@ -692,7 +694,7 @@ class ReconfigurationEngine:
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
                 self._broken = self._broken or (time.monotonic(), group.host, said)
-        elif self.stage in ("start", "meet", "wait", "ahead") and undecided:
+        elif self.stage in PREPARING and undecided:
             self.groups.discard(group.host)
             self._refuse(said)
         elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):

@@ -16,14 +16,14 @@ from pathlib import Path
 from apples.malleable.control.command import CommandSource, JobEnded, JobNotice
 from apples.malleable.control.job_file import JobFile, JobFileError, loads
 from apples.malleable.control.server import open_control
-from apples.malleable.manager.engine import ReconfigurationEngine
+from apples.malleable.manager.engine import COMPUTING, ReconfigurationEngine
 from apples.wire.readiness import call_ready
 
 TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""
 CHANGING_SECONDS = 1.0
 """How often it says that the job's hosts are being changed: its program is silent meanwhile."""
-COMPUTING = ("idle", "start", "meet", "wait", "ahead", "over")
+SILENT_STAGES = (*COMPUTING, "over")
 """Stages in which it has nothing to say of that: the program computes, and speaks for itself."""
 
 
@@ -81,7 +81,7 @@ class JobManager:
         And say, once, that a job that was started again goes on: a program says that it is ready when it begins.
         """
         now, ranks = time.monotonic(), self.engine.ranks
-        changing = self.engine.stage not in COMPUTING
+        changing = self.engine.stage not in SILENT_STAGES
         if (changing and now - self._emitted >= CHANGING_SECONDS) or ranks != self._ranks:
             self._emitted, self._ranks = now, ranks
             self._emit(json.dumps({"event": "changing", "ranks": ranks}))

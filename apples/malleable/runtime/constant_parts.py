@@ -204,8 +204,7 @@ class ConstantParts:
         try:
             if self._closed:  # before it was known
                 raise OSError("nobody is to have parts any more")
-            with connection:
-                yield connection
+            yield connection
         finally:
             connection.close()
             self._connections.discard(connection)
