@@ -34,11 +34,16 @@ def hosts(tmp_path, monkeypatch):
         command("apples", "cancel", job.id)
 
 
-def grown(path, lines):
-    """Wait until the program wrote so many lines more."""
-    least = lines + len(path.read_text().splitlines()) if path.exists() else lines
+def written(path):
+    """The lines that the program wrote so far."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def grown(path, more):
+    """Wait until a program that goes on writing wrote so many lines more."""
+    least = len(written(path)) + more
     until = time.monotonic() + 120
-    while not path.exists() or len(path.read_text().splitlines()) < least:
+    while len(written(path)) < least:
         assert time.monotonic() < until
 
 
@@ -60,7 +65,7 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     (tmp_path / "enough").touch()
     waited = command("apples", "wait", name, "--timeout", "300", "--json")
     assert (waited.code, waited.document["execution"]["hosts"]) == (0, [{"host": "bob"}])
-    lines = output.read_text().splitlines()
+    lines = written(output)
     assert lines == [str(n + 1) for n in range(len(lines))]
     assert lines[-1] in command("apples", "logs", name).out
     assert marked(name) == []
@@ -76,7 +81,9 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     )
     detached = command("apples", *hosts, "--detach", "--json", "--", "python3", str(source))
     name = detached.document["id"]
-    grown(store.job(name).commits / "output", 1)
+    until = time.monotonic() + 120
+    while written(store.job(name).commits / "output") != ["up"]:
+        assert time.monotonic() < until
     refused = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
     assert refused.code == 4
     assert "has a socket open: TCP" in refused.err
