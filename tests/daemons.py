@@ -158,14 +158,3 @@ class Daemon:
     def jobs(self):
         """Name -> what anybody may know of each job."""
         return {job["job"]: job for job in self.ask("jobs")["jobs"]}
-
-    def until(self, true, seconds=120.0):
-        """Return when `true()` is, having waited for it."""
-        deadline = threading.Event()
-        timer = threading.Timer(seconds, deadline.set)
-        timer.start()
-        try:
-            while not true():
-                assert not deadline.wait(0.01), "it did not come true in time"
-        finally:
-            timer.cancel()

@@ -6,8 +6,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from waiting import until
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 DEAD = "127.0.0.9"
@@ -72,10 +73,7 @@ class Sshd:
         self.log = (self.folder / "log").open("wb")
         argv = [server(), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         self.process = subprocess.Popen(argv, stderr=self.log)
-        deadline = time.monotonic() + 60
-        while not self._answers():
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.02)  # between looks at the condition
+        until(self._answers)
 
     def _answers(self):
         try:

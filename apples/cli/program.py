@@ -21,8 +21,6 @@ import typer.core
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
-from apples.errors import ApplesError
-
 INTERRUPTED = 130
 
 
@@ -251,33 +249,19 @@ def _not_asked_for() -> None:
 
 
 def _refused(name: str, error: Exception | SystemExit) -> int:
-    """Say what went wrong in one line a problem and return the exit code.
-
-    No command of ours ends by `SystemExit`: what does is a user's code, and nothing was answered.
-    """
+    """Say what went wrong in one line a problem and return the exit code."""
     if os.environ.get("APPLES_DEBUG"):
         raise error
-    if isinstance(error, ApplesError):
-        say(f"{name}: {error}")
-        return error.exit_code
-    problems = getattr(error, "problems", None)
-    if problems is not None:
-        # hat.DocumentError, known by its face: importing hat costs start-up time.
-        for line in str(error).splitlines():
-            say(line)
-        return 2
-    from apples.plugins import where_in_users_code  # noqa: PLC0415 - only where something went wrong
+    from apples.refusals import refusal_of  # noqa: PLC0415 - only where something went wrong
 
-    kind, whose = type(error).__name__, where_in_users_code(error)
-    if whose:
-        say(f"{name}: {whose}: {kind}: {error}")
-        return 2
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        say(f"{name}: {place}{error.strerror or error}")
-        return 4
-    say(f"{name}: internal error: {kind}: {error} (APPLES_DEBUG=1 shows where)")
-    return 1
+    text, code = refusal_of(error)
+    if hasattr(error, "problems"):  # each line names its document
+        for line in text.splitlines():
+            say(line)
+    else:
+        hint = " (APPLES_DEBUG=1 shows where)" if text.startswith("internal error") else ""
+        say(f"{name}: {text}{hint}")
+    return code
 
 
 # ---------------------------------------------------------------------------- printing

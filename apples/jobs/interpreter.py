@@ -32,8 +32,8 @@ from apples.jobs.parked import (
     in_its_folder,
     log_of,
     peer,
-    refusal_of,
 )
+from apples.refusals import refusal_of
 from apples.storage import documents
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 

@@ -29,14 +29,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from apples.errors import (
-    ApplesError,
-    ApplicationError,
-    DeadlineError,
-    InfeasibleError,
-    LaunchError,
-    UsageError,
-)
+from apples.errors import LaunchError
+from apples.refusals import error_of
 from apples.storage import documents, state
 from apples.storage.naming import naming
 from apples.supervision import job_processes
@@ -80,7 +74,6 @@ LOADED_BY = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "HOME", job_processes.MAR
 what whoever started it happens to have is of no concern to who comes later."""
 LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 PACKAGES = ("apples", "hat", "nws", "blueprints")
-ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
 
 
 def call(do: str, **arguments: object) -> Any:
@@ -131,29 +124,6 @@ def start(do: str, talk: int, handles: Sequence[int], **arguments: object) -> No
     """
     with _fork() as connection:
         _ask(connection, do, arguments, talk, *handles)
-
-
-def refusal_of(error: Exception | SystemExit) -> tuple[str, int]:
-    """Return what kept something from being done, in words, and its exit code; `error_of` is the way back."""
-    if isinstance(error, ApplesError):
-        return str(error), error.exit_code
-    if getattr(error, "problems", None):  # hat.DocumentError, known by its face
-        return str(error), UsageError.exit_code
-    from apples.plugins import where_in_users_code  # noqa: PLC0415 - only where something went wrong
-
-    kind, whose = type(error).__name__, where_in_users_code(error)
-    if whose:
-        return f"{whose}: {kind}: {error}", UsageError.exit_code
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or error}", LaunchError.exit_code
-    return f"internal error: {kind}: {error}", 1
-
-
-def error_of(text: str, code: int) -> ApplesError:
-    """Return the error of these words that ends a command with this exit code."""
-    kinds = {kind.exit_code: kind for kind in ERRORS}
-    return kinds.get(code, ApplesError)(text)
 
 
 # ---------------------------------------------------------------------------- reaching it

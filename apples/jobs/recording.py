@@ -25,11 +25,11 @@ from apples.agent.session.running import Follow, PreparedRun
 from apples.agent.weather.conditions import STATIC
 from apples.errors import ApplesError, UsageError
 from apples.jobs import store
-from apples.jobs.parked import refusal_of
 from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk
 from apples.launch.plan import run_task
+from apples.refusals import refusal_of
 from apples.storage import documents
 from apples.storage.naming import naming
 

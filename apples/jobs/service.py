@@ -34,6 +34,7 @@ from apples.jobs.records import (
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.malleable.control.commits import whole_manifests
+from apples.refusals import error_of
 from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
@@ -165,7 +166,7 @@ def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
         os.close(heard)
     if "error" in news:
         talk(f"job {job.id} failed; see: apples logs {job.id}")
-        raise parked.error_of(news["error"], news["code"])
+        raise error_of(news["error"], news["code"])
     return JobStatus.of(job)
 
 

@@ -27,13 +27,13 @@ from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles
 from apples.errors import ApplesError, ApplicationError, LaunchError, VerificationError
 from apples.jobs import programs
-from apples.jobs.parked import refusal_of
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.events import to_stderr
+from apples.refusals import refusal_of
 from apples.wire.json_lines import encode
 
 WRITE_SECONDS = 0.2

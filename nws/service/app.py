@@ -1,11 +1,10 @@
 """The service as an ASGI application: authorisation, routes, and the periodic work beside them."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from nws.service.authorisation import (
 )
 from nws.service.database import OverloadError
 from nws.service.events import TooManyError
-from nws.service.handler import RequestHandler
+from nws.service.handler import NOTHING_ARCHIVED, RequestHandler
 from nws.service.messages import Batch, ErrorAnswer, Sample
 from nws.service.metrics import SLICE_SECONDS
 from nws.service.registry import LeaseError
@@ -53,24 +52,6 @@ def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     return [_catch_up(handler), _save_and_tidy(handler), _roll_up(handler), _keep_pages(handler)]
 
 
-@contextlib.contextmanager
-def going_on(handler: RequestHandler, what: str) -> Iterator[None]:
-    """Name a round of the keeping that fails among the problems, until one does not, and go on.
-
-    Whatever it is: a service whose archive, states or forecasters stand still without a word looks well.
-    """
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - see above
-        known = isinstance(error, OSError | LogError | BusyError)
-        reason = str(error) if known and str(error) else repr(error)
-        if what not in handler.failing:
-            _log.warning("%s: %s", what, reason, exc_info=not known)
-        handler.failing[what] = f"{what}: {reason}"
-    else:
-        handler.failing.pop(what, None)
-
-
 async def _catch_up(handler: RequestHandler) -> None:
     """Let the forecasters take in what waits, in slices that no request notices.
 
@@ -84,7 +65,7 @@ async def _catch_up(handler: RequestHandler) -> None:
             # It freezes all there is, so not where the objects of a program around us are.
             gc.freeze()
             frozen = len(handler.database.columns())
-        with going_on(handler, "forecasters do not follow"):
+        with handler.going_on("forecasters do not follow"):
             more = handler.database.forecasting.catch_up(SLICE_SECONDS)
         storing, before = handler.asked_to_store != before, handler.asked_to_store
         pause = BUSY_PAUSE_SECONDS if storing else PAUSE_SECONDS
@@ -94,9 +75,9 @@ async def _catch_up(handler: RequestHandler) -> None:
 async def _save_and_tidy(handler: RequestHandler) -> None:
     while True:
         await asyncio.sleep(SAVE_SECONDS)
-        with going_on(handler, "states are not saved"):
+        with handler.going_on("states are not saved"):
             await save(handler)
-        with going_on(handler, "what is too old is not let go"):
+        with handler.going_on("what is too old is not let go"):
             await asyncio.to_thread(handler.database.tidy)
 
 
@@ -125,7 +106,7 @@ async def _roll_up(handler: RequestHandler) -> None:
     """Archive what is over, in a thread that lets requests go on."""
     while True:
         await asyncio.sleep(ROLL_UP_SECONDS)
-        with going_on(handler, "nothing is archived"):
+        with handler.going_on(NOTHING_ARCHIVED):
             pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)
             await asyncio.to_thread(handler.database.roll_up, pause)
 
@@ -136,7 +117,7 @@ async def _keep_pages(handler: RequestHandler) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         for page in [page for page in handler.pages.values() if page.wanted]:
             columns = iter(handler.database.columns())
-            with going_on(handler, "pages of metrics are not made anew"):
+            with handler.going_on("pages of metrics are not made anew"):
                 while not page.refresh(SLICE_SECONDS, columns):
                     await asyncio.sleep(9 * SLICE_SECONDS)
 

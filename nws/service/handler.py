@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from typing import Any, Final
@@ -13,7 +14,7 @@ from nws.clique.sites import cliques_of
 from nws.forecast import Forecast, Interval
 from nws.forecasters.scored import FEWEST_FOR_INTERVAL
 from nws.memory.column import SeriesColumn
-from nws.memory.journal import LogError
+from nws.memory.journal import BusyError, LogError
 from nws.memory.journalled import Submission
 from nws.service.arrival_order import ArrivalOrder
 from nws.service.database import CURRENT, Arrivals, ForecastDatabase
@@ -40,6 +41,9 @@ MOST_AT_ONCE: Final = 1000
 MOST_PROBLEMS: Final = 50
 MOST_PAGES: Final = 4
 """Questions for which a page of metrics is kept from scrape to scrape."""
+NOTHING_ARCHIVED: Final = "nothing is archived"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -86,6 +90,23 @@ class RequestHandler:
             events = [(column.text, at, value) for column, _, at, value in arrivals]
             self.loop.call_soon_threadsafe(self.broker.publish, events)
 
+    @contextlib.contextmanager
+    def going_on(self, what: str) -> Iterator[None]:
+        """Name a piece of the keeping that fails among the problems, until one does not, and go on.
+
+        Whatever it is: a service whose archive, states or forecasters stand still without a word looks well.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            known = isinstance(error, OSError | LogError | BusyError)
+            reason = str(error) if known and str(error) else repr(error)
+            if what not in self.failing:
+                _log.warning("%s: %s", what, reason, exc_info=not known)
+            self.failing[what] = f"{what}: {reason}"
+        else:
+            self.failing.pop(what, None)
+
     async def store(self, rows: Sequence[tuple[str, float, float]]) -> Receipt:
         """Store rows and return when they are on the disk."""
         self.asked_to_store += 1
@@ -108,7 +129,7 @@ class RequestHandler:
             if pending:
                 raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
         if self.database.roll_up_due:  # or what this sender sends next would push it out
-            with contextlib.suppress(Exception):  # the next round names what is wrong
+            with self.going_on(NOTHING_ARCHIVED):
                 await asyncio.to_thread(self.database.roll_up)
         parts = [each for _, each in submissions]
         refused = sorted(

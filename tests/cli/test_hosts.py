@@ -1,10 +1,10 @@
 """`apples hosts import slurm` as a command: the host list of a real cluster, and one line where there is none."""
 
 import shutil
-import time
 
 import pytest
 from commands import command
+from waiting import until
 
 from apples.errors import LaunchError
 from apples.launch.slurm import client
@@ -45,9 +45,7 @@ def test_the_nodes_of_a_cluster_become_a_host_list_that_reads(slurm, tmp_path):
 def test_a_node_that_takes_no_jobs_is_left_out_and_named():
     client.run(["scontrol", "update", "NodeName=bob", "State=DRAIN", "Reason=fan"])
     try:
-        deadline = time.monotonic() + 60
-        while not (done := imported("--json")).err:
-            assert time.monotonic() < deadline
+        done = until(lambda: done if (done := imported("--json")).err else None)
         assert "warning: node bob left out: Slurm says it is drain (fan" in done.err
         assert [host["name"] for host in done.document["host"]] == ["ada", "far"]
     finally:

@@ -8,16 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from apples import ApplesError, LaunchError, RunSpec, UsageError
+from apples import LaunchError, RunSpec, UsageError
 from apples.jobs import JobSpec, parked
 from apples.storage import state
 from apples.supervision.job_processes import MARK, kill_marked, marked
-from apples.wire.json_lines import LineError
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
@@ -148,25 +147,6 @@ def test_what_a_fork_says_and_what_it_refuses_are_its_askers(monkeypatch, capfd)
     assert capfd.readouterr() == ("", "loaded\n")
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 7])
-def test_a_refusal_keeps_its_words_and_its_exit_code(code):
-    error = parked.error_of("why", code)
-    assert isinstance(error, ApplesError)
-    assert parked.refusal_of(error) == ("why", code)
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (FileNotFoundError(2, "no such file", "hosts.toml"), ("hosts.toml: no such file", 4)),
-        (KeyError("rows"), ("internal error: KeyError: 'rows'", 1)),
-        (LineError("no JSON"), ("internal error: LineError: no JSON", 1)),
-    ],
-)
-def test_what_nobody_foresaw_is_said_in_one_line(error, said):
-    assert parked.refusal_of(error) == said
-
-
 def test_one_that_is_niced_or_loads_other_code_has_an_interpreter_of_its_own(
     tmp_path, monkeypatch
 ):
@@ -191,11 +171,8 @@ def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
     environment = {**os.environ, "WORD": "wait"}
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as asker:
         assert asker.stderr.readline() == b"loaded\n"
-        deadline = time.monotonic() + LIMIT
-        while not ((tmp_path / "facts.json").exists() and (tmp_path / "facts.json").read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)  # between looks
-        found = json.loads((tmp_path / "facts.json").read_text())
+        facts = tmp_path / "facts.json"
+        found = json.loads(until(lambda: facts.exists() and facts.read_text()))
         asker.kill()
         assert ended(found["pid"])
         assert ended(found["child"])

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import command
+from waiting import until
 
 from apples import jobs
 from apples.jobs import store
@@ -100,10 +101,7 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     assert unchanged["epoch"] == even["epoch"]
     assert ask("jobs").document["jobs"][0]["id"] == name
 
-    deadline = time.monotonic() + 300
-    while not (moved := events_of(name, "moved")) or moved[-1]["epoch"] < even["epoch"]:
-        assert time.monotonic() < deadline, moved
-        time.sleep(0.05)
+    moved = until(lambda: [e for e in events_of(name, "moved") if e["epoch"] >= even["epoch"]])
     assert dict(zip(moved[-1]["hosts"], moved[-1]["rows"], strict=True)) == {"ada": 30, "bob": 30}
     assert moved[-1]["phases"].keys() >= {"redistribute"}
 
@@ -208,10 +206,7 @@ def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
 
 def after_change(name):
     """What a job says of itself once it has answered a change of its hosts, which holds a little earlier."""
-    deadline = time.monotonic() + 300
-    while not (found := ask("jobs", name).document)["last_change"]:
-        assert time.monotonic() < deadline, found
-    return found
+    return until(lambda: found if (found := ask("jobs", name).document)["last_change"] else None)
 
 
 @pytest.mark.more
@@ -234,10 +229,7 @@ def committed(tmp_path):
     name = detach(
         *("--set", f"iterations={ITERATIONS}", "--set", f"slow={slow}"), "--commit", "0.05"
     )["id"]
-    deadline = time.monotonic() + 300
-    while not list(whole_manifests(store.job(name).commits)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # between looks
+    until(lambda: list(whole_manifests(store.job(name).commits)))
     return name, slow
 
 

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from labs import on, python, steady_rate
+from waiting import until
 
 from apples.lab.commands import entering, environment
 from apples.resources import read_host_list
@@ -100,9 +100,7 @@ def test_what_runs_on_a_host_ends_with_the_one_who_asked(lab):
     assert process.stdout.readline() == b"up\n"
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 60
-    while "time.sleep(60)" in on(lab, "ada", "ps", "-e", "-o", "args="):
-        assert time.monotonic() < deadline
+    until(lambda: "time.sleep(60)" not in on(lab, "ada", "ps", "-e", "-o", "args="))
 
 
 def test_the_host_list_can_be_planned_with(lab):

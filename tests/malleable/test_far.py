@@ -8,13 +8,13 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from commands import command
+from waiting import until
 
 from apples.jobs import store
 from apples.lab.commands import entering
@@ -72,13 +72,6 @@ def processes(lab, host):
             word in words for word in ("program.py", "hydra", "mpiexec", "remote_supervisor")
         )
     return found
-
-
-def until(condition, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # between looks
 
 
 def hurried(name, tmp_path):

@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 import requests
+from waiting import until
 
 from nws import PrometheusReader, SensorError, read_history
 from nws.sensors.prometheus import parse_matrix
@@ -185,13 +186,6 @@ def test_a_server_that_fails_may_answer_later():
     with RecordedPrometheus({}, status=503) as server, pytest.raises(SensorError) as caught:
         PrometheusReader(server.url).read()
     assert caught.value.transient
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.05)  # between two looks, with a deadline
 
 
 @pytest.mark.more

@@ -9,9 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from waiting import until
 
 from apples.supervision import job_processes
 from apples.supervision.job_processes import (
@@ -36,13 +36,6 @@ print(len(list(job_processes.descendants(os.getpid()))), job_processes.childless
 """
 
 
-def eventually(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def tree():
     """A process of a job that has a child; gives its handle and the job's name."""
@@ -56,7 +49,7 @@ def tree():
 
 def test_descendants_come_with_their_parents_parents_first(tree):
     process, job = tree
-    eventually(lambda: len(marked(job)) == 2)
+    until(lambda: len(marked(job)) == 2)
     found = [pair for pair in descendants(os.getpid()) if pair[0] in marked(job)]
     assert found[0] == (process.pid, os.getpid())
     assert found[1][1] == process.pid
@@ -64,7 +57,7 @@ def test_descendants_come_with_their_parents_parents_first(tree):
 
 def test_what_bears_the_mark_is_killed_whoever_its_parent_is(tree):
     process, job = tree
-    eventually(lambda: len(marked(job)) == 2)
+    until(lambda: len(marked(job)) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert len(marked(job)) == 1  # an orphan by now

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bad_jobs import BAD_JOBS, Started
 from daemons import QUICK, Daemon, needs_cpusets
+from waiting import until
 
 from apples.topology import CpuSet, starter, synthetic
 from apples.topology.daemon.node import DaemonOptions
@@ -63,7 +64,7 @@ def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
             process = Started(daemon.socket, job, "sh", "-c", kinds[cycle % len(kinds)])
             started.append(process)
             container = asking.ask("jobs", job=job)["jobs"][0]["pen"]
-            daemon.until(lambda container=container, p=process: entered(daemon, container, p))
+            until(lambda container=container, p=process: entered(daemon, container, p))
             asking.ask("deallocate", request=f"d{cycle}", job=job)
             assert not daemon.isolation.processes(container)
     for process in started:
@@ -93,13 +94,13 @@ def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
         isolation.fit(CpuContainer(empty, CpuSet.of([max(cpus)]), mems))
 
     asyncio.run_coroutine_threadsafe(lose(), daemon.loop).result(120)
-    daemon.until(lambda: "lost" in daemon.jobs)
-    daemon.until(lambda: empty not in isolation.names())
+    until(lambda: "lost" in daemon.jobs)
+    until(lambda: empty not in isolation.names())
     assert process.poll() is None
     assert daemon.jobs["lost"]["cpus"] == str(max(cpus))
     process.kill()
     process.wait()
-    daemon.until(lambda: not daemon.jobs)
+    until(lambda: not daemon.jobs)
     assert not groups_of(mark)
 
 

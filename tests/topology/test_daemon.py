@@ -13,6 +13,7 @@ from bad_jobs import fork
 from daemons import QUICK, Daemon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology import CpuSet
@@ -72,11 +73,11 @@ def test_foreign_sets_are_kept_off_as_they_come_and_go():
     options = DaemonOptions(watch_seconds=0.05)
     with Daemon(options=options) as daemon:
         daemon.isolation.reserved["boot"] = CpuSet.parse("0-3")
-        daemon.until(lambda: str(free(daemon)) == "4-7")
+        until(lambda: str(free(daemon)) == "4-7")
         version = daemon.ask("status")["version"]
         assert allocate(daemon, "a", 4)["cpus"] == "4-7"
         daemon.isolation.reserved.clear()
-        daemon.until(lambda: str(free(daemon)) == "0-3")
+        until(lambda: str(free(daemon)) == "0-3")
         assert daemon.ask("status")["version"] > version
 
 
@@ -215,7 +216,7 @@ def test_a_keeper_that_dies_takes_its_allocation_with_it(daemon):
             asking.ask("allocate", request="k", job="kept", count=8)
         os._exit(0)
     os.waitpid(child, 0)
-    daemon.until(lambda: str(free(daemon)) == "0-7")
+    until(lambda: str(free(daemon)) == "0-7")
 
 
 @pytest.mark.parametrize("sent", [0, 1, 20, 70, None])
@@ -230,13 +231,13 @@ def test_a_client_that_dies_in_the_middle_of_a_request_has_allocated_nothing(dae
         asking.sendall(line[:sent])
         os._exit(0)
     os.waitpid(child, 0)
-    daemon.until(lambda: str(free(daemon)) == "0-7" and not daemon.jobs)
+    until(lambda: str(free(daemon)) == "0-7" and not daemon.jobs)
 
 
 def test_whoever_nobody_enters_in_time_is_released():
     with Daemon(options=DaemonOptions(claim_seconds=0.05, watch_seconds=0.05)) as daemon:
         allocate(daemon, "a", 8)
-        daemon.until(lambda: str(free(daemon)) == "0-7")
+        until(lambda: str(free(daemon)) == "0-7")
         assert "nobody entered it in time" in daemon.ask("status")["problems"][-1]
 
 
@@ -250,7 +251,7 @@ def test_cpus_of_processes_that_will_not_die_are_in_quarantine_until_they_have()
         assert daemon.ask("status")["quarantined"] == {"a": "0-2"}
         assert str(free(daemon)) == "3-7"
         daemon.isolation.stubborn.clear()
-        daemon.until(lambda: str(free(daemon)) == "0-7")
+        until(lambda: str(free(daemon)) == "0-7")
         assert daemon.ask("status")["quarantined"] == {}
 
 

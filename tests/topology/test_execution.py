@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from commands import command
 from daemons import QUICK, Daemon, needs_cpusets, quick_folder
+from waiting import until
 
 from apples.topology import CpuSet, starter, synthetic
 from apples.topology.daemon.server import Tls
@@ -63,7 +64,7 @@ def test_what_a_command_leaves_behind_is_ended_with_it(daemon, tmp_path):
     program = f"(setsid sh -c 'trap \"\" TERM; echo $$ >{left}; while :; do sleep 100; done' &)"
     program += f"; while [ ! -s {left} ]; do sleep 0.01; done"
     assert apples_exec(daemon, "--", "sh", "-c", program).code == 0
-    daemon.until(lambda: started(int(left.read_text())) == "")
+    until(lambda: started(int(left.read_text())) == "")
     assert not daemon.jobs
 
 
@@ -115,11 +116,11 @@ def test_a_command_ends_with_the_apples_exec_that_started_it_however_that_ends(d
     process = subprocess.Popen(
         [*words, "sh", "-c", f"echo $$ >{begun}; sleep 1000"], stderr=subprocess.DEVNULL
     )
-    daemon.until(lambda: begun.exists() and begun.read_text().strip())
+    until(lambda: begun.exists() and begun.read_text().strip())
     process.send_signal(ending)
     process.wait(120)
-    daemon.until(lambda: not daemon.jobs)
-    daemon.until(lambda: started(int(begun.read_text())) == "")
+    until(lambda: not daemon.jobs)
+    until(lambda: started(int(begun.read_text())) == "")
     assert CpuSet.parse(daemon.ask("status")["free"]) == MINE
 
 
@@ -145,10 +146,10 @@ def test_a_daemon_that_is_killed_and_started_again_finds_its_jobs_running():
             [*EXEC, str(asking.socket), "--job", "long", "--", "/bin/sleep", "1000"],
             stderr=subprocess.DEVNULL,
         )
-        asking.until(lambda: "long" in asking.jobs)
+        until(lambda: "long" in asking.jobs)
         isolation, _ = find_backend("cpuset-v1")
         container = asking.jobs["long"]["pen"]
-        asking.until(lambda: isolation.processes(container))
+        until(lambda: isolation.processes(container))
         before = asking.jobs["long"]
         first.kill()
         first.wait()
@@ -160,7 +161,7 @@ def test_a_daemon_that_is_killed_and_started_again_finds_its_jobs_running():
         assert isolation.processes(container) == inside
         job.kill()  # its keeper: the new daemon watches it as the old one did
         job.wait()
-        asking.until(lambda: not asking.jobs)
+        until(lambda: not asking.jobs)
         assert not isolation.cpus(container)
         second.terminate()
         assert second.wait(120) == 0

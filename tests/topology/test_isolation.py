@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bad_jobs import BAD_JOBS
 from daemons import CPUSETS, needs_cpusets
+from waiting import until
 
 from apples.storage.folder import Folder
 from apples.testing.isolation_checks import ISOLATION_CHECKS
@@ -41,13 +42,6 @@ def name(number=1):
 
 def container(cpus, number=1, exclusive=False):
     return CpuContainer(name(number), CpuSet.parse(cpus), NODE, exclusive)
-
-
-def until(true, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        os.sched_yield()
 
 
 def kernel_backend(freezer):

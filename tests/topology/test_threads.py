@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from daemons import Daemon
+from waiting import until
 
 from apples.errors import LaunchError
 from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
@@ -101,12 +102,12 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
             )
         )
         asking.start()
-        daemon.until(lambda: threads.adapt() is not None)
+        until(lambda: threads.adapt() is not None)
         asking.join(120)
         assert answers[0]["mates"] == {"mate": "acknowledged"}
         assert setting.said[-1] == 4
         daemon.ask("deallocate", request="d", job="guest")
-        daemon.until(lambda: threads.adapt() is not None)
+        until(lambda: threads.adapt() is not None)
         assert setting.said[-1] == 8
         link.close()
 
@@ -126,7 +127,7 @@ def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
 
         asking = threading.Thread(target=resize)
         asking.start()
-        daemon.until(lambda: ranks[0].adapt() is not None)
+        until(lambda: ranks[0].adapt() is not None)
         assert daemon.jobs["two"]["cpus"] == "0-7"  # the other rank still runs on all of them
         links[1].close()  # a rank that is gone need not say anything
         asking.join(120)

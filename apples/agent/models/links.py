@@ -97,12 +97,16 @@ class LearnedLink:
         )
 
     def taught(self, newer: LearnedLink) -> LearnedLink:
-        """Return it after another run; what went before counts less with each."""
+        """Return it after another run: the first few count alike, from then on what went before counts less.
+
+        An average that its first run sets, and later ones only move, keeps a first run that was disturbed.
+        """
         known = self.under(newer.forecast)
         seconds = newer.bandwidth / known.bandwidth
+        weight = max(EWMA_WEIGHT, 1 / (self.runs + 1))
         return LearnedLink(
-            _step(known.latency, newer.latency),
-            _step(known.bandwidth, newer.bandwidth),
+            _step(known.latency, newer.latency, weight),
+            _step(known.bandwidth, newer.bandwidth, weight),
             newer.forecast,
             ewma_spread(self.spread, seconds, first=False),
             self.runs + 1,
@@ -220,9 +224,9 @@ def _moved(now: float, then: float) -> float:
     return now / then if not 1 / NOISE < now / then < NOISE else 1.0
 
 
-def _step(known: float, newer: float) -> float:
+def _step(known: float, newer: float, weight: float) -> float:
     """Return a geometric moving average."""
-    return float(known * limited(newer / known) ** EWMA_WEIGHT)
+    return float(known * limited(newer / known) ** weight)
 
 
 NO_LINKS = LearnedLinks()

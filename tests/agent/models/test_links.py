@@ -43,6 +43,15 @@ def test_what_was_measured_is_forgotten_within_some_runs():
     assert now.latency + 1e4 / now.bandwidth == pytest.approx(0.1, rel=0.05)
 
 
+@given(st.permutations([1.0, 0.4, 0.4]))
+def test_the_first_three_runs_count_alike(seconds):
+    links = LearnedLinks()
+    for each in seconds:
+        links = links.taught([measured(each, latency=1e-9)], 1)
+    mean = (1.0 * 0.4 * 0.4) ** (1 / 3)
+    assert 1e4 / links.of(A, B).bandwidth == pytest.approx(mean, rel=1e-6)
+
+
 def test_hosts_that_never_ran_together_learn_from_their_sites():
     links = LearnedLinks().taught([measured(1.0)], 1)
     other = Host("c", site="west")

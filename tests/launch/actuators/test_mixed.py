@@ -5,10 +5,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from commands import command
+from waiting import until
 
 from apples.agent.information import load_information
 from apples.agent.launching import host_survey, launch_plan
@@ -173,10 +173,3 @@ def test_a_plan_asks_the_queue_too(mixed):
     chosen = command("apples", *words_of(mixed(seconds_per_point=1e-3), "plan")).document["chosen"]
     assert set(chosen["hosts"]) == {"ada", "bob", "far"}
     assert 200.0 < chosen["wait_seconds"] < 330.0
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between looks at the condition

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from commands import command
+from waiting import until
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.estimator import with_queue_wait
@@ -295,10 +295,3 @@ def test_a_job_does_not_outlive_an_agent_that_is_killed(cluster, tmp_path):
     agent.stdout.close()
     until(lambda: not queue())
     until(lambda: not [*tmp_path.glob(".apples-*"), *(tmp_path / "tmp").iterdir()])
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between looks at the condition

@@ -3,11 +3,11 @@
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from commands import command
+from waiting import until
 
 from apples.jobs import store
 from apples.malleable.migration import inspection
@@ -42,9 +42,7 @@ def written(path):
 def grown(path, more):
     """Wait until a program that goes on writing wrote so many lines more."""
     least = len(written(path)) + more
-    until = time.monotonic() + 120
-    while len(written(path)) < least:
-        assert time.monotonic() < until
+    until(lambda: len(written(path)) >= least)
 
 
 @pytest.mark.criu
@@ -81,9 +79,7 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     )
     detached = command("apples", *hosts, "--detach", "--json", "--", "python3", str(source))
     name = detached.document["id"]
-    until = time.monotonic() + 120
-    while written(store.job(name).commits / "output") != ["up"]:
-        assert time.monotonic() < until
+    until(lambda: written(store.job(name).commits / "output") == ["up"])
     refused = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
     assert refused.code == 4
     assert "has a socket open: TCP" in refused.err
@@ -131,9 +127,7 @@ def test_an_anchor_that_is_killed_ends_the_job_with_no_process_left(looping):
 def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
     name, anchor = looping
     os.kill(anchor, signal.SIGSTOP)
-    until = time.monotonic() + 60
-    while inspection.state(anchor) == "T":
-        assert time.monotonic() < until
+    until(lambda: inspection.state(anchor) != "T")
     grown(store.job(name).commits / "output", 3)
     assert command("apples", "jobs", name, "--json").document["state"] == "running"
     assert command("apples", "cancel", name).code == 0

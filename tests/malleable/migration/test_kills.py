@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 from apples.malleable.control.command import HostShare, JobEnded, ResizeCommand
 from apples.malleable.migration import inspection
@@ -81,7 +82,5 @@ def test_a_kill_in_a_migration_leaves_one_whole_program_or_a_failure(stage, seed
     assert lines == list(range(1, len(lines) + 1)), killer.killed
     last = json.loads(on.said[-1])["event"]
     assert (code, script.ended.state, last) in {(0, "finished", "done"), (1, "failed", "error")}
-    until = time.monotonic() + 60
-    while left := [pid for pid in killer.seen if inspection.state(pid) not in {"", "Z"}]:
-        assert time.monotonic() < until, (left, killer.killed)
+    until(lambda: all(inspection.state(pid) in {"", "Z"} for pid in killer.seen))
     assert not list((on.folder / "job").glob("checkpoint")) or script.ended.state == "failed"

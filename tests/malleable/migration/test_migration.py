@@ -4,10 +4,10 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 
 import pytest
+from waiting import until
 
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.migration import inspection
@@ -269,6 +269,4 @@ def test_a_keeper_that_is_killed_or_stopped_ends_the_job_clearly_with_no_process
     assert script.ended.state == "failed"
     assert script.ended.reason == "a: the program's supervisor ended or fell silent"
     assert len(pids) == 2
-    until = time.monotonic() + 60
-    while any(inspection.state(pid) not in {"", "Z"} for pid in pids):
-        assert time.monotonic() < until
+    until(lambda: all(inspection.state(pid) in {"", "Z"} for pid in pids))
