@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-more coverage check bench figures pictures soak vm clean
+.PHONY: setup demo test test-more coverage check docs bench figures pictures soak vm clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.checks: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fast,service,test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fast,service,test,dev,docs]'
 	@touch $@
 
 demo: setup
@@ -51,6 +51,14 @@ check: $(VENV)/.checks
 	$(BIN)/mypy examples/jacobi2d/*.py
 	$(BIN)/mypy --cache-dir .mypy_cache/particles examples/particles/*.py
 	$(BIN)/lint-imports
+	$(SITE)
+
+# The documentation as a site that opens offline: build/docs/index.html. Warnings are errors.
+SITE := $(BIN)/sphinx-build -W --keep-going -q -b html -c docs . build/docs
+
+docs: $(VENV)/.checks
+	$(SITE)
+	@echo "build/docs/index.html"
 
 # The figures of the paper need root and an hour and a half on a machine that does nothing else: make figures
 FIGURES := $(addprefix benchmarks/,figure6.py figure7.py figure9.py subsets.py changing_load.py links.py)

@@ -97,6 +97,11 @@ from nws.service.database import ForecastDatabase as ForecastDatabase
 from nws.service.in_process import NetworkWeatherService as NetworkWeatherService
 from nws.service.in_process import Round as Round
 from nws.service.in_process import SensorFailure as SensorFailure
+from nws.service.messages import LeaseAnswer as LeaseAnswer
+from nws.service.messages import NetworkForecast as NetworkForecast
+from nws.service.messages import SeriesList as SeriesList
+from nws.service.messages import SeriesRange as SeriesRange
+from nws.service.messages import ServiceStatus as ServiceStatus
 from nws.service.server import Listen as Listen
 from nws.service.server import ListenRefusedError as ListenRefusedError
 from nws.service.server import Serving as Serving

@@ -1,15 +1,20 @@
 """Commands run in this process, and the files they are given."""
 
 import contextlib
+import functools
 import io
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import jsonschema
+
+import hat
 from apples.cli.hat import main as hat_main
 from apples.cli.main import main as apples_main
 from apples.cli.nws import main as nws_main
+from apples.views.documents import DOCUMENTS
 
 MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}
 EXAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"
@@ -49,9 +54,22 @@ class Done:
 
     @property
     def document(self):
-        """What it printed, as JSON."""
+        """What it printed, as JSON; it is what `apples schema` says, and has no key besides."""
         assert self.out, f"nothing printed, exit code {self.code}: {self.err}"
-        return json.loads(self.out)
+        document = json.loads(self.out)
+        if "schema" in document:
+            validator(document["schema"].partition("/")[0]).validate(document)
+        return document
+
+
+@functools.cache
+def validator(name):
+    """Return what refuses a document that is not as its type in `apples.views.documents` says."""
+    schema = hat.schema(DOCUMENTS[name])
+    for entry in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in entry:
+            entry["additionalProperties"] = False
+    return jsonschema.Draft202012Validator(schema)
 
 
 def command(*words):

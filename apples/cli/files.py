@@ -54,12 +54,17 @@ def _checked(path: Path, result: hat.CheckResult) -> dict[str, Any]:
 
 
 KINDS = ("template", "user", "hosts", "protocol")
+"""What is read; what is printed is in `apples.views.documents`."""
 
 
-def schema(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> int:
-    """Print the JSON Schema of a template, a user file, a host list, or the application protocol.
+def schema(
+    kind: Annotated[
+        str, typer.Argument(help=f"{', '.join(KINDS)}; plan, run, job, .. or nws.forecast, ..")
+    ],
+) -> int:
+    """Print the JSON Schema of a file that is read, or of a document that a command prints.
 
-    Example: apples schema hosts
+    Example: apples schema hosts; apples schema plan
     """
     if kind == "template":
         show_json(hat.schema(hat.ApplicationTemplate))
@@ -71,5 +76,18 @@ def schema(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> int:
         text = resources.files("apples.launch").joinpath("protocol.schema.json").read_text("utf-8")
         show_json(json.loads(text))
     else:
-        raise UsageError(f"schema '{kind}': known are {', '.join(KINDS)}")
+        show_json(hat.schema(_document_type(kind)))
     return 0
+
+
+def _document_type(kind: str) -> Any:
+    """Return the type of a document, asked for as ``plan``, ``apples.plan`` or ``apples.plan/1``."""
+    from apples.views.documents import DOCUMENTS  # noqa: PLC0415 - for schemas only
+
+    name = kind.partition("/")[0]
+    found = DOCUMENTS.get(name) or DOCUMENTS.get(f"apples.{name}")
+    if found is None:
+        short = (one.removeprefix("apples.") for one in DOCUMENTS if one != "apples.hosts")
+        known = ", ".join([*KINDS, "apples.hosts", *short])
+        raise UsageError(f"schema '{kind}': known are {known}")
+    return found

@@ -4,13 +4,16 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
-from commands import command
+from commands import command, validator
 
 import apples
+import hat
 from apples.agent.session.planning import plan
 from apples.agent.session.spec import PlanSpec
 from apples.views.demo import demo_document
+from apples.views.documents import DOCUMENTS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -73,42 +76,76 @@ def test_every_field_and_default_of_a_file_is_in_its_table(kind):
     assert set(document["$defs"]) == {name for name in TABLES[kind].values() if name}
 
 
-def keys(document):
-    """Yield every key of a document, the parameters of an application left out."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            yield key
-            if key not in ("parameters", "versions", "plan"):
-                yield from keys(value)
-    elif isinstance(document, list):
-        for value in document[:3]:
-            yield from keys(value)
+PAGE = (REFERENCE / "json.md").read_text()
 
 
-def words_of(schema):
-    """Return every word in code style in the section of json.md about a schema."""
-    section = (
-        (REFERENCE / "json.md").read_text().partition(f"\n## {schema}\n")[2].partition("\n## ")[0]
-    )
-    return set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", section))))
+def section(schema):
+    """Return the section of json.md about a schema, or its row among the smaller ones."""
+    whole = PAGE.partition(f"\n## {schema}\n")[2].partition("\n## ")[0]
+    return whole or "\n".join(re.findall(rf"^\| `{schema}` .*$", PAGE, re.MULTILINE))
+
+
+def words_of(schema, seen=()):
+    """Return every word in code style in the section about a schema, and in those that it refers to."""
+    text = section(schema)
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", text))))
+    for other in {*re.findall(r"[a-z.]+/\d", text)} - {schema, *seen}:
+        words |= words_of(other, (*seen, schema))
+    return words
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_key_that_a_command_prints_is_described(name):
+    """What is really printed is held against the same types by `commands.Done.document`."""
+    schema = hat.schema(DOCUMENTS[name])
+    entries = [schema, *schema["$defs"].values()] if "$defs" in schema else [schema]
+    whole = schema["properties"]["schema"]["const"]
+    assert whole.startswith(f"{name}/")
+    found = {key for one in entries for key in one.get("properties", ())}
+    assert found - {"schema"} <= words_of(whole)
 
 
 @pytest.mark.parametrize("blueprint", ["minimum_execution_time", "blocked"])
-def test_every_key_of_a_plan_is_described(blueprint):
+def test_a_plan_with_its_whole_argument_is_what_its_schema_says(blueprint):
     spec = PlanSpec(*FILES, weather="static", blueprint=blueprint)
-    document = plan(spec, explain=True).document()
-    assert {*keys(document)} - {"schema"} <= words_of("apples.plan/1")
+    validator("apples.plan").validate(plan(spec, explain=True).document())
 
 
 @pytest.mark.mpi
-def test_every_key_of_a_run_and_of_a_demo_is_described():
+def test_a_run_and_a_demo_are_what_their_schemas_say():
     small = [word for name in ("grid=64", "iterations=5") for word in ("--set", name)]
     files = [word for path in FILES for word in (f"--{path.stem}", path)]
     options = ("--weather", "static", "--blueprint", "minimum_execution_time", "--json")
     document = command("apples", "run", *files, *small, *options).document
-    assert {*keys(document)} - {"schema"} <= words_of("apples.run/1")
-    demo = demo_document([document])
-    assert {*keys({**demo, "runs": []})} - {"schema"} <= words_of("apples.demo/1")
+    validator("apples.demo").validate(demo_document([document]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": "apples.joblog/1", "id": "a", "lines": [], "more": 1},
+        {"schema": "apples.joblog/1", "id": "a"},
+        {"schema": "apples.joblog/1", "id": "a", "lines": [1]},
+        {"schema": "apples.joblog/2", "id": "a", "lines": []},
+    ],
+)
+def test_a_document_that_is_not_as_its_schema_says_is_refused(wrong):
+    with pytest.raises(jsonschema.ValidationError):
+        validator("apples.joblog").validate(wrong)
+
+
+def test_every_schema_name_in_the_source_has_its_schema():
+    """What goes between processes and into files is no output of a command."""
+    inside = {"apples.state", "apples.measurements", "apples.probes", "apples.probe", "apples.commit",
+              "apples.task", "apples.look", "nws.ladder", "nws.stdio", "nws.measurements",
+              "nws.endpoint", "nws.tokens", "nws.snapshot"}  # fmt: skip
+    source = [*(ROOT / "apples").rglob("*.py"), *(ROOT / "nws").rglob("*.py")]
+    printed = {
+        name
+        for path in source
+        for name in re.findall(r"\"((?:apples|nws|hat)\.[a-z_-]+)/\d\"", path.read_text())
+    }
+    assert printed - inside == {*DOCUMENTS}
 
 
 def test_every_exit_code_is_explained():
