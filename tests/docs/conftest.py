@@ -2,7 +2,8 @@
 
 A page's blocks share a folder (a copy of the examples), in order. A block that begins with ``# NAME.EXT``
 is only saved there. In expected output ``...`` is anything; alone on a line, any lines; in a block marked
-``measured`` numbers are masked. A command that fails shows its talk, and ``echo $?`` must follow it.
+``timed`` times are masked, in one marked ``measured`` all numbers. A command that fails shows its talk, and
+``echo $?`` must follow it.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ import pytest
 
 FENCE = re.compile(r"^```(\w+) ?(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\b\d[\d.,]*(e-?\d+)?( ?([num]?s|[kMGT]?B|%))?(?!\w)")
+TIME = re.compile(r"\b\d[\d.]*(e-?\d+)? [num]?s\b")
+MASKS = {"": None, "timed": TIME, "measured": NUMBER}
 TYPED = """cd "$(cat {0}/.cwd)"; (exit {1})\n{2}\nstatus=$?; pwd >{0}/.cwd; exit $status"""
 
 
@@ -23,21 +26,21 @@ def type_in(command, folder, status):
     return done.stdout + (done.stderr if done.returncode else ""), done.returncode
 
 
-def alike(shown, real, measured):
-    if measured:
-        shown, real = (re.sub(" +", " ", NUMBER.sub("#", text)) for text in (shown, real))
+def alike(shown, real, mask):
+    if mask is not None:
+        shown, real = (re.sub(" +", " ", mask.sub("#", text)) for text in (shown, real))
     lines = [re.escape(line).replace(r"\.\.\.", ".*") + "\n" for line in shown.splitlines()]
     pattern = "".join(r"(?:.*\n)*?" if line == ".*\n" else line for line in lines)
     return re.fullmatch(pattern.rstrip("\n"), real.rstrip("\n")) or re.fullmatch(pattern, real)
 
 
-def converse(text, folder, measured):
+def converse(text, folder, mask):
     status = 0
     for exchange in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, shown = exchange.partition("\n")
         assert status == 0 or command == "echo $?", f"exit code {status} before $ {command}"
         real, status = type_in(command, folder, status)
-        assert alike(shown, real, measured), f"$ {command}\n{real}\n--- but shown is\n{shown}"
+        assert alike(shown, real, mask), f"$ {command}\n{real}\n--- but shown is\n{shown}"
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def follow():
         for kind, word, text in FENCE.findall(page):
             here = Path((folder / ".cwd").read_text().strip())
             if kind == "console":
-                converse(text, folder, word == "measured")
+                converse(text, folder, MASKS[word])
             elif saved := re.match(r"# (\w[\w.-]*\.\w+)\n", text):
                 (here / saved[1]).write_text(text)
             elif kind == "python":

@@ -68,9 +68,15 @@ def test_what_a_page_quotes_can_be_read(page):
         "```console\n$ echo 1\n```\n",
         "```console\n$ false\n$ true\n```\n",
         "```console measured\n$ echo 'took 1 ms, wrong'\ntook 2 ms, right\n```\n",
+        "```console timed\n$ echo '7 jobs took 1 ms'\n8 jobs took 2 ms\n```\n",
+        "```console mesaured\n$ echo 1\n1\n```\n",
         "```python\nassert False\n```\n",
     ],
 )
 def test_a_page_that_is_wrong_is_found_out(wrong, clone, follow):
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, KeyError)):
         follow(wrong, clone)
+
+
+def test_times_of_a_page_may_differ_where_it_says_so(clone, follow):
+    follow("```console timed\n$ echo '7 jobs took 1.5 ms'\n7 jobs took 20 s\n```\n", clone)
