@@ -2,7 +2,7 @@
 
 A page's blocks share a folder (a copy of the examples), in order. A block that begins with ``# NAME.EXT``
 is only saved there. In expected output ``...`` is anything; alone on a line, any lines; in a block marked
-``timed`` times are masked, in one marked ``measured`` all numbers. A command that fails shows its talk, and
+``timed`` times and percentages are masked, in one marked ``measured`` all numbers. A command that fails shows its talk, and
 ``echo $?`` must follow it.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 FENCE = re.compile(r"^```(\w+) ?(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\b\d[\d.,]*(e-?\d+)?( ?([num]?s|[kMGT]?B|%))?(?!\w)")
-TIME = re.compile(r"\b\d[\d.]*(e-?\d+)? [num]?s\b")
+TIME = re.compile(r"[-+]?\b\d[\d.]*(e-?\d+)?( [num]?s\b|%)")
 MASKS = {"": None, "timed": TIME, "measured": NUMBER}
 TYPED = """cd "$(cat {0}/.cwd)"; (exit {1})\n{2}\nstatus=$?; pwd >{0}/.cwd; exit $status"""
 

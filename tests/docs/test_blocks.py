@@ -26,7 +26,8 @@ def called(page):
 
 def marks(page):
     """Return how a page is marked: whether its outputs are measured, and whether it can wait."""
-    found = [pytest.mark.mpi] if " measured\n" in page.read_text() else []
+    runs = re.search(r"^```console (measured|timed)$", page.read_text(), re.MULTILINE)
+    found = [pytest.mark.mpi] if runs else []
     return found if called(page) in QUICK else [*found, pytest.mark.more]
 
 

@@ -138,7 +138,8 @@ def test_every_schema_name_in_the_source_has_its_schema():
     """What goes between processes and into files is no output of a command."""
     inside = {"apples.state", "apples.measurements", "apples.probes", "apples.probe", "apples.commit",
               "apples.task", "apples.look", "nws.ladder", "nws.stdio", "nws.measurements",
-              "nws.endpoint", "nws.tokens", "nws.snapshot"}  # fmt: skip
+              "nws.endpoint", "nws.tokens", "nws.snapshot", "apples.job-file",
+              "apples.lab-journal", "apples.topologyd-journal"}  # fmt: skip
     source = [*(ROOT / "apples").rglob("*.py"), *(ROOT / "nws").rglob("*.py")]
     printed = {
         name
