@@ -2,8 +2,8 @@
 
 A page's blocks share a folder (a copy of the examples), in order. A block that begins with ``# NAME.EXT``
 is only saved there. In expected output ``...`` is anything; alone on a line, any lines; in a block marked
-``timed`` times and percentages are masked, in one marked ``measured`` all numbers. A command that fails shows its talk, and
-``echo $?`` must follow it.
+``timed`` times and percentages are masked, in one marked ``measured`` all numbers. A command
+that fails shows its talk, and ``echo $?`` must follow it.
 """
 
 import contextlib
