@@ -3,10 +3,7 @@
 The sidebar is made from the tables of `docs/index.md`, which are the one list of pages.
 """
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from tomllib import loads
 
@@ -20,7 +17,7 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 include_patterns = ["docs/**", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 exclude_patterns = [
-    *(f"{name}/**" for name in (".*", "apples", "nws", "hat", "blueprints", "build", "runs")),
+    *(f"{name}/**" for name in (".[a-z]*", "apples", "nws", "hat", "blueprints", "build", "runs")),
     *(f"{name}/**" for name in ("benchmarks", "dist", "examples", "packaging", "tests")),
 ]
 root_doc = "docs/index"
@@ -50,27 +47,6 @@ def with_sidebar(app, name, source):
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{listed}\n```\n"
 
 
-MODEL = "lublin:jobs=300,processors=64"
-MACHINE = ("--policy", "easy", "--policy", "sd", "--nodes", "16", "--cores-per-node", "4")
-
-
-def with_gallery(app, problem):
-    """Write the pages of docs/gallery: of recorded documents, and of a simulation that is repeated here."""
-    recorded = ROOT / "docs/gallery"
-    if problem is not None or app.builder.name != "html" or not recorded.is_dir():
-        return
-    from apples.views.demo import demo_page
-    from apples.views.run_page import run_page
-
-    out = Path(app.outdir) / "docs/gallery"
-    out.mkdir(exist_ok=True)
-    for name, page in (("run", run_page), ("demo", demo_page)):
-        document = json.loads((recorded / f"{name}.json").read_text("utf-8"))
-        (out / f"{name}.html").write_text(page(document), "utf-8")
-    report = [sys.executable, "-m", "apples", "report", MODEL, *MACHINE, "--out"]
-    subprocess.run([*report, out / "simulation.html"], check=True, stdout=subprocess.DEVNULL)
-
-
 def with_front_door(app, problem):
     if problem is None and app.builder.name == "html":
         page = '<!doctype html><meta http-equiv="refresh" content="0; url=docs/index.html">'
@@ -80,4 +56,3 @@ def with_front_door(app, problem):
 def setup(app):
     app.connect("source-read", with_sidebar)
     app.connect("build-finished", with_front_door)
-    app.connect("build-finished", with_gallery)

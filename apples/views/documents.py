@@ -211,6 +211,7 @@ class _HostTimes(TypedDict):
     predicted_communicate_per_iteration: NotRequired[Seconds]
     communicate_per_iteration: NotRequired[Seconds]
     wait_per_iteration: NotRequired[Seconds | None]
+    other_per_iteration: NotRequired[Seconds]
 
 
 class _Border(TypedDict):
@@ -259,6 +260,82 @@ class _Execution(TypedDict):
     redistributions: NotRequired[list[_Redistribution]]
 
 
+class _DifferingRow(TypedDict):
+    row: int
+    host: str
+    rank: int
+
+
+class _Verification(TypedDict):
+    asked: Literal["auto", "full", "sample", "none"]
+    how: Literal["full", "sample", "none"]
+    iterations: int
+    predicted_seconds: Seconds | None
+    seconds: Seconds | None
+    reason: str
+    sampled_on: str | None
+    differs_at: _DifferingRow | None
+
+
+class _Promise(TypedDict):
+    iteration_seconds: Seconds
+    interval: Interval
+
+
+class _TimelineMove(TypedDict):
+    iteration: int | None
+    seconds: Seconds | None
+    gain_seconds: NotRequired[Seconds | None]
+    cost_seconds: NotRequired[Seconds | None]
+    reason: NotRequired[str]
+    at: NotRequired[Seconds]
+    hosts_before: NotRequired[Hosts]
+    rows_before: NotRequired[Rows]
+    hosts: NotRequired[Hosts]
+    rows: NotRequired[Rows]
+    iteration_before: NotRequired[Seconds | None]
+    iteration_after: NotRequired[Seconds | None]
+    came_seconds: NotRequired[Seconds | None]
+
+
+_Spent = list[list[float] | None]
+"""By host the shares of its time in compute, halo, wait and other."""
+_TimelineEpoch = TypedDict(
+    "_TimelineEpoch",
+    {
+        "from": Seconds,
+        "to": Seconds,
+        "hosts": Hosts,
+        "rows": Rows,
+        "iteration_seconds": Seconds | None,
+        "promised": _Promise | None,
+        "spent": _Spent,
+        "move": _TimelineMove | None,
+    },
+)
+_TimelineSlice = TypedDict(
+    "_TimelineSlice",
+    {
+        "from": Seconds,
+        "to": Seconds,
+        "iteration_seconds": Seconds | None,
+        "hosts": Hosts,
+        "rows": Rows,
+        "spent": _Spent,
+    },
+)
+
+
+class _Timeline(TypedDict):
+    seconds: Seconds
+    iterations: int
+    hosts: Hosts
+    stayed: int
+    epochs: list[_TimelineEpoch]
+    moves: list[_TimelineMove]
+    slices: list[_TimelineSlice]
+
+
 class _Machine(TypedDict):
     system: str
     processor: str
@@ -286,13 +363,22 @@ class RunDocument(TypedDict):
     plan: PlanDocument | None
     execution: _Execution | None
     verified: bool | None
+    verification: NotRequired[_Verification]
     result_sha256: str | None
+    record: NotRequired[str | None]
+    timeline: NotRequired[_Timeline | None]
     phases: NotRequired[Phases]
     seconds: NotRequired[Seconds]
     made_by: NotRequired[_MadeBy]
     program: NotRequired[list[str]]
     rejection: NotRequired[str]
     command: NotRequired[_LaunchCommand]
+
+
+class _MiddleRun(TypedDict):
+    iteration_seconds: Seconds
+    predicted_iteration_seconds: Seconds
+    off: float
 
 
 class _Method(TypedDict):
@@ -306,14 +392,16 @@ class _Method(TypedDict):
     least: NotRequired[Seconds]
     largest: NotRequired[Seconds]
     predicted_iteration_seconds: NotRequired[Seconds]
+    middle: NotRequired[_MiddleRun]
     median_error: NotRequired[float]
     inside: NotRequired[int]
 
 
 class _Ratio(TypedDict):
     median: float
-    interval: Interval
+    interval: Interval | None
     repetitions: int
+    verdict: str
 
 
 class DemoDocument(TypedDict):
@@ -329,6 +417,7 @@ class DemoDocument(TypedDict):
     inside: int
     level: float
     verified: bool | None
+    record: NotRequired[str | None]
 
 
 # ---------------------------------------------------------------- jobs
@@ -377,6 +466,56 @@ class JobDocument(TypedDict):
     change: NotRequired[_ChangeEstimate | None]
 
 
+class _RecordedRun(TypedDict):
+    id: str
+    kind: Literal["run", "job", "demo"]
+    application: str
+    blueprint: str | None
+    state: Literal["starting", "running", "finished", "failed", "cancelled"]
+    reason: str
+    started: float | None
+    ended: float | None
+    hosts: Hosts
+    rows: Rows
+    predicted_seconds: Seconds | None
+    measured_seconds: Seconds | None
+    iteration: int | None
+    iterations: int | None
+    verified: bool | None
+
+
+class RunsDocument(TypedDict):
+    """``apples runs --json``."""
+
+    schema: Literal["apples.runs/1"]
+    runs: list[_RecordedRun]
+    pruned: NotRequired[list[str]]
+    freed_bytes: NotRequired[int]
+
+
+class _ComparedFigure(TypedDict):
+    value: Seconds | None
+    range: Interval | None
+    stretches: int
+    ratio: float | None
+    clear: bool | None
+
+
+class _ComparedFigures(TypedDict):
+    figure: Literal["predicted", "measured", "compute", "communicate"]
+    runs: list[_ComparedFigure]
+
+
+class CompareDocument(TypedDict):
+    """``apples compare RUN RUN .. --json``; ``same`` and ``differ`` also have the application's parameters."""
+
+    schema: Literal["apples.compare/1"]
+    runs: list[_RecordedRun]
+    same: dict[str, Any]
+    differ: dict[str, list[Any]]
+    figures: list[_ComparedFigures]
+
+
 class JobsDocument(TypedDict):
     """``apples jobs --json``."""
 
@@ -400,7 +539,7 @@ class _Check(TypedDict):
     detail: str
     status: NotRequired[str]
     cure: NotRequired[str]
-    ok: NotRequired[bool]
+    ok: NotRequired[bool | None]
 
 
 class _HostChecks(TypedDict):
@@ -452,7 +591,7 @@ class _LabMachine(TypedDict):
     up: bool
 
 
-class LabDocument(TypedDict):
+class LabStatusDocument(TypedDict):
     """``apples lab up | hosts | exec | shape | down --json``; each has its own keys."""
 
     schema: Literal["apples.lab/1"]
@@ -826,15 +965,17 @@ class _Refused(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """``apples report --json``: of a log, or of the results of a sweep."""
+    """``apples report --json``: of a run, of a log, or of the results of a sweep."""
 
     schema: Literal["apples.report/1"]
     page: str
     bytes: int
-    runs: int
-    pictures: list[str]
-    baseline: str
-    fractions: list[_Fraction]
+    record: NotRequired[str]
+    timeline: NotRequired[_Timeline | None]
+    runs: NotRequired[int]
+    pictures: NotRequired[list[str]]
+    baseline: NotRequired[str]
+    fractions: NotRequired[list[_Fraction]]
     table: NotRequired[list[_SweepRow]]
     log: NotRequired[str]
     jobs: NotRequired[int]
@@ -1046,10 +1187,12 @@ DOCUMENTS: dict[str, Any] = {
     "apples.job": JobDocument,
     "apples.jobs": JobsDocument,
     "apples.joblog": JobLogDocument,
+    "apples.runs": RunsDocument,
+    "apples.compare": CompareDocument,
     "apples.doctor": DoctorDocument,
     "apples.calibration": CalibrationDocument,
     "apples.hosts": HostsDocument,
-    "apples.lab": LabDocument,
+    "apples.lab": LabStatusDocument,
     "apples.topology": TopologyDocument,
     "apples.fit": FitDocument,
     "apples.why": WhyDocument,
