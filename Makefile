@@ -51,13 +51,10 @@ check: $(VENV)/.checks
 	$(BIN)/mypy examples/jacobi2d/*.py
 	$(BIN)/mypy --cache-dir .mypy_cache/particles examples/particles/*.py
 	$(BIN)/lint-imports
-	$(SITE)
 
-# The documentation as a site that opens offline: build/docs/index.html. Warnings are errors.
-SITE := $(BIN)/sphinx-build -W --keep-going -q -b html -c docs . build/docs
-
+# The documentation as a site that opens offline: build/docs/index.html. Warnings are errors, as in the test of it.
 docs: $(VENV)/.checks
-	$(SITE)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
 	@echo "build/docs/index.html"
 
 # The figures of the paper need root and an hour and a half on a machine that does nothing else: make figures
