@@ -1152,12 +1152,23 @@ class BacktestDocument(TypedDict):
     series: list[_BacktestedSeries]
 
 
+class _LikelyRange(TypedDict):
+    lower: float
+    upper: float
+    level: float
+    coverage: float | None
+
+
 class _Forecast(TypedDict):
     value: float
     error: NotRequired[float | None]
     method: NotRequired[str]
     samples: NotRequired[int]
     time: NotRequired[float | None]
+    rmse: NotRequired[float]
+    horizon: NotRequired[int]
+    over: NotRequired[Seconds]
+    interval: NotRequired[_LikelyRange]
 
 
 _Forecasts = dict[str, _Forecast]

@@ -192,7 +192,7 @@ def test_a_run_that_is_no_job_is_not_moved_but_its_log_is_shown():
         assert "is no job but a run that ends with its command" in done.err
     store.record(name).log.write_text("hello\n")
     assert command("apples", "logs", name).out == "hello\n"
-    assert command("apples", "wait", name, "--json").document["schema"] == "apples.run/1"
+    assert json.loads(command("apples", "wait", name, "--json").out)["schema"] == "apples.run/1"
     assert command("apples", "jobs", "--json").document["jobs"] == []
 
 
