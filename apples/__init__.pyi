@@ -21,7 +21,6 @@ from apples.agent.selector import ResourceSelector as ResourceSelector
 from apples.agent.session.planning import plan as plan
 from apples.agent.session.results import PlanResult as PlanResult
 from apples.agent.session.results import RunResult as RunResult
-from apples.agent.session.running import run as run
 from apples.agent.session.spec import PlanSpec as PlanSpec
 from apples.agent.session.spec import RunSpec as RunSpec
 from apples.errors import ApplesError as ApplesError
@@ -32,6 +31,7 @@ from apples.errors import LaunchError as LaunchError
 from apples.errors import ModelError as ModelError
 from apples.errors import UsageError as UsageError
 from apples.errors import VerificationError as VerificationError
+from apples.jobs.recording import run as run
 from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution
 from apples.launch.actuator import HostTimes as HostTimes

@@ -14,20 +14,24 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
-from apples.agent.session.running import Follow, PreparedRun
+from apples.agent.session.results import RunResult
+from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
+from apples.agent.session.spec import RunSpec
 from apples.agent.weather.conditions import STATIC
 from apples.errors import ApplesError, UsageError
 from apples.jobs import store
+from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution, Outcome, Progress
-from apples.launch.events import Talk
+from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
 from apples.refusals import refusal_of
 from apples.storage import documents
@@ -345,7 +349,7 @@ def recorded(
     """
     with ExitStack() as held:
         try:
-            job = store.create({**order, "command": ["apples", *sys.argv[1:]]}, "", kind, where)
+            job = store.create({"command": ["apples", *sys.argv[1:]], **order}, "", kind, where)
             held.enter_context(job.supervising())
         except OSError as error:
             talk(f"warning: no record is kept of this: {error.filename}: {error.strerror}")
@@ -369,6 +373,47 @@ def recorded(
             else:
                 recorder.over("failed", reason, code)
             raise
+
+
+def run(
+    spec: RunSpec,
+    information: InformationPool | None = None,
+    *,
+    talk: Talk = unheard,
+    follow: Follow = unwatched,
+) -> RunResult:
+    """Decide, start, follow to the end, verify, learn and record.
+
+    Raises what `plan` and `PreparedRun.execute` raise; a result that is wrong is returned, not raised.
+
+    Parameters
+    ----------
+    information
+        The loaded pool, in place of the specification's files, settings, weather and model.
+    """
+    with recorded(_order(spec), talk) as record:
+        heard = record.heard(talk)
+        prepared = prepare(spec, information, talk=heard)
+        record.planned(prepared)
+        if prepared.plan.refusal is not None:
+            prepared.close()
+            raise prepared.plan.refusal
+        prepared.coordinator.actuator.talk = heard
+        done = prepared.execute(talk=heard, follow=record.followed(follow))
+        result = replace(done, record=record.id)
+        record.finished(result.document())
+    return result
+
+
+def _order(spec: RunSpec) -> Record:
+    """Return what a program asks for, with the names of its own functions."""
+    own = {name: getattr(spec, name) for name in ("blueprint", "planner", "distance")}
+    named: dict[str, Any] = {
+        name: f"{each.__module__}:{getattr(each, '__qualname__', type(each).__qualname__)}"
+        for name, each in own.items()
+        if callable(each)
+    }
+    return {**JobSpec(replace(spec, **named)).document(), "command": sys.argv}
 
 
 def _interrupted(recorder: RunRecorder, job: StoredJob, talk: Talk) -> None:

@@ -140,6 +140,8 @@ class RunResult:
         Where the seconds of the whole went: one phase after the other.
     queue_seconds
         How long the queue held the run back; None where there was none, or it does not say.
+    record
+        Name of its record; None where none is kept.
     """
 
     plan: PlanResult
@@ -150,6 +152,7 @@ class RunResult:
     rescheduling: tuple[ReschedulingDecision, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     queue_seconds: float | None = None
+    record: str | None = None
 
     @property
     def verified(self) -> bool | None:
@@ -186,6 +189,7 @@ class RunResult:
         document["execution"]["moved"] = self.moved
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
+        document["record"] = self.record
         return document
 
 

@@ -192,19 +192,6 @@ def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow
     return outcome
 
 
-def run(
-    spec: RunSpec,
-    information: InformationPool | None = None,
-    *,
-    talk: Talk = unheard,
-    follow: Follow = unwatched,
-) -> RunResult:
-    """Decide, start, follow to the end, verify and learn; raises what `plan` and `PreparedRun.execute` raise."""
-    prepared = prepare(spec, information, talk=talk)
-    prepared.coordinator.actuator.talk = talk
-    return prepared.execute(talk=talk, follow=follow)
-
-
 def prepare(
     spec: RunSpec,
     information: InformationPool | None = None,

@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from apples.agent.session.planning import decide
 from apples.agent.session.results import VerificationInterrupt
 from apples.agent.session.running import PreparedRun, prepare
 from apples.agent.verification import Reference
+from apples.jobs import list_runs, run_record, store
 from apples.launch.actuator import Execution, Outcome
 from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
@@ -203,6 +206,32 @@ def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
     assert result.outcome.iterations == SMALL["iterations"]
     assert seen == sorted(seen)
     assert capfd.readouterr() == ("", "")
+    kept = run_record(result.record)
+    assert (kept.state, kept.document["verified"], kept.document["record"]) == (
+        "finished", True, result.record,
+    )  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_a_run_from_python_with_functions_of_its_own_is_recorded_under_their_names():
+    partial_one = partial(compile_time)
+    found = [
+        run(replace(SPEC, blueprint=one, verify=False)) for one in (compile_time, partial_one)
+    ]
+    orders = [
+        json.loads((store.folder() / each.record / "order.json").read_text()) for each in found
+    ]
+    assert [order["blueprint"] for order in orders] == [
+        f"{compile_time.__module__}:compile_time", "functools:partial",
+    ]  # fmt: skip
+    assert orders[0]["command"] == sys.argv
+
+
+def test_a_run_from_python_that_has_no_plan_raises_and_is_recorded_as_failed():
+    with pytest.raises(NoFeasiblePlanError):
+        run(replace(SPEC, settings={"grid": 10**9}))
+    (kept,) = list_runs()
+    assert (kept["kind"], kept["state"]) == ("run", "failed")
 
 
 @pytest.mark.parametrize(
