@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,22 +16,30 @@ from hat.problem import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-FILES = (
-    "README.md",
-    "agent.py",
-    "hosts.toml",
-    "program.py",
-    "template.toml",
-    "user.toml",
-)
+ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran"]
+"""What the program is, or in which language; a folder of the templates has what is other there."""
+
+FILES = ("README.md", "agent.py", "hosts.toml", "template.toml", "user.toml")
+"""What every folder holds."""
+HEADER = {"apples.h": "the application protocol's side in C: nothing to change"}
+PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
+    "c": {"program.c": "the work itself: put yours here", "Makefile": "how it is built", **HEADER},
+    "fortran": {
+        "program.f90": "the work itself: put yours here",
+        "Makefile": "how it is built",
+        "apples.f90": "the calls of `apples.h` in Fortran: nothing to change",
+        **HEADER,
+    },
+}
+"""What the folder of a compiled program holds besides, and what that is."""
+SCRIPT = {"program.py": "the work itself: put yours here"}
+LANGUAGES: Mapping[ProgramKind, str] = {"c": "C", "fortran": "Fortran"}
+COPIED = {"apples.h": "c/apples.h", "apples.f90": "fortran/apples.f90"}
+"""What is written as it stands, and where it stands among the templates."""
 
 
 class ScaffoldError(HatError):
     """A scaffold that cannot be made; nothing was written."""
-
-
-ProgramKind = Literal["rigid", "malleable", "blocks"]
-"""What the program is; a folder of the templates' has those that are others there."""
 
 
 def new(
@@ -44,7 +53,8 @@ def new(
     ----------
     kind
         Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
-        migrate one by one (``blocks``), which implies that.
+        migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
+        Fortran, to be built by ``make``.
 
     Raises
     ------
@@ -56,13 +66,14 @@ def new(
             "the name must start with a letter and hold at most 64 letters, digits, - and _ "
             f"(is {shown(name)})"
         )
+    files = sorted({*FILES, *PROGRAMS.get(kind, SCRIPT)})
     target = Path(directory) / name
     unfinished = Path(directory) / f".{name}.{secrets.token_hex(4)}"
     try:
         if os.path.lexists(target):
             raise FileExistsError  # noqa: TRY301 - the same answer as when it appears meanwhile
         unfinished.mkdir(parents=True)
-        for file in FILES:
+        for file in files:
             text = rendered(file, name, kind)
             (unfinished / file).write_text(text, encoding="utf-8")
         unfinished.rename(target)
@@ -73,7 +84,7 @@ def new(
         raise ScaffoldError(f"{target}: cannot be made ({why})") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return [target / file for file in FILES]
+    return [target / file for file in files]
 
 
 def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
@@ -84,5 +95,13 @@ def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
         autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
         keep_trailing_newline=True,
     )
+    if file in COPIED:
+        source, *_ = environment.loader.get_source(environment, COPIED[file])
+        return source
     found = environment.select_template([f"{kind}/{file}.j2", f"{file}.j2"])
-    return found.render(name=name, malleable=kind != "rigid")
+    return found.render(
+        name=name,
+        malleable=kind in {"malleable", "blocks"},
+        language=LANGUAGES.get(kind, ""),
+        program=PROGRAMS.get(kind, SCRIPT),
+    )

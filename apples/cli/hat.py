@@ -40,14 +40,30 @@ def new(
     blocks: Annotated[
         bool, typer.Option("--blocks", help="The same, of objects that migrate one by one.")
     ] = False,
+    c: Annotated[bool, typer.Option("--c", help="A program in C, which keeps its hosts.")] = False,
+    fortran: Annotated[
+        bool, typer.Option("--fortran", help="A program in Fortran, which keeps its hosts.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Make a folder with template, user file, host list, program and agent that run at once.
 
-    Example: hat new heat; hat new heat --malleable
+    Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
+    if (c or fortran) and (malleable or blocks or (c and fortran)):
+        raise UsageError(
+            "--c and --fortran: one of them, and neither with --malleable nor --blocks:"
+            " a program in C or Fortran keeps the hosts it was started on"
+        )
+    kind: hat.ProgramKind = "rigid"
+    for asked, meant in (
+        (malleable, "malleable"),
+        (blocks, "blocks"),
+        (c, "c"),
+        (fortran, "fortran"),
+    ):
+        kind = meant if asked else kind
     try:
-        kind: hat.ProgramKind = "blocks" if blocks else "malleable" if malleable else "rigid"
         paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
         raise UsageError(str(error)) from None
@@ -56,7 +72,8 @@ def new(
     else:
         for path in paths:
             show(str(path))
-        show(f"next:  cd {paths[0].parent} && python agent.py")
+        build = "make && " if c or fortran else ""
+        show(f"next:  cd {paths[0].parent} && {build}python agent.py")
     return 0
 
 

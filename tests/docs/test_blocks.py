@@ -18,6 +18,8 @@ QUICK = {
     "docs/how-to/add-a-policy.md",
 }
 """Pages that are tried on every commit; all others have their turn with the long tests."""
+NEEDS = {"docs/how-to/c-and-fortran.md": ("make", "cc", "gfortran")}
+"""Commands without which a page cannot be tried."""
 
 
 def called(page):
@@ -28,6 +30,9 @@ def marks(page):
     """Return how a page is marked: whether its outputs are measured, and whether it can wait."""
     runs = re.search(r"^```console (measured|timed)$", page.read_text(), re.MULTILINE)
     found = [pytest.mark.mpi] if runs else []
+    missing = [one for one in NEEDS.get(called(page), ()) if not shutil.which(one)]
+    if missing:
+        found.append(pytest.mark.skip(reason=f"no {', '.join(missing)}"))
     return found if called(page) in QUICK else [*found, pytest.mark.more]
 
 

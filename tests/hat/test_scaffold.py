@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import command
 
 from hat import ApplicationTemplate, ScaffoldError, UserSpecifications, inspect, new, read
 
@@ -18,6 +19,7 @@ needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec 
 
 
 KINDS = pytest.mark.parametrize("folder", ["rigid", "malleable", "blocks"], indirect=True)
+COMPILED = pytest.mark.parametrize("folder", ["c", "fortran"], indirect=True)
 GRIDS = pytest.mark.parametrize("folder", ["rigid", "malleable"], indirect=True)
 
 
@@ -38,7 +40,27 @@ def test_the_folder_holds_all_an_agent_needs(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["my-solver"]
 
 
-@KINDS
+@COMPILED
+def test_a_compiled_programs_folder_holds_its_source_and_how_it_is_built(folder):
+    found = {path.name for path in folder.iterdir()}
+    sources = {"program.f90", "apples.f90"} if "program.f90" in found else {"program.c"}
+    assert found == sources | {
+        "Makefile", "README.md", "agent.py", "apples.h", "hosts.toml", "template.toml", "user.toml",
+    }  # fmt: skip
+    told = (folder / "README.md").read_text()
+    assert all(f"`{name}`" in told for name in found - {"README.md"})
+
+
+@COMPILED
+def test_a_compiled_program_by_hand_has_the_parameters_of_its_template(folder):
+    template = inspect(folder / "template.toml").document
+    assert (template.program, template.malleable) == (("./program",), False)
+    (source,) = folder.glob("program.*")
+    said = " ".join(f"{name}={one.default}" for name, one in template.parameters.items())
+    assert f'"{said}"' in source.read_text()
+
+
+@pytest.mark.parametrize("folder", ["rigid", "malleable", "blocks", "c", "fortran"], indirect=True)
 def test_the_documents_pass_the_check(folder):
     assert isinstance(inspect(folder / "template.toml").document, ApplicationTemplate)
     assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
@@ -90,6 +112,16 @@ def test_the_programs_compile_and_are_short(folder, file):
 def test_every_line_is_short(folder):
     for path in folder.iterdir():
         assert max(map(len, path.read_text().splitlines())) <= 100, path
+
+
+@pytest.mark.parametrize(
+    "options", [("--c", "--fortran"), ("--c", "--malleable"), ("--fortran", "--blocks")]
+)
+def test_two_kinds_at_once_are_refused(tmp_path, options):
+    done = command("hat", "new", "heat", "--into", tmp_path, *options)
+    assert done.code == 2
+    assert "keeps the hosts it was started on" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1632 @@
+/* apples.h: a program's side of the application protocol, for C and C++; the module apples.f90 is its Fortran face.
+ *
+ *     #define APPLES_IMPLEMENTATION            (in one file of the program, before anything else)
+ *     #include "apples.h"
+ *
+ *     apples_begin(argc, argv, NULL, NULL, NULL, "grid=100 iterations=200");
+ *     ... apples_rows() rows of apples_integer("grid") points, and a row beyond at both ends
+ *     while (apples_iterate()) {
+ *         apples_exchange(u, row_bytes, 1);
+ *         ... a sweep over u
+ *     }
+ *     apples_result(first_own_row, apples_rows(), columns, columns, "f8");
+ *     apples_end();
+ *
+ * The same lines run under an agent, which gives every host its rows; by hand (./program --set grid=50,
+ * mpiexec -n 3 ./program), where every rank gets as many; as the sequential reference; and to be calibrated. A
+ * program in C or Fortran keeps the hosts it was started on. It needs MPI and POSIX, and nothing else.
+ *
+ * A process has one task. Every rank calls everything here as often as the others, in the same order. Whatever is
+ * wrong ends all ranks: the agent hears one line, or who started the program by hand reads it.
+ */
+#ifndef APPLES_H
+#define APPLES_H
+
+#if defined(APPLES_IMPLEMENTATION) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE 1 /* -std=c99 hides POSIX */
+#endif
+#include <mpi.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#define APPLES_NORETURN __attribute__((noreturn))
+#else
+#define APPLES_NORETURN
+#endif
+
+/* ---- What is asked ------------------------------------------------------------------------------------------- */
+
+/* Takes up the task. `rows`, `columns` and `iterations` name the parameters that say how many rows are shared out,
+ * how many points a row has and how many iterations there are; NULL or "": "grid", as many as rows, "iterations".
+ * `defaults` are the parameters of a program that is started by hand, as "name=value name=value"; --set name=value
+ * among the arguments comes before them. What a default looks like (7, 1.5, fast) is what kind of value is taken.
+ * MPI is initialised where the program has not done so. */
+void apples_begin(int argc, char **argv, const char *rows, const char *columns, const char *iterations,
+                  const char *defaults);
+
+/* The template's parameters, as the user has set them. A text stays valid. */
+long apples_integer(const char *name);
+double apples_number(const char *name);
+const char *apples_text(const char *name);
+
+MPI_Comm apples_comm(void);
+int apples_fortran_comm(void); /* the same, as MPI's Fortran bindings have it */
+int apples_rank(void);
+int apples_size(void);
+int apples_above(void); /* the rank whose rows come before; MPI_PROC_NULL where there is none */
+int apples_below(void);
+long apples_first_row(void); /* this rank's rows: the first, counted from 0, and how many */
+long apples_rows(void);
+const char *apples_layout(int rank, long *first_row, long *rows); /* those of any rank, and its host */
+const char *apples_host(void);
+const char *apples_implementation(void); /* of the template, to be run on this host; "": the only one */
+const char *apples_output(void);         /* a directory to write to, or NULL */
+int apples_save(void);                   /* whether the result is to be kept there, which apples_result does */
+
+/* ---- The loop ------------------------------------------------------------------------------------------------ */
+
+/* Whether there is an iteration to do. The measured time begins at the first call. Who leaves the loop early has
+ * done the iteration in which it does. */
+int apples_iterate(void);
+long apples_iteration(void); /* how many are done: in the loop, the number of this one, from 0 */
+
+/* Sends the rows at the strip's edges to the neighbours, and takes theirs into the `halo` rows beyond: an array has
+ * `halo` rows, the rank's own and as many again, one after the other, of `row_bytes` each. */
+void apples_exchange(void *array, size_t row_bytes, int halo);
+
+double apples_allreduce(double value, const char *operation); /* "max", "min" or "sum" over all ranks */
+
+/* Messages of the program's own stand between these two; all else in an iteration is computing. */
+void apples_communicating(void);
+void apples_computing(void);
+
+void apples_residual(double residual); /* what the next report says */
+
+/* ---- What comes out ------------------------------------------------------------------------------------------ */
+
+/* Says what came out: this rank's rows without halo and boundary, `stride` elements from one row to the next, of
+ * `type` "f4", "f8", "i4" or "i8". They go through the first rank, which never holds them all, into the digest that
+ * verifies the run, and into result.npy where the user asked to keep it. */
+void apples_result(const void *first, long rows, long columns, long stride, const char *type);
+
+APPLES_NORETURN void apples_fail(const char *message); /* ends all ranks, for a reason of the program's own */
+void apples_end(void); /* says that all is done; finalises MPI where apples_begin initialised it */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* APPLES_H */
+
+/* ============================================================================================================= */
+
+#if defined(APPLES_IMPLEMENTATION) && !defined(APPLES_IMPLEMENTED)
+#define APPLES_IMPLEMENTED
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef CLOCK_THREAD_CPUTIME_ID
+#error "include apples.h, with APPLES_IMPLEMENTATION, before any other header"
+#endif
+
+#ifdef __GNUC__
+#define APPLES_PRINTS(text, first) __attribute__((format(printf, text, first)))
+#else
+#define APPLES_PRINTS(text, first)
+#endif
+
+#define APPLES_SIZE "APPLES_SIZE" /* which of a calibration's sizes is this process's: between this file and itself */
+
+enum {
+    APPLES_LARGEST_TASK = 1 << 24, /* bytes of a task's file */
+    APPLES_DEEPEST = 32,           /* brackets within each other in it */
+    APPLES_LONGEST_TEXT = 2000,    /* bytes of a text in an event or a message */
+    APPLES_LONGEST_NAME = 253,
+    APPLES_PIECE_BYTES = 4 << 20, /* of the result, on their way to the first rank at a time */
+    APPLES_PIECE_ROWS = 4096,     /* likewise: a line has 64 KiB, and eight letters of them a row */
+    APPLES_FASTEST_GROWTH = 16,   /* of the number of iterations between two reports */
+    APPLES_FEWEST_SAMPLES = 7,
+    APPLES_MOST_SAMPLES = 101,
+    APPLES_HALO_TAG = 32766, /* high, so that they are no program's own */
+    APPLES_RESULT_TAG = 32765
+};
+static const double APPLES_SAMPLE_SECONDS = 2e-3, APPLES_SIZE_SECONDS = 0.15, APPLES_LAST_WORDS_SECONDS = 1.0;
+
+/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+
+enum apples_kind { APPLES_NULL, APPLES_TRUTH, APPLES_INTEGER, APPLES_NUMBER, APPLES_STRING, APPLES_LIST, APPLES_OBJECT };
+
+/* A value; those of a list or an object follow each other from `child` on. */
+struct apples_value {
+    enum apples_kind kind;
+    char *name, *text;
+    long integer;
+    double number;
+    struct apples_value *child, *next;
+};
+
+struct apples_reader {
+    const char *begin, *at; /* a text that ends in a zero byte, and has no other */
+    const char *wrong;
+    int depth;
+};
+
+/* A text that grows: an event on its way out. */
+struct apples_line {
+    char *text;
+    size_t length, room;
+};
+
+struct apples_piece { /* one host's strip */
+    const char *host, *implementation;
+    long ranks, first_row, rows;
+};
+
+struct apples_clock { /* seconds of this rank since the loop began, and where the last lap ended */
+    double compute, processor, communicate, begin, wall, used;
+};
+
+static struct {
+    MPI_Comm comm;
+    int rank, size, begun_task, by_hand, initialised, calibrating, quiet, begun, inside, told, ended, save;
+    int argc;
+    char **argv;
+    char name[256];
+    char rows_name[256], columns_name[256], iterations_name[256];
+    const char *output;
+    struct apples_value *task, *parameters;
+    struct apples_piece *pieces, *piece;
+    long piece_count, first_row, rows, done, due, last_done;
+    double period, residual, started, startup, last_seconds;
+    struct apples_clock clock;
+    double *every; /* four of each rank */
+    double used_samples[APPLES_MOST_SAMPLES + 2], wall_samples[APPLES_MOST_SAMPLES + 2];
+    long samples, sample_count;
+    double sample_used, sample_wall;
+} apples_own;
+
+APPLES_NORETURN static void apples_end_all(int code, const char *said);
+APPLES_NORETURN static void apples_refuse(const char *format, ...) APPLES_PRINTS(1, 2);
+
+static void *apples_memory(size_t bytes)
+{
+    void *found = calloc(bytes ? bytes : 1, 1);
+    if (!found)
+        apples_refuse("no memory for %lu bytes", (unsigned long)bytes);
+    return found;
+}
+
+/* Adds to a line as printf would write it. */
+static void apples_add(struct apples_line *line, const char *format, ...) APPLES_PRINTS(2, 3);
+static void apples_add(struct apples_line *line, const char *format, ...)
+{
+    for (;;) {
+        va_list arguments;
+        size_t left = line->room - line->length;
+        int wanted;
+        va_start(arguments, format);
+        wanted = vsnprintf(line->text ? line->text + line->length : NULL, left, format, arguments);
+        va_end(arguments);
+        if (wanted < 0)
+            apples_refuse("a line cannot be written");
+        if ((size_t)wanted < left) {
+            line->length += (size_t)wanted;
+            return;
+        }
+        line->room = 2 * line->room + (size_t)wanted + 256;
+        line->text = (char *)realloc(line->text, line->room);
+        if (!line->text)
+            apples_refuse("no memory for a line");
+    }
+}
+
+/* Returns how many bytes the UTF-8 character at `text` has; 0 where there is none. */
+static int apples_character(const unsigned char *text)
+{
+    static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int bytes = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : text[0] < 0xf5 ? 4 : 0;
+    unsigned long code = bytes < 2 ? text[0] : text[0] & (0x7fu >> bytes);
+    int k;
+    for (k = 1; k < bytes; k++) {
+        if ((text[k] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (text[k] & 0x3fu);
+    }
+    return bytes && code >= least[bytes] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? bytes : 0;
+}
+
+/* Adds a text as JSON has it, as far as it is not too long; what is no UTF-8 becomes a question mark. */
+static void apples_add_text(struct apples_line *line, const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text, *begin = at;
+    apples_add(line, "\"");
+    while (*at && at - begin < APPLES_LONGEST_TEXT) {
+        int bytes = apples_character(at);
+        if (*at == '"' || *at == '\\')
+            apples_add(line, "\\%c", *at);
+        else if (*at < 0x20 || *at == 0x7f)
+            apples_add(line, "\\u%04x", *at);
+        else
+            apples_add(line, "%.*s", bytes ? bytes : 1, bytes ? (const char *)at : "?");
+        at += bytes ? bytes : 1;
+    }
+    apples_add(line, "\"");
+}
+
+/* Adds a number as JSON has it: with a point in every language, and null for what is none. */
+static void apples_add_number(struct apples_line *line, double number, const char *format)
+{
+    char shown[64];
+    char *comma;
+    if (!(number - number == 0.0)) {
+        apples_add(line, "null");
+        return;
+    }
+    if (format)
+        snprintf(shown, sizeof shown, "%.6f", number < 0 ? 0.0 : number); /* seconds */
+    else
+        snprintf(shown, sizeof shown, "%.17g", number);
+    comma = strchr(shown, ',');
+    if (comma)
+        *comma = '.';
+    apples_add(line, "%s", shown);
+}
+
+#define apples_add_seconds(line, number) apples_add_number(line, number, "seconds")
+
+static struct apples_value *apples_read_value(struct apples_reader *reader);
+
+static void apples_skip(struct apples_reader *reader)
+{
+    reader->at += strspn(reader->at, " \t\r\n");
+}
+
+static int apples_wrong(struct apples_reader *reader, const char *what)
+{
+    if (!reader->wrong)
+        reader->wrong = what;
+    return 0;
+}
+
+/* Reads four hexadecimal letters. */
+static long apples_read_hex(struct apples_reader *reader)
+{
+    long code = 0;
+    int k;
+    for (k = 0; k < 4; k++) {
+        static const char letters[] = "0123456789abcdef0123456789ABCDEF";
+        const char *found = *reader->at ? strchr(letters, *reader->at) : NULL;
+        if (!found)
+            return apples_wrong(reader, "an escape has four hexadecimal digits"), -1;
+        code = code * 16 + (found - letters) % 16;
+        reader->at++;
+    }
+    return code;
+}
+
+/* Reads what follows a backslash; returns the end of what is written. */
+static char *apples_read_escape(struct apples_reader *reader, char *out)
+{
+    static const char plain[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    const char *found = *reader->at ? strchr(plain, *reader->at) : NULL;
+    long code;
+    if (found) {
+        reader->at++;
+        *out++ = meant[found - plain];
+        return out;
+    }
+    if (*reader->at != 'u')
+        return apples_wrong(reader, "there is no such escape"), out;
+    reader->at++;
+    code = apples_read_hex(reader);
+    if (code >= 0xd800 && code < 0xdc00 && reader->at[0] == '\\' && reader->at[1] == 'u') {
+        long low;
+        reader->at += 2;
+        low = apples_read_hex(reader);
+        code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00) : -1;
+    }
+    if (code <= 0 || (code >= 0xd800 && code < 0xe000))
+        return apples_wrong(reader, "an escape is of no character"), out;
+    if (code < 0x80) {
+        *out++ = (char)code;
+    } else {
+        int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+        *out++ = (char)((0xff00 >> (more + 1) & 0xff) | code >> 6 * more);
+        while (more--)
+            *out++ = (char)(0x80 | (code >> 6 * more & 0x3f));
+    }
+    return out;
+}
+
+static char *apples_read_text(struct apples_reader *reader)
+{
+    size_t most = 1;
+    const char *end = reader->at + 1;
+    char *text, *out;
+    for (; *end && *end != '"'; end++, most++)
+        if (*end == '\\' && end[1])
+            end++, most++;
+    text = out = (char *)apples_memory(most + 1); /* an escape is longer than what it stands for */
+    reader->at++;
+    while (!reader->wrong && *reader->at != '"') {
+        const unsigned char *at = (const unsigned char *)reader->at;
+        int bytes = apples_character(at);
+        if (!*at || *at < 0x20)
+            apples_wrong(reader, *at ? "a text has a control character" : "a text does not end");
+        else if (!bytes)
+            apples_wrong(reader, "a text is not UTF-8");
+        else if (*at == '\\')
+            reader->at++, out = apples_read_escape(reader, out);
+        else
+            memcpy(out, at, (size_t)bytes), out += bytes, reader->at += bytes;
+    }
+    if (!reader->wrong)
+        reader->at++;
+    return text;
+}
+
+static void apples_read_number(struct apples_reader *reader, struct apples_value *value)
+{
+    const char *at = reader->at;
+    char *end;
+    at += *at == '-';
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9')) {
+        apples_wrong(reader, "there is no value");
+        return;
+    }
+    at += strspn(at, "0123456789");
+    value->kind = APPLES_INTEGER;
+    if (*at == '.') {
+        size_t digits = strspn(at + 1, "0123456789");
+        if (!digits)
+            apples_wrong(reader, "a number has no digit after its point");
+        value->kind = APPLES_NUMBER;
+        at += 1 + digits;
+    }
+    if (*at == 'e' || *at == 'E') {
+        size_t digits;
+        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
+        digits = strspn(at, "0123456789");
+        if (!digits)
+            apples_wrong(reader, "a number has no exponent");
+        value->kind = APPLES_NUMBER;
+        at += digits;
+    }
+    errno = 0;
+    value->number = strtod(reader->at, &end);
+    if (end != at || !(value->number - value->number == 0.0))
+        apples_wrong(reader, "a number is too large");
+    if (value->kind == APPLES_INTEGER) {
+        errno = 0;
+        value->integer = strtol(reader->at, &end, 10);
+        if (errno)
+            apples_wrong(reader, "a number is too large");
+    }
+    reader->at = at;
+}
+
+static void apples_read_members(struct apples_reader *reader, struct apples_value *value, char close)
+{
+    struct apples_value **last = &value->child;
+    value->kind = close == '}' ? APPLES_OBJECT : APPLES_LIST;
+    reader->at++;
+    apples_skip(reader);
+    if (++reader->depth > APPLES_DEEPEST)
+        apples_wrong(reader, "it is too deep");
+    if (*reader->at == close) {
+        reader->at++;
+        reader->depth--;
+        return;
+    }
+    while (!reader->wrong) {
+        char *name = NULL;
+        apples_skip(reader);
+        if (close == '}') {
+            if (*reader->at != '"') {
+                apples_wrong(reader, "there is no name");
+                return;
+            }
+            name = apples_read_text(reader);
+            apples_skip(reader);
+            if (!reader->wrong && *reader->at++ != ':')
+                reader->at--, apples_wrong(reader, "there is no colon");
+        }
+        if (reader->wrong) {
+            free(name);
+            return;
+        }
+        *last = apples_read_value(reader);
+        (*last)->name = name;
+        last = &(*last)->next;
+        apples_skip(reader);
+        if (reader->wrong || *reader->at == close)
+            break;
+        if (*reader->at++ != ',')
+            reader->at--, apples_wrong(reader, "there is no comma");
+    }
+    if (!reader->wrong)
+        reader->at++;
+    reader->depth--;
+}
+
+static struct apples_value *apples_read_value(struct apples_reader *reader)
+{
+    static const char *const words[] = {"null", "false", "true"};
+    struct apples_value *value = (struct apples_value *)apples_memory(sizeof *value);
+    int k;
+    apples_skip(reader);
+    for (k = 0; k < 3; k++)
+        if (!strncmp(reader->at, words[k], strlen(words[k]))) {
+            value->kind = k ? APPLES_TRUTH : APPLES_NULL;
+            value->integer = k == 2;
+            value->number = (double)value->integer;
+            reader->at += strlen(words[k]);
+            return value;
+        }
+    if (*reader->at == '"')
+        value->kind = APPLES_STRING, value->text = apples_read_text(reader);
+    else if (*reader->at == '{' || *reader->at == '[')
+        apples_read_members(reader, value, *reader->at == '{' ? '}' : ']');
+    else
+        apples_read_number(reader, value);
+    return value;
+}
+
+/* Returns a member of an object, the last of that name; NULL where there is none. */
+static struct apples_value *apples_member(struct apples_value *of, const char *name)
+{
+    struct apples_value *one, *found = NULL;
+    for (one = of && of->kind == APPLES_OBJECT ? of->child : NULL; one; one = one->next)
+        if (!strcmp(one->name, name))
+            found = one;
+    return found;
+}
+
+static int apples_is(const struct apples_value *value, enum apples_kind kind)
+{
+    return value && value->kind == kind;
+}
+
+/* ---- Talking and failing -------------------------------------------------------------------------------------- */
+
+static double apples_seconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void apples_sleep(double seconds)
+{
+    struct timespec span;
+    span.tv_sec = (time_t)seconds;
+    span.tv_nsec = (long)(1e9 * (seconds - (double)span.tv_sec));
+    nanosleep(&span, NULL);
+}
+
+/* Begins an event; apples_say ends it and writes it in one piece, as long as a pipe keeps pieces whole. */
+static struct apples_line apples_event(const char *event)
+{
+    struct apples_line line = {NULL, 0, 0};
+    apples_add(&line, "{\"event\": \"%s\"", event);
+    return line;
+}
+
+static void apples_say(struct apples_line *line)
+{
+    const char *rest;
+    apples_add(line, "}\n");
+    fflush(stdout);
+    for (rest = line->text; line->length;) {
+        ssize_t written = write(STDOUT_FILENO, rest, line->length);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            break; /* nobody listens any more */
+        rest += written;
+        line->length -= (size_t)written;
+    }
+    free(line->text);
+}
+
+/* Ends all ranks; one that is alone ends by itself. */
+static void apples_end_all(int code, const char *said)
+{
+    char message[APPLES_LONGEST_TEXT], *at;
+    int alone = 1, finalised = 0, initialised = 0;
+    snprintf(message, sizeof message, "%.*s", (int)sizeof message - 1, *said ? said : "it failed");
+    for (at = message; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = ' '; /* one line, and nothing that steers a terminal */
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (initialised && !finalised)
+        MPI_Comm_size(MPI_COMM_WORLD, &alone);
+    apples_own.ended = 1;
+    fflush(stdout);
+    if (apples_own.by_hand) {
+        fprintf(stderr, "%s: %s\n", apples_own.name, message);
+    } else {
+        struct apples_line line = apples_event("error");
+        apples_add(&line, ", \"message\": ");
+        apples_add_text(&line, message);
+        apples_add(&line, ", \"rank\": %d", apples_own.rank);
+        apples_say(&line);
+    }
+    fflush(stderr);
+    if (alone > 1) {
+        apples_sleep(APPLES_LAST_WORDS_SECONDS); /* a launcher drops what a rank said just before it */
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    _exit(code);
+}
+
+
+/* Refuses what is asked: the message is one line for the user. */
+static void apples_refuse(const char *format, ...)
+{
+    char message[APPLES_LONGEST_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    apples_end_all(2, message);
+}
+
+void apples_fail(const char *message)
+{
+    apples_end_all(1, message);
+}
+
+/* A rank that ends without a word would leave the others waiting. */
+static void apples_at_exit(void)
+{
+    if (!apples_own.ended)
+        apples_end_all(1, apples_own.told ? "the program ended without apples_end()"
+                                          : "the program ended without apples_result(..)");
+}
+
+/* ---- Waiting -------------------------------------------------------------------------------------------------- */
+
+/* Waits for at most four requests: spins, then yields, then sleeps a twentieth of the wait so far. A neighbour that is on time is
+ * met at once, and one that is late may have this rank's CPU. */
+static void apples_wait(int count, MPI_Request *requests)
+{
+    double begin = apples_seconds(CLOCK_MONOTONIC);
+    for (;;) {
+        MPI_Status statuses[4]; /* gcc takes MPICH's MPI_STATUSES_IGNORE for an array that is written to */
+        int done;
+        double waited;
+        MPI_Testall(count, requests, &done, statuses);
+        if (done)
+            return;
+        waited = apples_seconds(CLOCK_MONOTONIC) - begin;
+        if (waited > 5e-3)
+            apples_sleep(0.05 * waited < 1e-3 ? 0.05 * waited : 1e-3);
+        else if (waited > 80e-6)
+            sched_yield();
+    }
+}
+
+static void apples_barrier(void)
+{
+    MPI_Request request;
+    MPI_Ibarrier(apples_own.comm, &request);
+    apples_wait(1, &request);
+}
+
+static double apples_reduced(double value, MPI_Op operation)
+{
+    MPI_Request request;
+    double found = 0.0;
+    MPI_Iallreduce(&value, &found, 1, MPI_DOUBLE, operation, apples_own.comm, &request);
+    apples_wait(1, &request);
+    return found;
+}
+
+/* ---- The task ------------------------------------------------------------------------------------------------- */
+
+/* Returns a file's text; NULL, with `errno`, where it cannot be read. What has a zero byte ends there. */
+static char *apples_file(const char *path)
+{
+    size_t length = 0;
+    char *text = NULL;
+    FILE *stream = fopen(path, "rb");
+    if (!stream)
+        return NULL;
+    text = (char *)apples_memory(APPLES_LARGEST_TASK + 1);
+    length = fread(text, 1, APPLES_LARGEST_TASK + 1, stream);
+    if (ferror(stream) || length > APPLES_LARGEST_TASK) {
+        int reason = ferror(stream) ? errno : EFBIG;
+        fclose(stream);
+        free(text);
+        errno = reason;
+        return NULL;
+    }
+    fclose(stream);
+    text[length] = '\0';
+    if (strlen(text) < length)
+        text[0] = '\0'; /* a zero byte is in no JSON */
+    return text;
+}
+
+static const char *apples_names(struct apples_value *of)
+{
+    static char names[APPLES_LONGEST_TEXT / 2];
+    struct apples_value *one;
+    size_t length = 0;
+    snprintf(names, sizeof names, "none");
+    for (one = of->child; one && length < sizeof names; one = one->next)
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", one->name);
+    return names;
+}
+
+static struct apples_value *apples_parameter(const char *name)
+{
+    struct apples_value *found = apples_member(apples_own.parameters, name);
+    if (!found)
+        apples_refuse("there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
+    return found;
+}
+
+/* Returns rows, columns or iterations. */
+static long apples_count(const char *name, const char *what)
+{
+    struct apples_value *found = apples_member(apples_own.parameters, name);
+    if (!apples_is(found, APPLES_INTEGER) || found->integer < 1)
+        apples_refuse("%s: the parameter '%.100s' is no whole number of 1 or more; apples_begin says which it is",
+                      what, name);
+    return found->integer;
+}
+
+static struct apples_value *apples_new_member(struct apples_value *of, const char *name, size_t length)
+{
+    struct apples_value **last = &of->child;
+    while (*last)
+        last = &(*last)->next;
+    *last = (struct apples_value *)apples_memory(sizeof **last);
+    (*last)->name = (char *)apples_memory(length + 1);
+    memcpy((*last)->name, name, length);
+    return *last;
+}
+
+/* Gives a parameter the value of a text, in the kind that it has or, where it has none, that the text looks like. */
+static int apples_take_value(struct apples_value *value, const char *text, size_t length)
+{
+    char *copy = (char *)apples_memory(length + 1), *end;
+    memcpy(copy, text, length);
+    errno = 0;
+    value->integer = strtol(copy, &end, 10);
+    if (value->kind == APPLES_NULL)
+        value->kind = length && !*end && !errno ? APPLES_INTEGER : APPLES_NULL;
+    if (value->kind == APPLES_INTEGER && (!length || *end || errno))
+        return 0;
+    if (value->kind != APPLES_INTEGER) {
+        value->number = strtod(copy, &end);
+        if (value->kind == APPLES_NULL)
+            value->kind = length && !*end ? APPLES_NUMBER : APPLES_STRING;
+        if (value->kind == APPLES_NUMBER && (!length || *end || !(value->number - value->number == 0.0)))
+            return 0;
+    }
+    value->text = copy;
+    return 1;
+}
+
+static void apples_set(struct apples_value *parameters, const char *given)
+{
+    const char *equals = strchr(given, '=');
+    struct apples_value *one;
+    if (!equals || equals == given)
+        apples_refuse("--set %.500s: not NAME=VALUE", given);
+    for (one = parameters->child; one; one = one->next)
+        if (strlen(one->name) == (size_t)(equals - given) && !strncmp(one->name, given, strlen(one->name)))
+            break;
+    if (!one)
+        apples_refuse("--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
+                      given, apples_names(parameters));
+    if (!apples_take_value(one, equals + 1, strlen(equals + 1)))
+        apples_refuse("--set %.500s: not a %snumber", given, one->kind == APPLES_INTEGER ? "whole " : "");
+}
+
+/* Returns the task of a program that was started by hand: as many rows for each rank. */
+static char *apples_task_by_hand(const char *defaults)
+{
+    struct apples_value *parameters = (struct apples_value *)apples_memory(sizeof *parameters), *one;
+    struct apples_line line = {NULL, 0, 0};
+    long rows;
+    int k;
+    parameters->kind = APPLES_OBJECT;
+    while (*(defaults += strspn(defaults, " "))) {
+        size_t length = strcspn(defaults, " "), name = strcspn(defaults, "= ");
+        if (!name || defaults[name] != '=')
+            apples_refuse("apples_begin: the default %.*s is not name=value", (int)(length < 100 ? length : 100), defaults);
+        apples_take_value(apples_new_member(parameters, defaults, name), defaults + name + 1, length - name - 1);
+        defaults += length;
+    }
+    for (k = 1; k < apples_own.argc; k++) {
+        if (!strcmp(apples_own.argv[k], "--set"))
+            apples_set(parameters, ++k < apples_own.argc ? apples_own.argv[k] : "");
+        else if (!strncmp(apples_own.argv[k], "--set=", 6))
+            apples_set(parameters, apples_own.argv[k] + 6);
+    }
+    apples_own.parameters = parameters;
+    rows = apples_count(apples_own.rows_name, "rows");
+    if (rows < apples_own.size)
+        apples_refuse("%d ranks for %ld rows: each needs one", apples_own.size, rows);
+    apples_add(&line, "{\"schema\": \"apples.task/1\", \"mode\": \"run\", \"partition\": [{\"host\": \"here\", ");
+    apples_add(&line, "\"ranks\": %d, \"first_row\": 0, \"rows\": %ld}], \"parameters\": {", apples_own.size, rows);
+    for (one = parameters->child; one; one = one->next) {
+        apples_add(&line, one == parameters->child ? "" : ", ");
+        apples_add_text(&line, one->name);
+        apples_add(&line, ": ");
+        if (one->kind == APPLES_INTEGER)
+            apples_add(&line, "%ld", one->integer);
+        else if (one->kind == APPLES_NUMBER)
+            apples_add_number(&line, one->number, NULL);
+        else
+            apples_add_text(&line, one->text);
+        if (one->kind == APPLES_NUMBER && !strpbrk(strrchr(line.text, ' '), ".e"))
+            apples_add(&line, ".0"); /* a number stays one where it is whole */
+    }
+    apples_add(&line, "}}");
+    return line.text;
+}
+
+static int apples_is_name(const struct apples_value *value)
+{
+    return apples_is(value, APPLES_STRING) && *value->text && strlen(value->text) <= APPLES_LONGEST_NAME;
+}
+
+static void apples_take_partition(struct apples_value *partition, struct apples_value *implementations)
+{
+    struct apples_value *one;
+    long index = 0, row = 0, ranks = 0;
+    if (!apples_is(partition, APPLES_LIST) || !partition->child)
+        apples_refuse("the task's partition is not a list of one entry or more");
+    for (one = partition->child; one; one = one->next)
+        apples_own.piece_count++;
+    apples_own.pieces = (struct apples_piece *)apples_memory((size_t)apples_own.piece_count * sizeof *apples_own.pieces);
+    for (one = partition->child; one; one = one->next, index++) {
+        struct apples_piece *piece = apples_own.pieces + index;
+        struct apples_value *host = apples_member(one, "host"), *rank = apples_member(one, "ranks"),
+                            *first = apples_member(one, "first_row"), *rows = apples_member(one, "rows");
+        if (!host || !rank || !first || !rows)
+            apples_refuse("the task's partition[%ld] does not say host, ranks, first_row, rows", index);
+        if (!apples_is_name(host) || rank->kind != APPLES_INTEGER || first->kind != APPLES_INTEGER ||
+            rows->kind != APPLES_INTEGER)
+            apples_refuse("the task's partition[%ld] has no host's name, or no whole numbers", index);
+        if (first->integer != row || rank->integer < 1 || rank->integer > rows->integer ||
+            rows->integer > LONG_MAX - row || rank->integer > INT_MAX - ranks)
+            apples_refuse("the task's partition[%ld] has %ld rows from row %ld on for %ld ranks; it begins at row %ld,"
+                          " and each rank has a row", index, rows->integer, first->integer, rank->integer, row);
+        piece->host = host->text;
+        piece->ranks = rank->integer;
+        piece->first_row = row;
+        piece->rows = rows->integer;
+        piece->implementation = "";
+        if (apples_member(implementations, piece->host))
+            piece->implementation = apples_member(implementations, piece->host)->text;
+        row += piece->rows;
+        ranks += piece->ranks;
+    }
+    if (ranks != apples_own.size)
+        apples_refuse("the task is for %ld ranks; MPI has %d%s", ranks, apples_own.size,
+                      apples_own.size == 1 ? " (is the program built with the MPI of the mpiexec that starts it?)" : "");
+    one = apples_member(apples_own.parameters, apples_own.rows_name);
+    if (apples_is(one, APPLES_INTEGER) && one->integer != row)
+        apples_refuse("the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
+                      row, apples_own.rows_name, one->integer);
+}
+
+/* Says that the field of a task is wrong, and what would be right. */
+static void apples_expect(int right, const char *field, const char *what)
+{
+    if (!right)
+        apples_refuse("the task's %s is not %s", field, what);
+}
+
+/* Reads a task and checks it, as every rank does. */
+static void apples_take_task(char *text)
+{
+    struct apples_reader reader = {text, text, NULL, 0};
+    struct apples_value *task = apples_read_value(&reader), *mode, *one, *given, *schema, *save;
+    apples_skip(&reader);
+    if (!reader.wrong && *reader.at)
+        apples_wrong(&reader, "something follows it");
+    if (reader.wrong)
+        apples_refuse("the task is not JSON: %s (byte %ld)", reader.wrong, (long)(reader.at - reader.begin));
+    schema = apples_member(task, "schema");
+    if (!apples_is(schema, APPLES_STRING) || strcmp(schema->text, "apples.task/1"))
+        apples_refuse("the task's schema is not apples.task/1");
+    mode = apples_member(task, "mode");
+    if (!apples_is(mode, APPLES_STRING) || (strcmp(mode->text, "run") && strcmp(mode->text, "calibrate")))
+        apples_refuse("the task's mode is '%.100s', neither run nor calibrate",
+                      apples_is(mode, APPLES_STRING) ? mode->text : "");
+    apples_own.task = task;
+    apples_own.calibrating = *mode->text == 'c';
+    apples_own.parameters = apples_member(task, "parameters");
+    apples_expect(apples_is(apples_own.parameters, APPLES_OBJECT), "parameters", "an object of numbers and texts");
+    for (one = apples_own.parameters->child; one; one = one->next)
+        apples_expect(one->kind != APPLES_NULL && one->kind <= APPLES_STRING, "parameters", "an object of numbers and texts");
+    given = apples_member(task, "implementations");
+    apples_expect(!given || given->kind == APPLES_OBJECT, "implementations", "an object of texts");
+    for (one = given ? given->child : NULL; one; one = one->next)
+        apples_expect(one->kind == APPLES_STRING, "implementations", "an object of texts");
+    one = apples_member(task, "output");
+    apples_expect(!one || one->kind == APPLES_NULL || one->kind == APPLES_STRING, "output", "a directory or null");
+    apples_own.output = apples_is(one, APPLES_STRING) ? one->text : NULL;
+    save = apples_member(task, "save");
+    apples_expect(!save || (save->kind == APPLES_TRUTH && (!save->integer || apples_own.output)), "save",
+                  "true or false, true only with an output");
+    apples_own.save = save && save->integer;
+    one = apples_member(task, "progress_seconds");
+    apples_expect(!one || ((one->kind == APPLES_INTEGER || one->kind == APPLES_NUMBER) && one->number >= 0),
+                  "progress_seconds", "a number of 0 or more");
+    apples_own.period = one ? one->number : 0.25;
+    if (!apples_own.calibrating)
+        apples_take_partition(apples_member(task, "partition"), given);
+}
+
+/* Returns what ends in the variables by which a process would take itself for a rank of its parent's world. */
+static char **apples_environment(const char *size)
+{
+    static const char *const launchers[] = {"PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPI_LOCAL", "OMPI_"};
+    extern char **environ;
+    size_t count = 0, kept = 0, k;
+    char **found;
+    while (environ[count])
+        count++;
+    found = (char **)apples_memory((count + 2) * sizeof *found);
+    for (count = 0; environ[count]; count++) {
+        int launcher = 0;
+        for (k = 0; k < sizeof launchers / sizeof *launchers; k++)
+            launcher |= !strncmp(environ[count], launchers[k], strlen(launchers[k]));
+        if (!launcher)
+            found[kept++] = environ[count];
+    }
+    found[kept] = (char *)apples_memory(strlen(size) + 1);
+    strcpy(found[kept], size);
+    return found;
+}
+
+/* Runs the program once for each size, as a process of its own, and ends. */
+APPLES_NORETURN static void apples_calibrate_each(struct apples_value *sizes)
+{
+    struct apples_line line;
+    struct apples_value *size;
+    int index = 0;
+    line = apples_event("ready");
+    apples_add(&line, ", \"protocol\": 1, \"program\": ");
+    apples_add_text(&line, apples_own.name);
+    apples_add(&line, ", \"version\": \"1\", \"ranks\": 1");
+    apples_say(&line);
+    for (size = sizes->child; size; size = size->next, index++) {
+        char number[64];
+        char **environment;
+        int status = 0;
+        pid_t child;
+        snprintf(number, sizeof number, APPLES_SIZE "=%d", index);
+        environment = apples_environment(number);
+        child = fork();
+        if (child == 0) {
+            int file;
+            for (file = 3; file < 1024; file++)
+                close(file);
+            execve("/proc/self/exe", apples_own.argv, environment);
+            _exit(127);
+        }
+        while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+            continue;
+        if (child < 0 || status)
+            apples_refuse("calibrating %ld rows ended with code %d", size->integer,
+                          child < 0 ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+        free(environment);
+    }
+    line = apples_event("done");
+    apples_say(&line);
+    apples_own.ended = 1;
+    if (apples_own.initialised)
+        MPI_Finalize();
+    exit(0);
+}
+
+static void apples_take_sizes(struct apples_value *sizes)
+{
+    struct apples_value *one;
+    const char *own = getenv(APPLES_SIZE);
+    long count = 0;
+    if (apples_own.size != 1)
+        apples_refuse("calibrate runs as one process, not %d", apples_own.size);
+    for (one = apples_is(sizes, APPLES_LIST) ? sizes->child : NULL; one; one = one->next, count++)
+        apples_expect(one->kind == APPLES_INTEGER && one->integer >= 1, "sizes", "a list of numbers of rows");
+    apples_expect(count > 0, "sizes", "a list of numbers of rows");
+    if (own) {
+        long index = strtol(own, NULL, 10);
+        for (one = sizes->child; one && index > 0; one = one->next)
+            index--;
+        apples_expect(one != NULL, "sizes", "one that has this process's number, " APPLES_SIZE);
+        apples_own.quiet = 1;
+    } else if (count > 1) {
+        apples_calibrate_each(sizes);
+    } else {
+        one = sizes->child;
+    }
+    apples_own.piece_count = 1;
+    apples_own.pieces = (struct apples_piece *)apples_memory(sizeof *apples_own.pieces);
+    apples_own.pieces->host = "here";
+    apples_own.pieces->implementation = "";
+    apples_own.pieces->ranks = 1;
+    apples_own.pieces->rows = one->integer;
+}
+
+/* Takes what the program is called: its folder where its file has everybody's name. */
+static void apples_take_name(const char *started_as)
+{
+    char path[4096], *slash, *dot;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0)
+        length = snprintf(path, sizeof path, "%s", started_as) < (int)sizeof path ? (ssize_t)strlen(path) : 0;
+    path[length] = '\0';
+    slash = strrchr(path, '/');
+    dot = strrchr(slash ? slash : path, '.');
+    if (dot && dot != slash + 1)
+        *dot = '\0';
+    if (slash && !strcmp(slash, "/program")) {
+        *slash = '\0';
+        slash = strrchr(path, '/');
+    }
+    snprintf(apples_own.name, sizeof apples_own.name, "%.200s", slash && slash[1] ? slash + 1 : *path ? path : "program");
+}
+
+static void apples_take_label(char *label, const char *given, const char *otherwise)
+{
+    snprintf(label, 256, "%.255s", given && *given ? given : otherwise);
+}
+
+void apples_begin(int argc, char **argv, const char *rows, const char *columns, const char *iterations,
+                  const char *defaults)
+{
+    const char *path = getenv("APPLES_TASK");
+    char *text = NULL;
+    long length = 0;
+    int initialised = 0;
+    apples_own.started = apples_seconds(CLOCK_MONOTONIC);
+    apples_own.argc = argc;
+    apples_own.argv = argv;
+    apples_take_label(apples_own.rows_name, rows, "grid");
+    apples_take_label(apples_own.columns_name, columns, apples_own.rows_name);
+    apples_take_label(apples_own.iterations_name, iterations, "iterations");
+    apples_own.by_hand = !path || !*path;
+    apples_own.residual = NAN;
+    apples_take_name(argc > 0 && argv[0] ? argv[0] : "program");
+    MPI_Initialized(&initialised);
+    if (!initialised)
+        MPI_Init(NULL, NULL);
+    apples_own.initialised = !initialised;
+    apples_own.comm = MPI_COMM_WORLD;
+    MPI_Comm_rank(apples_own.comm, &apples_own.rank);
+    MPI_Comm_size(apples_own.comm, &apples_own.size);
+    if (apples_own.begun_task)
+        apples_refuse("apples_begin was called twice");
+    apples_own.begun_task = 1;
+    atexit(apples_at_exit);
+    if (apples_own.rank == 0) {
+        if (getenv("APPLES_MALLEABLE"))
+            apples_refuse("the template says malleable = true; a program in C or Fortran keeps the hosts it was started"
+                          " on: leave that line out");
+        text = apples_own.by_hand ? apples_task_by_hand(defaults ? defaults : "") : apples_file(path);
+        if (!text)
+            apples_refuse("the task %.1000s cannot be read: %s", path, strerror(errno));
+        apples_take_task(text); /* what is wrong is said once; the others wait */
+        length = (long)strlen(text);
+    }
+    MPI_Bcast(&length, 1, MPI_LONG, 0, apples_own.comm);
+    if (apples_own.rank)
+        text = (char *)apples_memory((size_t)length + 1);
+    MPI_Bcast(text, (int)length, MPI_CHAR, 0, apples_own.comm);
+    if (apples_own.rank)
+        apples_take_task(text);
+    free(text);
+    if (apples_own.calibrating)
+        apples_take_sizes(apples_member(apples_own.task, "sizes"));
+    apples_own.every = (double *)apples_memory((size_t)apples_own.size * 4 * sizeof(double));
+    apples_layout(apples_own.rank, &apples_own.first_row, &apples_own.rows);
+    for (apples_own.piece = apples_own.pieces; apples_own.piece->first_row + apples_own.piece->rows <= apples_own.first_row;)
+        apples_own.piece++;
+}
+
+long apples_integer(const char *name)
+{
+    struct apples_value *found = apples_parameter(name);
+    if (found->kind != APPLES_INTEGER && found->kind != APPLES_TRUTH)
+        apples_refuse("the parameter '%.100s' is no whole number", name);
+    return found->integer;
+}
+
+double apples_number(const char *name)
+{
+    struct apples_value *found = apples_parameter(name);
+    if (found->kind == APPLES_STRING)
+        apples_refuse("the parameter '%.100s' is no number", name);
+    return found->number;
+}
+
+const char *apples_text(const char *name)
+{
+    struct apples_value *found = apples_parameter(name);
+    if (found->kind != APPLES_STRING)
+        apples_refuse("the parameter '%.100s' is no text", name);
+    return found->text;
+}
+
+const char *apples_layout(int rank, long *first_row, long *rows)
+{
+    struct apples_piece *piece = apples_own.pieces;
+    long k = rank, more;
+    if (rank < 0 || rank >= apples_own.size)
+        apples_refuse("there is no rank %d; MPI has %d", rank, apples_own.size);
+    while (k >= piece->ranks)
+        k -= piece++->ranks;
+    more = piece->rows % piece->ranks; /* a host's earlier ranks take the larger pieces */
+    *first_row = piece->first_row + k * (piece->rows / piece->ranks) + (k < more ? k : more);
+    *rows = piece->rows / piece->ranks + (k < more);
+    return piece->host;
+}
+
+MPI_Comm apples_comm(void) { return apples_own.comm; }
+int apples_fortran_comm(void) { return (int)MPI_Comm_c2f(apples_own.comm); }
+int apples_rank(void) { return apples_own.rank; }
+int apples_size(void) { return apples_own.size; }
+int apples_above(void) { return apples_own.rank ? apples_own.rank - 1 : MPI_PROC_NULL; }
+int apples_below(void) { return apples_own.rank + 1 < apples_own.size ? apples_own.rank + 1 : MPI_PROC_NULL; }
+long apples_first_row(void) { return apples_own.first_row; }
+long apples_rows(void) { return apples_own.rows; }
+const char *apples_host(void) { return apples_own.piece->host; }
+const char *apples_implementation(void) { return apples_own.piece->implementation; }
+const char *apples_output(void) { return apples_own.output; }
+int apples_save(void) { return apples_own.save; }
+
+/* ---- The loop ------------------------------------------------------------------------------------------------- */
+
+/* Returns the wall seconds since the last lap; the processor's are in `used`. */
+static double apples_lap(double *used)
+{
+    struct apples_clock *clock = &apples_own.clock;
+    double wall = apples_seconds(CLOCK_MONOTONIC), processor = apples_seconds(CLOCK_THREAD_CPUTIME_ID);
+    double spent = wall - clock->wall;
+    *used = processor - clock->used;
+    clock->wall = wall;
+    clock->used = processor;
+    return spent;
+}
+
+void apples_communicating(void)
+{
+    double used;
+    apples_own.clock.compute += apples_lap(&used);
+    apples_own.clock.processor += used;
+}
+
+void apples_computing(void)
+{
+    double used;
+    apples_own.clock.communicate += apples_lap(&used);
+}
+
+/* Gathers every rank's seconds; returns the longest since the first barrier. */
+static double apples_gather(void)
+{
+    struct apples_clock *clock = &apples_own.clock;
+    MPI_Request request;
+    double mine[4], longest = 0.0;
+    int k;
+    mine[0] = clock->compute;
+    mine[1] = clock->processor;
+    mine[2] = clock->communicate;
+    mine[3] = apples_seconds(CLOCK_MONOTONIC) - clock->begin;
+    MPI_Iallgather(mine, 4, MPI_DOUBLE, apples_own.every, 4, MPI_DOUBLE, apples_own.comm, &request);
+    apples_wait(1, &request);
+    for (k = 0; k < apples_own.size; k++)
+        if (apples_own.every[4 * k + 3] > longest)
+            longest = apples_own.every[4 * k + 3];
+    return longest;
+}
+
+/* Adds the times of each host, the means over its ranks. */
+static void apples_add_hosts(struct apples_line *line)
+{
+    static const char *const names[] = {"compute_seconds", "processor_seconds", "communicate_seconds"};
+    const double *row = apples_own.every;
+    long k, rank;
+    apples_add(line, ", \"hosts\": [");
+    for (k = 0; k < apples_own.piece_count; k++) {
+        struct apples_piece *piece = apples_own.pieces + k;
+        double sums[3] = {0.0, 0.0, 0.0};
+        int what;
+        for (rank = 0; rank < piece->ranks; rank++, row += 4)
+            for (what = 0; what < 3; what++)
+                sums[what] += row[what];
+        apples_add(line, "%s{\"host\": ", k ? ", " : "");
+        apples_add_text(line, piece->host);
+        for (what = 0; what < 3; what++) {
+            apples_add(line, ", \"%s\": ", names[what]);
+            apples_add_seconds(line, sums[what] / (double)piece->ranks);
+        }
+        apples_add(line, "}");
+    }
+    apples_add(line, "]");
+}
+
+/* Says how far the run is, and agrees on when to do so again, from nothing that one rank alone knows. */
+static void apples_report(void)
+{
+    double seconds = apples_gather(), since = seconds - apples_own.last_seconds;
+    double now = apples_own.period * (double)(apples_own.done - apples_own.last_done) / (since > 1e-9 ? since : 1e-9);
+    double most = (double)(apples_own.done - apples_own.last_done) * APPLES_FASTEST_GROWTH;
+    long wait = (long)(now < most ? now : most);
+    apples_own.due = apples_own.done + (wait > 1 ? wait : 1);
+    apples_own.last_done = apples_own.done;
+    apples_own.last_seconds = seconds;
+    if (apples_own.rank == 0 && !apples_own.by_hand) {
+        struct apples_line line = apples_event("progress");
+        apples_add(&line, ", \"iteration\": %ld, \"iterations\": %ld, \"seconds\": ", apples_own.done,
+                   apples_count(apples_own.iterations_name, "iterations"));
+        apples_add_seconds(&line, seconds);
+        apples_add(&line, ", \"residual\": ");
+        apples_add_number(&line, apples_own.residual, NULL);
+        apples_add_hosts(&line);
+        apples_say(&line);
+    }
+}
+
+/* Counts an iteration of a calibration; several that are quick make one sample. */
+static void apples_take_sample(void)
+{
+    struct apples_clock *clock = &apples_own.clock;
+    double used = clock->processor - apples_own.sample_used;
+    apples_own.sample_count++;
+    if (used < APPLES_SAMPLE_SECONDS || apples_own.samples > APPLES_MOST_SAMPLES)
+        return;
+    apples_own.used_samples[apples_own.samples] = used / (double)apples_own.sample_count;
+    apples_own.wall_samples[apples_own.samples++] =
+        (clock->compute - apples_own.sample_wall) / (double)apples_own.sample_count;
+    apples_own.sample_count = 0;
+    apples_own.sample_used = clock->processor;
+    apples_own.sample_wall = clock->compute;
+}
+
+static void apples_start_clock(void)
+{
+    double used;
+    apples_barrier();
+    if (apples_own.rank == 0 && !apples_own.by_hand && !apples_own.quiet) {
+        struct apples_line line = apples_event("ready");
+        apples_add(&line, ", \"protocol\": 1, \"program\": ");
+        apples_add_text(&line, apples_own.name);
+        apples_add(&line, ", \"version\": \"1\", \"ranks\": %d", apples_own.size);
+        apples_say(&line);
+    }
+    apples_own.startup = apples_seconds(CLOCK_MONOTONIC) - apples_own.started;
+    apples_own.begun = 1;
+    apples_own.due = 1;
+    apples_barrier();
+    apples_own.clock.begin = apples_seconds(CLOCK_MONOTONIC);
+    apples_lap(&used);
+}
+
+int apples_iterate(void)
+{
+    double used;
+    long last = apples_count(apples_own.iterations_name, "iterations");
+    if (!apples_own.begun)
+        apples_start_clock();
+    if (apples_own.inside) {
+        apples_own.inside = 0;
+        apples_own.done++;
+        if (!apples_own.calibrating && apples_own.done >= last)
+            return 0;
+        apples_communicating(); /* the end of this iteration's computing */
+        if (apples_own.calibrating)
+            apples_take_sample();
+        else if (apples_own.done >= apples_own.due)
+            apples_report();
+        apples_lap(&used);
+    }
+    if (apples_own.calibrating) { /* the first sample does not count, for its caches were cold */
+        if (apples_own.samples > APPLES_MOST_SAMPLES ||
+            (apples_own.samples > APPLES_FEWEST_SAMPLES && apples_own.clock.processor >= APPLES_SIZE_SECONDS))
+            return 0;
+    }
+    apples_own.inside = 1;
+    return 1;
+}
+
+long apples_iteration(void) { return apples_own.done; }
+
+void apples_residual(double residual) { apples_own.residual = residual; }
+
+void apples_exchange(void *array, size_t row_bytes, int halo)
+{
+    MPI_Request requests[4];
+    MPI_Datatype row;
+    char *at = (char *)array;
+    size_t edge = row_bytes * (size_t)halo, own = row_bytes * (size_t)apples_own.rows;
+    if (halo < 1 || halo > apples_own.rows || row_bytes < 1 || row_bytes > INT_MAX)
+        apples_refuse("apples_exchange: %d rows of %lu bytes cannot be sent of a strip of %ld rows", halo,
+                      (unsigned long)row_bytes, apples_own.rows);
+    apples_communicating();
+    MPI_Type_contiguous((int)row_bytes, MPI_BYTE, &row);
+    MPI_Type_commit(&row);
+    MPI_Irecv(at, halo, row, apples_above(), APPLES_HALO_TAG, apples_own.comm, requests);
+    MPI_Irecv(at + edge + own, halo, row, apples_below(), APPLES_HALO_TAG, apples_own.comm, requests + 1);
+    MPI_Isend(at + edge, halo, row, apples_above(), APPLES_HALO_TAG, apples_own.comm, requests + 2);
+    MPI_Isend(at + own, halo, row, apples_below(), APPLES_HALO_TAG, apples_own.comm, requests + 3);
+    MPI_Type_free(&row);
+    apples_wait(4, requests);
+    apples_computing();
+}
+
+double apples_allreduce(double value, const char *operation)
+{
+    static const char *const names[] = {"max", "min", "sum"};
+    MPI_Op operations[3];
+    int k = 0;
+    double found;
+    operations[0] = MPI_MAX;
+    operations[1] = MPI_MIN;
+    operations[2] = MPI_SUM;
+    while (k < 3 && strcmp(names[k], operation))
+        k++;
+    if (k == 3)
+        apples_refuse("apples_allreduce: there is no '%.100s'; there are max, min, sum", operation);
+    apples_communicating();
+    found = apples_reduced(value, operations[k]);
+    apples_computing();
+    return found;
+}
+
+/* ---- Digests -------------------------------------------------------------------------------------------------- */
+
+struct apples_sha256 { /* FIPS 180-4 */
+    uint32_t state[8];
+    uint64_t bytes;
+    unsigned char block[64];
+};
+
+static const uint32_t apples_sha256_begin[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+static const uint32_t apples_sha256_rounds[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t apples_turn(uint32_t word, int bits)
+{
+    return word >> bits | word << (32 - bits);
+}
+
+static void apples_sha256_block(uint32_t *state, const unsigned char *block)
+{
+    uint32_t words[64], at[8];
+    int k;
+    for (k = 0; k < 64; k++) {
+        if (k < 16) {
+            words[k] = (uint32_t)block[4 * k] << 24 | (uint32_t)block[4 * k + 1] << 16 |
+                       (uint32_t)block[4 * k + 2] << 8 | block[4 * k + 3];
+        } else {
+            uint32_t early = words[k - 15], late = words[k - 2];
+            words[k] = words[k - 16] + words[k - 7] + (apples_turn(early, 7) ^ apples_turn(early, 18) ^ early >> 3) +
+                       (apples_turn(late, 17) ^ apples_turn(late, 19) ^ late >> 10);
+        }
+    }
+    memcpy(at, state, sizeof at);
+    for (k = 0; k < 64; k++) {
+        uint32_t first, second;
+        first = at[7] + (apples_turn(at[4], 6) ^ apples_turn(at[4], 11) ^ apples_turn(at[4], 25)) +
+                ((at[4] & at[5]) ^ (~at[4] & at[6])) + apples_sha256_rounds[k] + words[k];
+        second = (apples_turn(at[0], 2) ^ apples_turn(at[0], 13) ^ apples_turn(at[0], 22)) +
+                 ((at[0] & at[1]) ^ (at[0] & at[2]) ^ (at[1] & at[2]));
+        memmove(at + 1, at, 7 * sizeof *at);
+        at[4] += first;
+        at[0] = first + second;
+    }
+    for (k = 0; k < 8; k++)
+        state[k] += at[k];
+}
+
+static void apples_sha256_add(struct apples_sha256 *digest, const unsigned char *from, size_t bytes)
+{
+    size_t held = digest->bytes % 64;
+    digest->bytes += bytes;
+    if (held) {
+        size_t taken = bytes < 64 - held ? bytes : 64 - held;
+        memcpy(digest->block + held, from, taken);
+        if (held + taken < 64)
+            return;
+        apples_sha256_block(digest->state, digest->block);
+        from += taken;
+        bytes -= taken;
+    }
+    for (; bytes >= 64; from += 64, bytes -= 64)
+        apples_sha256_block(digest->state, from);
+    memcpy(digest->block, from, bytes);
+}
+
+static void apples_sha256_end(struct apples_sha256 *digest, char *letters)
+{
+    static const unsigned char padding[64] = {0x80};
+    unsigned char length[8];
+    uint64_t bits = digest->bytes * 8;
+    int k;
+    for (k = 0; k < 8; k++)
+        length[k] = (unsigned char)(bits >> 8 * (7 - k));
+    apples_sha256_add(digest, padding, 64 - (digest->bytes + 8) % 64);
+    apples_sha256_add(digest, length, 8);
+    for (k = 0; k < 8; k++)
+        snprintf(letters + 8 * k, 9, "%08x", (unsigned)digest->state[k]);
+}
+
+/* Returns the CRC-32 (of Ethernet, and zlib's) of some bytes. */
+static uint32_t apples_crc32(const unsigned char *from, size_t bytes)
+{
+    static uint32_t table[256];
+    uint32_t crc = 0xffffffff;
+    if (!table[1]) {
+        uint32_t k, bit;
+        for (k = 0; k < 256; k++)
+            for (table[k] = k, bit = 0; bit < 8; bit++)
+                table[k] = table[k] >> 1 ^ (table[k] & 1 ? 0xedb88320 : 0);
+    }
+    while (bytes--)
+        crc = table[(crc ^ *from++) & 0xff] ^ crc >> 8;
+    return ~crc;
+}
+
+/* ---- The result ----------------------------------------------------------------------------------------------- */
+
+struct apples_sink { /* where the result goes, on the first rank */
+    struct apples_sha256 digest;
+    FILE *file;
+    char *path, *part;
+};
+
+static char *apples_path(const char *name)
+{
+    struct apples_line line = {NULL, 0, 0};
+    apples_add(&line, "%s/%s", apples_own.output, name);
+    return line.text;
+}
+
+static void apples_open_sink(struct apples_sink *sink, long columns, const char *type)
+{
+    struct apples_line line = {NULL, 0, 0};
+    struct apples_piece *last = apples_own.pieces + apples_own.piece_count - 1;
+    uint16_t one = 1;
+    unsigned char head[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
+    memcpy(sink->digest.state, apples_sha256_begin, sizeof apples_sha256_begin);
+    if (!apples_own.save)
+        return;
+    mkdir(apples_own.output, 0777);
+    sink->path = apples_path("result.npy");
+    sink->part = apples_path("result.npy.part");
+    sink->file = fopen(sink->part, "wb");
+    if (!sink->file)
+        apples_refuse("%.1000s: %s", sink->part, strerror(errno));
+    apples_add(&line, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%ld, %ld), }",
+               *(unsigned char *)&one ? '<' : '>', type, last->first_row + last->rows, columns);
+    while ((line.length + 11) % 64)
+        apples_add(&line, " ");
+    apples_add(&line, "\n");
+    head[8] = (unsigned char)(line.length & 0xff);
+    head[9] = (unsigned char)(line.length >> 8);
+    fwrite(head, 1, sizeof head, sink->file);
+    fwrite(line.text, 1, line.length, sink->file);
+    free(line.text);
+}
+
+/* Takes rows of one rank: into the digest, into the file, and a digest of each, by which it is told where results
+ * differ. */
+static void apples_take_rows(struct apples_sink *sink, int rank, long first_row, const unsigned char *rows, long count,
+                             size_t row_bytes)
+{
+    struct apples_line line;
+    long k, ignored[2];
+    apples_sha256_add(&sink->digest, rows, (size_t)count * row_bytes);
+    if (sink->file)
+        fwrite(rows, row_bytes, (size_t)count, sink->file);
+    if (apples_own.by_hand)
+        return;
+    line = apples_event("rows");
+    apples_add(&line, ", \"first_row\": %ld, \"host\": ", first_row);
+    apples_add_text(&line, apples_layout(rank, ignored, ignored + 1));
+    apples_add(&line, ", \"rank\": %d, \"digests\": \"", rank);
+    for (k = 0; k < count; k++)
+        apples_add(&line, "%08x", (unsigned)apples_crc32(rows + (size_t)k * row_bytes, row_bytes));
+    apples_add(&line, "\"");
+    apples_say(&line);
+}
+
+/* Moves every rank's rows to the first, a piece at a time. */
+static void apples_stream(struct apples_sink *sink, const char *first, size_t row_bytes, size_t stride_bytes)
+{
+    long step = (long)(APPLES_PIECE_BYTES / row_bytes), row, k, begin, rows;
+    unsigned char *piece;
+    int owner;
+    if (step > APPLES_PIECE_ROWS)
+        step = APPLES_PIECE_ROWS;
+    step += step < 1;
+    piece = (unsigned char *)apples_memory((size_t)step * row_bytes);
+    for (owner = 0; owner < apples_own.size; owner++) {
+        apples_layout(owner, &begin, &rows);
+        for (row = 0; row < rows && (owner == apples_own.rank || !apples_own.rank); row += step) {
+            long count = rows - row < step ? rows - row : step;
+            size_t bytes = (size_t)count * row_bytes;
+            MPI_Request request = MPI_REQUEST_NULL;
+            for (k = 0; owner == apples_own.rank && k < count; k++)
+                memcpy(piece + (size_t)k * row_bytes, first + (size_t)(row + k) * stride_bytes, row_bytes);
+            if (owner && apples_own.rank)
+                MPI_Isend(piece, (int)bytes, MPI_BYTE, 0, APPLES_RESULT_TAG, apples_own.comm, &request);
+            else if (owner)
+                MPI_Irecv(piece, (int)bytes, MPI_BYTE, owner, APPLES_RESULT_TAG, apples_own.comm, &request);
+            apples_wait(1, &request);
+            if (apples_own.rank == 0)
+                apples_take_rows(sink, owner, begin + row, piece, count, row_bytes);
+        }
+    }
+    free(piece);
+}
+
+static void apples_say_result(struct apples_sink *sink, double seconds)
+{
+    char digest[65];
+    struct apples_line line;
+    if (sink->file) {
+        int wrong = ferror(sink->file);
+        if (fclose(sink->file) || wrong || rename(sink->part, sink->path))
+            apples_refuse("%.1000s: %s", sink->path, strerror(errno));
+    }
+    apples_sha256_end(&sink->digest, digest);
+    if (apples_own.by_hand) {
+        struct apples_value *one;
+        printf("%ld iterations in %.3g s on %d rank%s (", apples_own.done, seconds, apples_own.size,
+               apples_own.size > 1 ? "s" : "");
+        for (one = apples_own.parameters->child; one; one = one->next) {
+            printf("%s%s=", one == apples_own.parameters->child ? "" : ", ", one->name);
+            if (one->kind == APPLES_STRING)
+                printf("%s", one->text);
+            else if (one->kind == APPLES_NUMBER)
+                printf("%.12g", one->number);
+            else
+                printf("%ld", one->integer);
+        }
+        printf("), sha256 %.16s\n", digest);
+        fflush(stdout);
+        return;
+    }
+    line = apples_event("result");
+    apples_add(&line, ", \"iterations\": %ld, \"seconds\": ", apples_own.done);
+    apples_add_seconds(&line, seconds);
+    apples_add(&line, ", \"startup_seconds\": ");
+    apples_add_seconds(&line, apples_own.startup);
+    apples_add(&line, ", \"residual\": ");
+    apples_add_number(&line, apples_own.residual, NULL);
+    apples_add(&line, ", \"sha256\": \"%s\", \"files\": [", digest);
+    if (sink->file)
+        apples_add_text(&line, sink->path);
+    apples_add(&line, "]");
+    apples_add_hosts(&line);
+    apples_say(&line);
+}
+
+static int apples_by_size(const void *one, const void *other)
+{
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+static void apples_say_calibration(void)
+{
+    double points = (double)apples_own.rows * (double)apples_count(apples_own.columns_name, "columns");
+    double *used = apples_own.used_samples + 1, wall = 0.0, middle;
+    long count = apples_own.samples - 1, k, quarter;
+    struct apples_line line;
+    if (count < 1) { /* the loop was left early: all of it is the one sample */
+        long done = apples_own.done > 0 ? apples_own.done : 1;
+        count = 1;
+        used[0] = apples_own.clock.processor / (double)done;
+        apples_own.wall_samples[1] = apples_own.clock.compute / (double)done;
+    }
+    for (k = 0; k < count; k++)
+        wall += apples_own.wall_samples[1 + k] / (double)count;
+    qsort(used, (size_t)count, sizeof *used, apples_by_size);
+    quarter = count / 4;
+    middle = (used[(count - 1) / 2] + used[count / 2]) / 2;
+    line = apples_event("calibration");
+    apples_add(&line, ", \"rows\": %ld, \"seconds_per_point\": ", apples_own.rows);
+    apples_add_number(&line, middle / points, NULL);
+    apples_add(&line, ", \"error\": ");
+    apples_add_number(&line, (used[count - 1 - quarter] - used[quarter]) / 2 / points, NULL);
+    apples_add(&line, ", \"repeats\": %ld, \"wall_seconds_per_point\": ", count);
+    apples_add_number(&line, wall / points, NULL);
+    apples_say(&line);
+}
+
+void apples_result(const void *first, long rows, long columns, long stride, const char *type)
+{
+    struct apples_sink sink;
+    size_t item = 0;
+    double seconds;
+    if (!apples_own.begun)
+        apples_refuse("apples_result comes after the loop of apples_iterate()");
+    if (apples_own.inside)
+        apples_own.done++;
+    apples_own.inside = 0;
+    apples_communicating();
+    if (!strcmp(type, "f4") || !strcmp(type, "i4"))
+        item = 4;
+    else if (!strcmp(type, "f8") || !strcmp(type, "i8"))
+        item = 8;
+    else
+        apples_refuse("apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
+    if (rows != apples_own.rows)
+        apples_refuse("the result has %ld rows on rank %d; the plan gives it %ld: apples_begin says which parameter"
+                      " counts them", rows, apples_own.rank, apples_own.rows);
+    if (columns < 1 || columns > INT_MAX / 8 || stride < columns)
+        apples_refuse("apples_result: rows of %ld elements, %ld from one to the next", columns, stride);
+    apples_barrier();
+    apples_own.told = 1;
+    seconds = apples_gather();
+    if (apples_reduced((double)columns, MPI_MAX) != (double)columns ||
+        apples_reduced((double)columns, MPI_MIN) != (double)columns)
+        apples_refuse("the rows of the result have %ld elements on rank %d, and others on others", columns,
+                      apples_own.rank);
+    if (apples_own.calibrating) {
+        apples_say_calibration();
+        return;
+    }
+    memset(&sink, 0, sizeof sink);
+    if (apples_own.rank == 0)
+        apples_open_sink(&sink, columns, type);
+    apples_stream(&sink, (const char *)first, (size_t)columns * item, (size_t)stride * item);
+    apples_barrier();
+    if (apples_own.rank == 0)
+        apples_say_result(&sink, seconds);
+    free(sink.path);
+    free(sink.part);
+}
+
+void apples_end(void)
+{
+    if (!apples_own.told)
+        apples_refuse("the program ended without apples_result(..)");
+    apples_barrier();
+    if (apples_own.rank == 0 && !apples_own.by_hand && !apples_own.quiet) {
+        struct apples_line line = apples_event("done");
+        apples_say(&line);
+    }
+    apples_own.ended = 1;
+    if (apples_own.initialised)
+        MPI_Finalize();
+}
+
+#endif /* APPLES_IMPLEMENTATION */
