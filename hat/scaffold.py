@@ -34,6 +34,7 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
 """What the folder of a compiled program holds besides, and what that is."""
 SCRIPT = {"program.py": "the work itself: put yours here"}
 LANGUAGES: Mapping[ProgramKind, str] = {"c": "C", "fortran": "Fortran"}
+TEMPLATES = Path(__file__).parent / "templates"
 COPIED = {"apples.h": "c/apples.h", "apples.f90": "fortran/apples.f90"}
 """What is written as it stands, and where it stands among the templates."""
 
@@ -89,15 +90,14 @@ def new(
 
 def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
     """Return the text of one file of the scaffold."""
+    if file in COPIED:
+        return (TEMPLATES / COPIED[file]).read_text(encoding="utf-8")
     environment = Environment(
         loader=PackageLoader("hat", "templates"),
         undefined=StrictUndefined,
         autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
         keep_trailing_newline=True,
     )
-    if file in COPIED:
-        source, *_ = environment.loader.get_source(environment, COPIED[file])
-        return source
     found = environment.select_template([f"{kind}/{file}.j2", f"{file}.j2"])
     return found.render(
         name=name,

@@ -55,14 +55,13 @@ def new(
             "--c and --fortran: one of them, and neither with --malleable nor --blocks:"
             " a program in C or Fortran keeps the hosts it was started on"
         )
-    kind: hat.ProgramKind = "rigid"
-    for asked, meant in (
-        (malleable, "malleable"),
-        (blocks, "blocks"),
-        (c, "c"),
-        (fortran, "fortran"),
-    ):
-        kind = meant if asked else kind
+    asked: dict[hat.ProgramKind, bool] = {
+        "blocks": blocks,
+        "malleable": malleable,
+        "c": c,
+        "fortran": fortran,
+    }
+    kind: hat.ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
     try:
         paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
