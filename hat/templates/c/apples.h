@@ -671,7 +671,7 @@ static const char *apples_names(struct apples_value *of)
     struct apples_value *one;
     size_t length = 0;
     snprintf(names, sizeof names, "none");
-    for (one = of->child; one && length < sizeof names; one = one->next)
+    for (one = of ? of->child : NULL; one && length < sizeof names; one = one->next)
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", one->name);
     return names;
 }
@@ -984,7 +984,7 @@ static void apples_take_name(const char *started_as)
     path[length] = '\0';
     slash = strrchr(path, '/');
     dot = strrchr(slash ? slash : path, '.');
-    if (dot && dot != slash + 1)
+    if (dot && dot != path && dot[-1] != '/')
         *dot = '\0';
     if (slash && !strcmp(slash, "/program")) {
         *slash = '\0';
