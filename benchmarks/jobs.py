@@ -22,13 +22,15 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from apples.launch.supervisor import MANAGER
+from apples.malleable.manager.process_groups import SUPERVISOR
 from apples.supervision.job_processes import marked, parent_of
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "jobs" / "sample"
 KINDS = {
+    MANAGER: "job manager",
+    SUPERVISOR: "on the host",
     "launch/supervisor.py": "run supervisor",
-    "job_manager": "job manager",
-    "node/supervisor.py": "on the host",
     "mpiexec": "on the host",
     "hydra_pmi": "on the host",
     "bind.py": "on the host",
@@ -88,7 +90,7 @@ def looked_at(folders: list[Path]) -> tuple[Counter[str], Counter[str]]:
         if b"interpreter" in Path(f"/proc/{parent}/cmdline").read_bytes():
             kinds[parent] = "parked interpreter"
     for pid in (pid for folder in folders for pid in marked(folder.name)):
-        words = Path(f"/proc/{pid}/cmdline").read_text()
+        words = Path(f"/proc/{pid}/comm").read_text() + Path(f"/proc/{pid}/cmdline").read_text()
         kinds[pid] = next((kind for word, kind in KINDS.items() if word in words), "other")
     memory, seconds = Counter[str](), Counter[str]()
     for pid, kind in kinds.items():

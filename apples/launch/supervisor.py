@@ -1,7 +1,8 @@
 """Supervises one run, here or on another host: whatever happens to the agent, no process of the run is left.
 
 One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S supervisor.py
-DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec; on every other host it
+DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec, or a job manager, which is a
+fork of it; on every other host it
 travels with the ssh connection (`apples.launch.remote.shipping`), and its launcher is hydra's proxy. Standard
 library only.
 
@@ -13,6 +14,7 @@ launcher dies with it (parent-death signal), the proxies with the launcher, the 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -20,7 +22,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
@@ -51,6 +53,9 @@ OWN_ERRORS, MOST_OWN_ERRORS = "errors-", 256
 """What one rank writes to standard error, by its number, so that its last words are known to be its; among more
 ranks than that all share one pipe."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+OURS = "apples.malleable."
+MANAGER = "apples-manager"
+"""How the modules of job managers begin, and what the kernel calls their processes."""
 
 
 class RunSupervisor:
@@ -257,6 +262,8 @@ class LocalSupervisor(RunSupervisor):
         supervisor = os.getpid()
         self.launcher = os.fork()
         if self.launcher == 0:
+            if argv[:2] == [sys.executable, "-m"] and argv[2].startswith(OURS):
+                be_manager(argv[2], argv[3:], supervisor)
             job_processes.exec_launcher(argv, supervisor)
         os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)
         os.close(null)
@@ -416,6 +423,18 @@ class RemoteSupervisor(RunSupervisor):
         left = memoryview(f"{kind} {len(data)}\n".encode() + data)
         while left:
             left = left[os.write(1, left) :]
+
+
+def be_manager(name: str, arguments: list[str], supervisor: int) -> NoReturn:
+    """Have this child be the job manager of that module: its Python has started already."""
+    job_processes.die_with(supervisor)
+    sys.argv = [name, *arguments]
+
+    def main() -> int | None:
+        code: int | None = importlib.import_module(name).main()
+        return code
+
+    job_processes.be(MANAGER, main)
 
 
 def _rank_of(pid: int) -> int | None:

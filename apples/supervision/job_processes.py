@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
 """The variable that every process of a job bears, with the job's name."""
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
 PROCESSES = "processes"
@@ -50,19 +53,58 @@ def exec_launcher(
     environment
         The launcher's; this process's own when None.
     """
+    die_with(supervisor)
+    exec_program(argv, environment)
+
+
+def die_with(supervisor: int) -> None:
+    """Have the kernel kill this child with its supervisor, and be in a process group that hydra may kill."""
     try:
         os.setpgid(0, 0)
         signal_at_parents_end(signal.SIGKILL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    except OSError:
+        os._exit(CANNOT_START)
+    if os.getppid() != supervisor:
+        os._exit(CANNOT_START)
+
+
+def exec_program(argv: list[str], environment: Mapping[str, str] | None = None) -> NoReturn:
+    """Turn this child into a program; one that cannot be started is said so on standard error."""
+    try:
         for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if os.getppid() == supervisor:
-            os.execve(argv[0], argv, environment or os.environ)  # noqa: S606 - an argument list, no shell
+        os.execvpe(argv[0], argv, environment or os.environ)  # noqa: S606 - an argument list, no shell
     except OSError as error:
         sys.stderr.write(f"apples: cannot start {argv[0]}: {error.strerror}\n")
         sys.stderr.flush()
     finally:
         os._exit(CANNOT_START)
+
+
+def be(name: str, task: Callable[[], int | None]) -> NoReturn:
+    """Have this child do a task as a program of its own would, and end: it has loaded what the task needs.
+
+    Of its parent's open files it keeps the first three.
+
+    Parameters
+    ----------
+    name
+        Under which ``ps -o comm`` and ``top`` show it: its command line is its parent's.
+    """
+    code = 1
+    try:
+        for number in DEFAULTED:
+            ignored = number in IGNORED_BY_PYTHON
+            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        gc.freeze()  # nothing of its parent's is finalised here: its files are closed now, by number
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+        code = task() or 0
+    except BaseException:  # noqa: BLE001 - a child must not return into what its parent was at
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
 
 
 # ------------------------------------------------------------------ found by ancestry

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from waiting import until
 from worlds import pool
 
 from apples import Host, Link, LocalActuator, MalleableActuator
@@ -20,10 +21,11 @@ from apples.launch import job_manager
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import RankGroup
 from apples.malleable.control.job_file import HostShare, HostSpec, JobFile
-from apples.malleable.manager.process_groups import ProcessGroup, ProcessGroups
+from apples.malleable.manager.process_groups import SUPERVISOR, ProcessGroup, ProcessGroups
 from apples.malleable.node import remote_supervisor, supervisor
 from apples.malleable.runtime.channel import RankChannel
 from apples.schedule import Allocation, Schedule
+from apples.supervision.job_processes import read
 
 
 def shell(script):
@@ -86,9 +88,29 @@ def test_a_group_whose_last_rank_parks_while_it_is_being_ended_is_not_one_that_m
         group.kill()
 
 
+def test_a_supervisor_ends_with_its_input_though_others_were_forked_while_it_was_open(tmp_path):
+    """No other supervisor holds the pipes by which this one is spoken to, and by which its end is heard of."""
+    place = HostSpec("ada", 1, ("x",), sys.executable, "x", "/bin/false")
+    job = JobFile("pipes", str(tmp_path), (place,), (HostShare("ada"),), {})
+    with selectors.DefaultSelector() as selector:
+
+        def new():
+            return ProcessGroup(
+                job, [place], 1, selector, tmp_path, lambda *_: None, lambda *_: None
+            )
+
+        first, second = new(), new()
+        first.dismiss()
+        until(lambda: [key.data() for key, _ in selector.select(0.1)] and first.gone)
+        assert not second.gone
+        assert read(f"/proc/{second.pid}/comm") == f"{SUPERVISOR}\n".encode()
+        second.kill()
+
+
 def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_files(tmp_path):
     few = ["/bin/sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh"]
-    words = [*few, sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path)]
+    serve = f"import sys; from {supervisor.__name__} import *; NodeSupervisor(sys.argv[1]).run()"
+    words = [*few, sys.executable, "-c", serve, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert json.loads(process.stdout.readline())["report"] == "alive"
         channel = RankChannel(str(tmp_path / f"supervisor-{process.pid}"), 0)

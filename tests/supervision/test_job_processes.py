@@ -25,6 +25,26 @@ from apples.supervision.job_processes import (
 )
 
 TREE = 'exec {python} -S -c \'import subprocess as s; s.run(["sleep", "600"])\''
+CHILD = """
+import os, signal, sys
+from apples.supervision import job_processes
+signal.signal(signal.SIGTERM, lambda *_: None)
+opened = os.open("/dev/null", os.O_RDONLY), *os.pipe()
+def is_open(handle):
+    try:
+        return bool(os.fstat(handle))
+    except OSError:
+        return False
+if os.fork() == 0:
+    def task():
+        found = [one for one in opened if is_open(one)]
+        defaults = [signal.getsignal(n) == signal.SIG_DFL for n in (signal.SIGTERM, signal.SIGPIPE)]
+        print(found, defaults, open("/proc/self/comm").read(), end="", flush=True)
+        %s
+    job_processes.be("apples-test", task)
+    print("returned", flush=True)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 SUBREAPER = """
 import os, subprocess, sys
 from apples.supervision import job_processes
@@ -147,3 +167,22 @@ def test_a_runs_folder_goes_with_its_files_and_one_that_is_gone_is_fine(tmp_path
     remove_run(str(folder), [str(tmp_path / "no-such-cgroup")])
     remove_run(str(folder), [])
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("return 3", 3, ""),
+        ("return None", 0, ""),
+        ("raise RuntimeError('no')", 1, "RuntimeError: no"),
+        ("sys.exit(2)", 1, "SystemExit: 2"),
+    ],
+)
+def test_a_child_that_is_another_program_has_its_own_name_and_files_and_never_returns(
+    end, code, said
+):
+    words = [sys.executable, "-c", CHILD % end]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == f"[] [True, False] apples-test\n{code}\n"
+    assert said in done.stderr
+    assert bool(done.stderr) == bool(said)

@@ -6,28 +6,29 @@ buffer, what comes is read when the selector says so.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
-import subprocess
+import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from zlib import crc32
 
 from apples.malleable.control.job_file import HostSpec, JobFile
-from apples.malleable.node import supervisor
-from apples.malleable.node.supervisor import HELLO, LINE_LIMIT
+from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision import peer
+from apples.supervision.job_processes import MARK, be, exec_program
 from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
 
-SUPERVISOR = Path(supervisor.__file__)
+SUPERVISOR = "apples-node"
+"""What the kernel calls the supervisor of a part of this machine."""
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""
@@ -56,6 +57,11 @@ class ProcessGroup:
         Called with this group, the rank, and each message of a rank.
     on_lost
         Called with this group and the reason when it is lost: at most once.
+
+    Attributes
+    ----------
+    pid
+        The supervisor's process here: its own, a fork of this one, or that of the connection to it.
     """
 
     def __init__(
@@ -79,32 +85,36 @@ class ProcessGroup:
         self._unsent = b""
         self._begun = self._last_ping = time.monotonic()
         self._silence, self._born = peer.Silence(self._begun), False
-        first = self.places[0]
-        here = [first.python, "-I", "-S", str(SUPERVISOR), str(folder.absolute())]
-        there = [*first.reach, "-I", "-m", REMOTE_SUPERVISOR]
-        self._supervisor = subprocess.Popen(
-            there if first.reach else here,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "APPLES_JOB": job.job},
-            start_new_session=True,
-        )
-        assert self._supervisor.stdin is not None  # noqa: S101 - for the type checker: both are pipes
-        assert self._supervisor.stdout is not None  # noqa: S101
-        self._to, self._from = self._supervisor.stdin.fileno(), self._supervisor.stdout.fileno()
-        os.set_blocking(self._to, False)
-        os.set_blocking(self._from, False)
+        orders, to = os.pipe()
+        come_from, reports = os.pipe()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks beside threads; those of a manager only wait for supervisors' ends.
+            warnings.simplefilter("ignore")
+            self.pid = os.fork()
+        if self.pid == 0:
+            self._become_supervisor(orders, reports, str(folder.absolute()))
+        os.close(orders)
+        os.close(reports)
+        self._to, self._from = os.fdopen(to, "wb", 0), os.fdopen(come_from, "rb", 0)
+        os.set_blocking(to, False)
+        os.set_blocking(come_from, False)
         selector.register(self._from, selectors.EVENT_READ, self._read_reports)
+
+    def _become_supervisor(self, orders: int, reports: int, folder: str) -> NoReturn:
+        """Be the supervisor, in a child: it has started already, and shares this process's memory."""
+        os.setsid()
+        os.dup2(orders, 0)
+        os.dup2(reports, 1)
+        os.environ[MARK] = self.job.job
+        if reach := self.places[0].reach:
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR])
+        be(SUPERVISOR, lambda: NodeSupervisor(folder).run())
 
     @property
     def host(self) -> str:
         """Name of the host; of the first, where there are several."""
         return self.places[0].host
-
-    @property
-    def pid(self) -> int:
-        """The supervisor's process here: its own, or that of the connection to it."""
-        return self._supervisor.pid
 
     @property
     def ranks(self) -> int:
@@ -114,7 +124,7 @@ class ProcessGroup:
     @property
     def gone(self) -> bool:
         """Whether the supervisor has ended too."""
-        return self._from < 0
+        return self._from.closed
 
     def start(self) -> None:
         """Start the ranks, which park at their first safe point."""
@@ -161,15 +171,13 @@ class ProcessGroup:
 
     def dismiss(self) -> None:
         """Let the supervisor end, and with it all there is of the job on the host."""
-        with contextlib.suppress(OSError):
-            if self._supervisor.stdin is not None and not self._supervisor.stdin.closed:
-                self._supervisor.stdin.close()
-        self._to = -1
+        self._to.close()
 
     def kill(self) -> None:
         """Kill the supervisor, and with it, by the kernel, its launcher; a remote one ends when it misses us."""
-        self._supervisor.kill()
-        self._close()
+        if not self.gone:
+            os.kill(self.pid, signal.SIGKILL)  # a child that was not reaped: its number is its own
+            self._close()
 
     def check(self, now: float) -> None:
         """Let the supervisor know that the manager is there; notice when the supervisor is not."""
@@ -222,18 +230,18 @@ class ProcessGroup:
 
     def _flush(self) -> None:
         """Write what can be written now; the rest follows after the supervisor's next report."""
-        if self._to < 0:
+        if self._to.closed:
             return
         try:
             while self._unsent:
-                self._unsent = self._unsent[os.write(self._to, self._unsent) :]
+                self._unsent = self._unsent[os.write(self._to.fileno(), self._unsent) :]
         except BlockingIOError:
             pass
         except OSError:
             self._unsent = b""  # the supervisor is gone: reading from it says so
 
     def _read_reports(self) -> None:
-        data = os.read(self._from, CHUNK)
+        data = os.read(self._from.fileno(), CHUNK)
         if not data:
             self._close()
             self._on_lost("its supervisor ended")
@@ -287,15 +295,13 @@ class ProcessGroup:
             self.phase = "empty"
 
     def _close(self) -> None:
-        if self._from < 0:
+        if self.gone:
             return
         self._selector.unregister(self._from)
-        self._from = -1
+        self._from.close()
         self.dismiss()
-        if self._supervisor.stdout is not None:
-            self._supervisor.stdout.close()
         # In a thread of its own, because the manager's loop must not stand still while this one ends.
-        threading.Thread(target=self._supervisor.wait, daemon=True).start()
+        threading.Thread(target=os.waitpid, args=(self.pid, 0), daemon=True).start()
 
 
 REPORT_FIELDS = {

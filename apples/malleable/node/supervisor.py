@@ -1,9 +1,8 @@
 """The node supervisor: the parent of everything a job runs on one host, whatever happens to the others.
 
-Run by path as ``python -I -S supervisor.py FOLDER``, with the standard library only; on another machine
-`remote_supervisor` takes its place. It starts the group's launcher (mpiexec), notices a rank that ended or was
-stopped, and keeps the memory that ranks hand it, so that a checkpoint in memory outlives its rank, though not
-its host. Three parties talk to it:
+A fork of the job manager, with the standard library only; on another machine `remote_supervisor` takes its place.
+It starts the group's launcher (mpiexec), notices a rank that ended or was stopped, and keeps the memory that ranks
+hand it, so that a checkpoint in memory outlives its rank, though not its host. Three parties talk to it:
 
 - The job manager, over standard input and output, in JSON lines. Its orders: ``start`` (group, ranks, argv,
   files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end with the
@@ -25,14 +24,11 @@ import selectors
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 import warnings
 from typing import Any
 
-# Started by path and without site packages, on any host: it finds its own packages itself.
-sys.path.append(__file__.rpartition("/apples/malleable/")[0])
 from apples.storage.naming import naming
 from apples.supervision import peer
 from apples.supervision.job_processes import (
@@ -536,7 +532,3 @@ class NodeSupervisor(SupervisorProcess):
             return
         self.lost = True
         self.report("lost", group=self.group, why=why)
-
-
-if __name__ == "__main__":
-    NodeSupervisor(sys.argv[1]).run()

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from apples.malleable.manager.process_groups import SUPERVISOR
 from apples.supervision.job_processes import MARK, marked
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -238,7 +239,7 @@ def _line(agent, seconds: float) -> str:
 def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
     words = {"watchdog": "launch/supervisor.py", "manager": "scripted_manager.py",
-             "supervisor": "node/supervisor.py", "proxy": "hydra_pmi_proxy", "rank": "counting.py",
+             "supervisor": SUPERVISOR, "proxy": "hydra_pmi_proxy", "rank": "counting.py",
              "mpiexec": "/mpiexec"}  # fmt: skip
     if kind == "agent":
         return agent
@@ -246,9 +247,10 @@ def _victim(job: str, agent: int, kind: str, draw) -> int:
     for pid in marked(job):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:
             continue
-        first = " ".join(command.split()[:5])
+        first = name if name == SUPERVISOR else " ".join(command.split()[:5])
         if words[kind] in first and not (kind == "rank" and "mpiexec" in first):
             found.append(pid)
     return draw.choice(sorted(found)) if found else 0

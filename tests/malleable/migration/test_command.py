@@ -10,6 +10,7 @@ from commands import command
 from waiting import until
 
 from apples.jobs import store
+from apples.launch.supervisor import MANAGER
 from apples.malleable.migration import inspection
 from apples.storage import state
 from apples.supervision.job_processes import marked
@@ -109,8 +110,8 @@ def looping(hosts):
     anchors = []
     for pid in marked(name):
         with contextlib.suppress(OSError):  # the loop's own children come and go
-            line = Path(f"/proc/{pid}/cmdline").read_bytes()
-            anchors += [pid] if b"migration.manager" in line else []
+            called = Path(f"/proc/{pid}/comm").read_text().strip()
+            anchors += [pid] if called == MANAGER else []
     (anchor,) = anchors
     return name, anchor
 
