@@ -112,9 +112,9 @@ class _Remembered(TypedDict):
 
 class _Looked(TypedDict):
     hosts: int
-    links: int
+    links: list[Hosts]
     remembered: list[_Remembered]
-    left_out: int
+    left_out: list[Hosts]
 
 
 class _Sky(TypedDict):
