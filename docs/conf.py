@@ -3,7 +3,10 @@
 The sidebar is made from the tables of `docs/index.md`, which are the one list of pages.
 """
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from tomllib import loads
 
@@ -47,6 +50,27 @@ def with_sidebar(app, name, source):
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{listed}\n```\n"
 
 
+MODEL = "lublin:jobs=300,processors=64"
+POLICIES = ("--policy", "easy", "--policy", "sd", "--nodes", "16", "--cores-per-node", "4")
+
+
+def with_gallery(app, problem):
+    """Draw the pages of docs/gallery: of the runs recorded there, and of a simulation that is repeated."""
+    recorded = ROOT / "docs/gallery"
+    if problem is not None or app.builder.name != "html" or not recorded.is_dir():
+        return
+    from apples.views.demo import demo_page
+    from apples.views.run_page import run_page
+
+    out = Path(app.outdir) / "docs/gallery"
+    out.mkdir(exist_ok=True)
+    for name, page in (("run", run_page), ("demo", demo_page)):
+        document = json.loads((recorded / f"{name}.json").read_text("utf-8"))
+        (out / f"{name}.html").write_text(page(document), "utf-8")
+    report = [sys.executable, "-m", "apples", "report", MODEL, *POLICIES, "--out"]
+    subprocess.run([*report, out / "simulation.html"], check=True, stdout=subprocess.DEVNULL)
+
+
 def with_front_door(app, problem):
     if problem is None and app.builder.name == "html":
         page = '<!doctype html><meta http-equiv="refresh" content="0; url=docs/index.html">'
@@ -56,3 +80,4 @@ def with_front_door(app, problem):
 def setup(app):
     app.connect("source-read", with_sidebar)
     app.connect("build-finished", with_front_door)
+    app.connect("build-finished", with_gallery)

@@ -1,5 +1,7 @@
 """The documentation as a site: a broken link is refused, it asks nobody for anything, and its search finds."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -7,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import validator
 from views.browser import DEADLINE, Browser, chromium
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +51,21 @@ def test_every_page_of_the_repository_is_in_the_sidebar_and_none_is_too_large(si
     for page in pages:
         assert f"{page}.html" in sidebar or page.name == "index"
     assert [path for path in site.rglob("*.html") if path.stat().st_size > MOST_BYTES] == []
+
+
+def test_the_gallery_has_a_page_behind_every_link(site):
+    front = (site / "docs/gallery.html").read_text()
+    links = re.findall(r'href="(gallery/[\w./-]+)"', front)
+    assert len(links) == 3
+    for link in links:
+        assert "<svg" in (site / "docs" / link).read_text()
+
+
+@pytest.mark.parametrize(("name", "schema"), [("run", "apples.run"), ("demo", "apples.demo")])
+def test_what_the_gallery_draws_is_what_a_command_prints(name, schema):
+    document = json.loads((ROOT / f"docs/gallery/{name}.json").read_text())
+    validator(schema).validate(document)
+    assert document["verified"] is True
 
 
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
