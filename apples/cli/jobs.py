@@ -207,7 +207,7 @@ def detach_job(spec: service.JobSpec | service.ProgramSpec, json: bool) -> int:
     job = service.submit(spec, talk=say)
     words = f"wait {job.id}"
     if isinstance(spec, service.ProgramSpec):
-        words = f"migrate {job.id} --from {spec.on} --to HOST"
+        words = f"migrate {job.id} --from {spec.on[0]} --to HOST"
     show_answer(job.document(), submitted_text(job, words), json)
     return 0
 

@@ -64,7 +64,9 @@ def run(
         bool,
         typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
     ] = False,
-    on: Annotated[str, typer.Option("--on", help="With --program: the host to begin on.")] = "",
+    on: Annotated[
+        str, typer.Option("--on", help="With --program: the host to begin on; several: MPI ranks.")
+    ] = "",
     signal: Annotated[str, typer.Option("--signal", help=SIGNAL_HELP)] = "USR1",
     signal_seconds: Annotated[
         float, typer.Option("--signal-seconds", min=0.0, help="How long it may take to be ready.")

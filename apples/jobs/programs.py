@@ -1,4 +1,4 @@
-"""A sequential program that knows nothing of us, as a job: checked before it starts, and its result."""
+"""A program that knows nothing of us, as a job: checked before it starts, and its result."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from apples.launch.actuator import Outcome
 from apples.launch.actuators.malleable import ProgramExecution, start_program
 from apples.launch.events import Talk
 from apples.malleable.migration.manager import signal_number
+from apples.malleable.migration.ranks import functions_outside
 from apples.resources import HostList, read_host_list
 
 
@@ -34,20 +35,25 @@ def program_spec(
     ----------
     on
         The host it begins on; empty: the one that is forecast to do most, under live or static weather.
+        Several, with commas between: it is an MPI program, and has a rank on each, in this order.
 
     Raises
     ------
     UsageError
-        No command, or an unknown host, weather or signal. Permanent.
+        No command, an unknown host, weather or signal, or an MPI program that cannot be moved. Permanent.
     """
     if not program:
         raise UsageError(
             "--program: name the command after --: apples run --program -- CMD ARG .."
         )
     known = read_host_list(hosts)
-    if on and on not in known:
-        there = ", ".join(host.name for host in known)
-        raise UsageError(f"--on {on}: the host list has {there}")
+    first = tuple(name.strip() for name in on.split(",")) if on else ()
+    for name in first:
+        if name not in known:
+            there = ", ".join(host.name for host in known)
+            raise UsageError(f"--on {name}: the host list has {there}")
+        if first.count(name) > 1:
+            raise UsageError(f"--on {name}: is named twice, and a host has one rank")
     if weather not in {"live", "static"}:
         raise UsageError(f"--weather {weather}: with --program it is live or static")
     try:
@@ -56,8 +62,10 @@ def program_spec(
         raise UsageError(f"--signal: {error}") from None
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-    on = on or most_able(known, weather)
-    return ProgramSpec(tuple(program), Path(hosts), on, signal, signal_seconds, output)
+    if len(first) > 1 and (outside := functions_outside(program[0], Path.cwd())):
+        raise UsageError(f"{program[0]} cannot be moved: it calls {', '.join(outside)}")
+    first = first or (most_able(known, weather),)
+    return ProgramSpec(tuple(program), Path(hosts), first, signal, signal_seconds, output)
 
 
 def most_able(hosts: HostList, weather: str) -> str:

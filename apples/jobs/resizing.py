@@ -48,7 +48,8 @@ def plan(
     """
     job = StoredJob(Path(folder))
     position = conversation(job).status()
-    if not position["malleable"] and len(position["hosts"]) != 1:
+    rigid = len(position["hosts"]) != 1 and isinstance(read(job.order()), JobSpec)
+    if not position["malleable"] and rigid:
         raise LaunchError(f"job {job.id} cannot be resized")
     rows = dict(zip(position["hosts"], position["rows"], strict=True))
     if source is not None:

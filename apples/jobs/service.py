@@ -176,7 +176,7 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     It has an id, so that it can be migrated while it runs; `talk` hears it.
     """
     job = store.create(spec.document(), "")
-    talk(f"job {job.id} on {spec.on}; its output: {spec.output or job.commits}")
+    talk(f"job {job.id} on {', '.join(spec.on)}; its output: {spec.output or job.commits}")
     heard, telling = os.pipe()
     libc = ctypes.CDLL(None)
     with job.locked() as lock:

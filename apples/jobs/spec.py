@@ -91,7 +91,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
-    """A sequential program that knows nothing of us, to be run as a job that can migrate.
+    """A program that knows nothing of us, to be run as a job that can migrate.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class ProgramSpec:
     hosts
         Host list of the machines it may be on.
     on
-        The host it begins on.
+        The host it begins on; of an MPI program the host of each rank.
     signal, signal_seconds
         Sent to it before a checkpoint if it catches it, and how long it may take to be ready then.
     output
@@ -111,7 +111,7 @@ class ProgramSpec:
 
     program: tuple[str, ...]
     hosts: Path
-    on: str
+    on: tuple[str, ...]
     signal: str = "USR1"
     signal_seconds: float = 1.0
     output: Path | None = None
@@ -128,7 +128,7 @@ class ProgramSpec:
             "directory": str(self.directory),
             "hosts": str(self.hosts),
             "program": list(self.program),
-            "on": self.on,
+            "on": list(self.on),
             "signal": self.signal,
             "signal_seconds": self.signal_seconds,
             "output": None if self.output is None else str(self.output),
@@ -137,10 +137,11 @@ class ProgramSpec:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ProgramSpec:
         """Return the specification that was stored."""
+        on = document["on"]
         return cls(
             program=tuple(document["program"]),
             hosts=Path(document["hosts"]),
-            on=document["on"],
+            on=(on,) if isinstance(on, str) else tuple(on),  # a text, up to 2026-11-22
             signal=document["signal"],
             signal_seconds=document["signal_seconds"],
             output=None if document["output"] is None else Path(document["output"]),

@@ -111,7 +111,9 @@ class Supervisor:
     def _program(self, spec: ProgramSpec) -> Record:
         """Run a program that knows nothing of us; what it writes it writes to files of its own."""
         name = Path(spec.program[0]).name
-        self.recorder.note(hosts=[spec.on], rows=[0], name=name, iterations=1, malleable=True)
+        self.recorder.note(
+            hosts=list(spec.on), rows=[0] * len(spec.on), name=name, iterations=1, malleable=True
+        )
         execution = programs.start(spec, self.job, to_stderr)
         try:
             self._follow(execution, execution.monitor())

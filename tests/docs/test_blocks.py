@@ -18,7 +18,10 @@ QUICK = {
     "docs/how-to/add-a-policy.md",
 }
 """Pages that are tried on every commit; all others have their turn with the long tests."""
-NEEDS = {"docs/how-to/c-and-fortran.md": ("make", "cc", "gfortran")}
+NEEDS = {
+    "docs/how-to/c-and-fortran.md": ("make", "cc", "gfortran"),
+    "docs/how-to/migration.md": ("cc",),
+}
 """Commands without which a page cannot be tried."""
 
 

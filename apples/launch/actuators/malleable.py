@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
@@ -32,6 +33,11 @@ from apples.malleable.control.client import (
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import RUN_FILE, EngineName, HostSpec, JobFile
 from apples.malleable.control.sealing import SECRET_BYTES
+from apples.malleable.migration.ranks import (
+    RANKS_FOLDER,
+    NoLibrary,
+    build_library,
+)
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
@@ -263,7 +269,7 @@ class ProgramExecution(RunExecution):
 def start_program(
     argv: Sequence[str],
     hosts: HostList,
-    first: str,
+    first: Sequence[str],
     folder: Path,
     shared: Path,
     job: str,
@@ -274,10 +280,12 @@ def start_program(
     output: Path | None = None,
     talk: Talk = to_stderr,
 ) -> ProgramExecution:
-    """Start a program on the host `first`; returns once it runs.
+    """Start a program on the host `first`, an MPI program on several; returns once it runs.
 
     Parameters
     ----------
+    first
+        The host of each rank.
     folder
         Where its port is announced and its secret is.
     shared
@@ -296,14 +304,19 @@ def start_program(
     places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
     files = {name: str((output or shared) / name) for name in ("output", "errors")}
     task = {"program": {"signal": signal, "signal_seconds": signal_seconds, **files}}
+    if len(first) > 1:
+        _prepare_ranks(shared)
+        task["program"]["addresses"] = _addresses(hosts)
+    members = [HostShare(host) for host in first]
+    many = len(first)
     made = job_manager.job_file(
-        job, places, [HostShare(first)], task, minimum=1, maximum=1, commits=shared
+        job, places, members, task, minimum=many, maximum=many, commits=shared
     )
     order = job_manager.command(made, secret, folder, job_manager.PROGRAM_MANAGER)
     names = [host.name for host in hosts]
     run = Run(
         replace(order, environment={}),
-        [RankGroup(first, 1, tuple(argv))],
+        [RankGroup(host, 1, tuple(argv)) for host in first],
         startup_seconds=STARTUP_SECONDS,
         silence_seconds=QUIET_SECONDS,
         talk=talk,
@@ -313,6 +326,34 @@ def start_program(
     )
     run.until_ready()
     return ProgramExecution(run, ControlClient(job, secret, folder / job_manager.ANNOUNCE_FILE))
+
+
+def _prepare_ranks(shared: Path) -> None:
+    """Put the MPI library that can close its connections into the folder that all hosts share."""
+    folder = shared / RANKS_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        build_library(folder)
+    except NoLibrary as error:
+        raise LaunchError(str(error)) from None
+
+
+def _addresses(hosts: HostList) -> dict[str, str]:
+    """Return where the ranks on each host are reached by the others, as an IPv4 address.
+
+    Parts of this machine are reached at its loopback, or by the address that other machines see it at.
+    """
+    elsewhere = {host.name: host for host in remote_hosts(hosts)}
+    try:
+        there = {name: socket.gethostbyname(host.reached_at) for name, host in elsewhere.items()}
+        here = "127.0.0.1"
+        if there:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+                one.connect((next(iter(there.values())), 9))  # sends nothing: it asks for the way
+                here = one.getsockname()[0]
+    except OSError as error:
+        raise LaunchError(f"a host has no address: {error}") from None
+    return {host.name: there.get(host.name, here) for host in hosts}
 
 
 def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> HostSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,16 +26,23 @@ DELETED = " (deleted)"
 
 @dataclass(slots=True)
 class ProgramInspection:
-    """A program's processes, the paths it needs at the same place elsewhere, and what cannot be moved."""
+    """A program's processes, the paths it needs at the same place elsewhere, and what cannot be moved.
+
+    Attributes
+    ----------
+    closing
+        File descriptors of sockets that will be closed before the program is checkpointed.
+    """
 
     pids: list[int] = field(default_factory=list)
+    closing: Collection[int] = ()
     files: set[str] = field(default_factory=set)
     reasons: list[str] = field(default_factory=list)
 
 
-def inspect(root: int) -> ProgramInspection:
+def inspect(root: int, closing: Collection[int] = ()) -> ProgramInspection:
     """Return what there is to say of the processes from `root` down; those that end meanwhile are left out."""
-    found = ProgramInspection(pids=tree(root))
+    found = ProgramInspection(pids=tree(root), closing=closing)
     for pid in found.pids:
         try:
             found.reasons += _process(pid, found)
@@ -111,6 +118,8 @@ def _descriptor(base: Path, number: int, who: str, found: ProgramInspection) -> 
     """Yield why one open file cannot be moved, or note its path."""
     target = str((base / "fd" / str(number)).readlink())
     what = f"{who} has file descriptor {number}"
+    if target.startswith("socket:") and number in found.closing:
+        return
     if target.startswith("socket:"):
         yield f"{who} has a socket open: {_socket(base, target)} (file descriptor {number})"
     elif target.startswith("pipe:"):

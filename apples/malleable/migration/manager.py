@@ -1,7 +1,8 @@
-"""The manager of one unmodified program: it is started on a host, moved to another on command, its end reported.
+"""The manager of one unmodified program: it is started on its hosts, moved on command, its end reported.
 
 Run as ``python -m apples.malleable.migration.manager JOB_FILE``. It is commanded as the manager of an MPI job is
-(`apples.malleable.control.command`): a command that names one other host is a migration, all others are refused.
+(`apples.malleable.control.command`): a command that names another host in the place of one is a migration, all
+others are refused. A program on several hosts is an MPI program, with one rank on each (`ranks`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import HostSpec, JobFile, loads
 from apples.malleable.control.server import open_control
+from apples.malleable.migration.ranks import RANKS_FOLDER, AwaitedRanks, RankFolder
 from apples.malleable.migration.steps import (
     MigrationDone,
     MigrationLost,
     MigrationRefused,
     MigrationRequest,
     MigrationSteps,
+    RanksRequest,
     SupervisorAnswer,
     SupervisorRequest,
     migration,
@@ -95,7 +98,7 @@ class ProgramManager:
     Parameters
     ----------
     job
-        One member; its `commits` is a folder that the hosts share.
+        A member for each rank; its `commits` is a folder that the hosts share.
     commands
         Where commands come from and notices go to.
     emit, copy
@@ -117,7 +120,14 @@ class ProgramManager:
         self.output = ProgramOutput(files, copy)
         self.signal = signal_number(str(wanted.get("signal", SIGNAL)))
         self.signal_seconds = float(wanted.get("signal_seconds", SIGNAL_SECONDS))
-        self.host = job.members[0].host
+        self.hosts = [share.host for share in job.members]
+        self._finished: set[str] = set()
+        self._addresses = dict(wanted.get("addresses", {}))
+        self.ranks = (
+            RankFolder(self.folder / RANKS_FOLDER, len(self.hosts)) if self._addresses else None
+        )
+        self._awaited: AwaitedRanks | None = None
+        self._moving = ("", "")
         self.selector = selectors.DefaultSelector()
         self.supervisors = ProgramSupervisors(
             job, self.selector, self._proceed, self._on_program_exit, self._on_supervisor_lost
@@ -131,9 +141,11 @@ class ProgramManager:
 
     def status(self) -> ManagerStatus:
         """Return the job at this moment."""
-        members = (HostRows(self.host, 0, 0, self.job.members[0].weight),)
-        busy = self.command is not None
-        return ManagerStatus(self.state, members, self.epoch, 0, 1, 1, busy, malleable=False)
+        members = tuple(HostRows(host, 0, 0) for host in self.hosts)
+        busy, ranks = self.command is not None, len(self.hosts)
+        return ManagerStatus(
+            self.state, members, self.epoch, 0, ranks, ranks, busy, malleable=False
+        )
 
     def run(self) -> int:
         """Run the program; 0 if it ended with 0. No process of it is left when this returns."""
@@ -156,6 +168,9 @@ class ProgramManager:
         patience = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
         call_ready(self.selector, patience)
         self.supervisors.check()
+        if self._awaited is not None and (answer := self._awaited.answer()) is not None:
+            self._awaited = None
+            self._proceed(answer)
         if due is not None and time.monotonic() >= due:
             self.commands.tick()
         if self.commands.cancelled():
@@ -177,8 +192,9 @@ class ProgramManager:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         if self.state == "finished":
             seconds = self._seconds()
-            at_last = {"host": self.host, "compute_seconds": seconds, "communicate_seconds": 0.0}
-            told = {"seconds": seconds, "startup_seconds": 0.0, "hosts": [at_last]}
+            times = {"compute_seconds": seconds, "communicate_seconds": 0.0}
+            at_last = [{"host": host, **times} for host in self.hosts]
+            told = {"seconds": seconds, "startup_seconds": 0.0, "hosts": at_last}
             self._event("result", iterations=1, **told)
             self._event("done")
         elif self.state == "failed":
@@ -190,18 +206,27 @@ class ProgramManager:
     # ------------------------------------------------------ the program's life
 
     def _start(self) -> None:
-        place = self.job.place(self.host)
+        """Start the first rank; its answer has the next one started."""
+        self._starting = 0
+        if self.ranks is not None:
+            self.ranks.open([self._addresses[host] for host in self.hosts])
+        self._start_rank()
+
+    def _start_rank(self) -> None:
+        host = self.hosts[self._starting]
+        place = self.job.place(host)
+        own = {} if self.ranks is None else self.ranks.environment(self._starting)
         output, errors = map(str, self.output.read_to)
         start = {
             "order": "start",
             "argv": list(place.program),
             "directory": self.job.directory,
-            "environment": {**place.environment, "APPLES_JOB": self.job.job},
+            "environment": {**place.environment, **own, "APPLES_JOB": self.job.job},
             "output": output,
             "errors": errors,
             **_placement(place),
         }
-        self.supervisors.ask(SupervisorRequest(self.host, start, START_SECONDS))
+        self.supervisors.ask(SupervisorRequest(host, start, START_SECONDS))
 
     def _proceed(self, answer: SupervisorAnswer) -> None:
         """Take the answer to what was asked: of a migration's steps, or of the start."""
@@ -209,33 +234,64 @@ class ProgramManager:
             self._started(answer)
             return
         try:
-            self.supervisors.ask(self.steps.send(answer))
+            self._request(self.steps.send(answer))
         except StopIteration as over:
             self._on_migrated(over.value)
 
+    def _request(self, request: SupervisorRequest | RanksRequest) -> None:
+        """Ask a supervisor, or all ranks through their files."""
+        if isinstance(request, SupervisorRequest):
+            self.supervisors.ask(request)
+            return
+        assert self.ranks is not None  # noqa: S101 - for the type checker: only ranks are asked so
+        source, target = self._moving
+        if request.word == "withdraw":
+            self.ranks.withdraw()
+        elif request.word in {"ready", "stop"}:
+            self.ranks.order(request.word)
+            self._awaited = AwaitedRanks(self.ranks, request.word, request.seconds)
+        else:
+            moved = {source: target} if request.word == "moved" else {}
+            self.ranks.go([self._addresses[moved.get(host, host)] for host in self.hosts])
+            if request.word != "release":
+                self._awaited = AwaitedRanks(self.ranks, "go", request.seconds)
+        if self._awaited is None:
+            self._proceed({"report": request.word})
+
     def _started(self, answer: SupervisorAnswer) -> None:
-        program = Path(self.job.place(self.host).program[0]).name
+        host = self.hosts[self._starting]
+        program = Path(self.job.place(host).program[0]).name
         if answer["report"] != "started":
             why = "; ".join(map(str, answer["reasons"]))
-            self._fail(f"{self.host}: cannot start {program}: {why}")
+            self._fail(f"{host}: cannot start {program}: {why}")
+            return
+        self._starting += 1
+        if self._starting < len(self.hosts):
+            self._start_rank()
             return
         self.state, self.begun = "running", time.monotonic()
-        self._event("ready", protocol=1, program=program, version="", ranks=1)
+        self._event("ready", protocol=1, program=program, version="", ranks=len(self.hosts))
 
-    def _on_program_exit(self, code: int) -> None:
+    def _on_program_exit(self, host: str, code: int) -> None:
         if code == 0:
-            self.state = "finished"
-        else:
+            self._finished.add(host)
+            if self._finished >= set(self.hosts):
+                self.state = "finished"
+        elif self.state != "failed":  # the others end because the first did
             how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
-            self._fail(f"the program ended with {how}")
+            which = (
+                "the program" if self.ranks is None else f"rank {self.hosts.index(host)} on {host}"
+            )
+            self._fail(f"{which} ended with {how}")
 
     def _on_supervisor_lost(self, host: str) -> None:
         """Take the loss of a supervisor: its program died with it, unless it is in a checkpoint just now."""
         written = (
             self.supervisors.asked is not None
             and self.supervisors.asked.command["order"] == "restart"
+            and host == self._moving[0]
         )
-        if host == self.host and not written:
+        if host in self.hosts and host not in self._finished and not written:
             self._fail(f"{host}: the program's supervisor ended or fell silent")
 
     def _fail(self, reason: str) -> None:
@@ -246,32 +302,41 @@ class ProgramManager:
     def _handle(self, command: ResizeCommand) -> None:
         wanted = [share.host for share in command.hosts]
         known = {place.host for place in self.job.hosts}
-        if len(wanted) != 1:
-            reason = "a program that knows nothing of hosts runs on one: it can be migrated, not resized"
+        left = [host for host in self.hosts if host not in wanted]
+        new = [host for host in wanted if host not in self.hosts]
+        strange = [host for host in new if host not in known]
+        if len(wanted) != len(self.hosts):
+            many = "one" if len(self.hosts) == 1 else str(len(self.hosts))
+            reason = f"a program that knows nothing of hosts runs on {many}: it can be migrated, not resized"
             self.commands.notify(ResizeRefused(command.epoch, reason))
-        elif wanted[0] not in known:
+        elif strange:
             self.commands.notify(
-                ResizeRefused(command.epoch, f"{wanted[0]}: not among the job's hosts")
+                ResizeRefused(command.epoch, f"{strange[0]}: not among the job's hosts")
             )
-        elif wanted[0] == self.host:
+        elif len(left) > 1:
+            reason = f"{', '.join(left)}: an unmodified program leaves one host at a time"
+            self.commands.notify(ResizeRefused(command.epoch, reason))
+        elif not left:
             self.epoch = command.epoch
             self.commands.notify(ResizeDone(command.epoch, self.status().members, 0.0, {}))
         else:
             self.command, self.moving_since = command, time.monotonic()
-            self.steps = migration(self._request(wanted[0]))
-            self.supervisors.ask(next(self.steps))
+            self._moving = (left[0], new[0])
+            self.steps = migration(self._migration(*self._moving))
+            self._request(next(self.steps))
 
-    def _request(self, target: str) -> MigrationRequest:
-        here, there = self.job.place(self.host), self.job.place(target)
+    def _migration(self, source: str, target: str) -> MigrationRequest:
+        here, there = self.job.place(source), self.job.place(target)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         return MigrationRequest(
-            source=self.host,
+            source=source,
             target=target,
             folder=str(self.checkpoint),
             token=str(self.folder / SHARED),
             place={place.host: _placement(place) for place in (here, there)},
             signal=self.signal,
             signal_seconds=self.signal_seconds,
+            rank=None if self.ranks is None else self.hosts.index(source),
         )
 
     def _on_migrated(self, outcome: MigrationDone | MigrationRefused | MigrationLost) -> None:
@@ -279,14 +344,15 @@ class ProgramManager:
         command, self.command, self.steps = self.command, None, None
         assert command is not None  # noqa: S101 - for the type checker: a migration had one
         if isinstance(outcome, MigrationDone):
-            left, self.host, self.epoch = self.host, command.hosts[0].host, command.epoch
+            left, there = self._moving
+            self.hosts[self.hosts.index(left)], self.epoch = there, command.epoch
             self.supervisors.dismiss(left)
             seconds, phases = time.monotonic() - self.moving_since, dict(outcome.phases)
             members = self.status().members
             done = ResizeDone(command.epoch, members, seconds, phases, moved_bytes=outcome.bytes)
             self.commands.notify(done)
         else:
-            self.supervisors.dismiss(command.hosts[0].host)
+            self.supervisors.dismiss(self._moving[1])
             self.commands.notify(ResizeRefused(command.epoch, outcome.reason))
         if isinstance(outcome, MigrationLost):
             self._fail(outcome.reason)

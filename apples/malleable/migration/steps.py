@@ -15,6 +15,9 @@ from typing import Any
 SupervisorAnswer = Mapping[str, Any]
 LOOK_SECONDS = 25.0
 LONG_SECONDS = 660.0
+READY_SECONDS = 10.0
+"""Every rank enters an MPI call within so long, or the move is refused before any is stopped."""
+STOPPED_SECONDS, CONNECTED_SECONDS = 60.0, 75.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,22 @@ class SupervisorRequest:
     host: str
     command: Mapping[str, Any]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RanksRequest:
+    """Asked of all ranks of an MPI program, and answered by all within `seconds`.
+
+    Attributes
+    ----------
+    word
+        ``ready``: be in an MPI call; ``withdraw``: forget it; ``stop``: close all sockets; ``go`` or ``moved``:
+        connect anew, where all were or with the rank that moved on its target; ``release``: as ``go``, but
+        not waited for, since a rank has not stopped yet.
+    """
+
+    word: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +57,8 @@ class MigrationRequest:
         A file in the job's folder, by which the target knows that it is shared.
     place
         CPUs and cgroup of each host.
+    rank
+        Of an MPI program, which rank it is that moves; None: it is a sequential program.
     signal, signal_seconds
         Sent to processes that catch it before the checkpoint; how long they may take to stop themselves.
     """
@@ -49,6 +70,7 @@ class MigrationRequest:
     place: Mapping[str, Mapping[str, Any]]
     signal: int = 0
     signal_seconds: float = 0.0
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +96,9 @@ class MigrationLost:
 
 
 MigrationSteps = Generator[
-    SupervisorRequest, SupervisorAnswer, MigrationDone | MigrationRefused | MigrationLost
+    SupervisorRequest | RanksRequest,
+    SupervisorAnswer,
+    MigrationDone | MigrationRefused | MigrationLost,
 ]
 GONE: SupervisorAnswer = {"report": "gone", "reasons": ["its supervisor ended or fell silent"]}
 """Takes the place of the answer of a supervisor that gives none."""
@@ -89,6 +113,61 @@ def migration(asked: MigrationRequest) -> MigrationSteps:
     >>> steps.send(None).host, steps.send({"report": "seen", "pids": [7], "files": [], "kernel": ""}).host
     ('ada', 'bob')
     """
+    refused = yield from _prepared(asked)
+    if refused is not None:
+        return refused
+    if asked.rank is None:
+        return (yield from _moved(asked))
+    return (yield from _moved_between_stops(asked))
+
+
+def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
+    """Move one rank of an MPI program while all ranks have closed their sockets; they go on in every case.
+
+    What keeps the rank from being moved is said before any rank is stopped.
+    """
+    ready = yield RanksRequest("ready", READY_SECONDS)
+    if ready["report"] != "ready":
+        yield RanksRequest("withdraw")
+        return MigrationRefused(_why(ready, asked.source))
+    closing = ready["sockets"][asked.rank]
+    fit = yield SupervisorRequest(
+        asked.source, {"order": "inspect", "closing": closing}, LOOK_SECONDS
+    )
+    if fit["report"] != "seen":
+        yield RanksRequest("withdraw")
+        return _gone_or(fit, MigrationRefused(_why(fit, asked.source)))
+    stopped = yield RanksRequest("stop", STOPPED_SECONDS)
+    if stopped["report"] != "stop":
+        yield RanksRequest("release")
+        return MigrationRefused(_why(stopped, asked.source))
+    outcome = yield from _moved(asked)
+    if isinstance(outcome, MigrationLost):
+        return outcome
+    waits = {name: one["seconds"] for name, one in (("ready", ready), ("stop", stopped))}
+    return (yield from _connected(asked, outcome, waits))
+
+
+def _connected(
+    asked: MigrationRequest, outcome: MigrationDone | MigrationRefused, waits: Mapping[str, float]
+) -> MigrationSteps:
+    """Have all ranks connected anew, to the one that was to move wherever it is now."""
+    there = isinstance(outcome, MigrationDone)
+    connected = yield RanksRequest("moved" if there else "go", CONNECTED_SECONDS)
+    if connected["report"] == "late":
+        return MigrationLost(_why(connected, asked.target if there else asked.source))
+    if isinstance(outcome, MigrationRefused):
+        return outcome
+    phases = {**waits, **outcome.phases, "connect": connected["seconds"]}
+    return MigrationDone(phases, outcome.bytes)
+
+
+def _prepared(
+    asked: MigrationRequest,
+) -> Generator[
+    SupervisorRequest | RanksRequest, SupervisorAnswer, MigrationRefused | MigrationLost | None
+]:
+    """Have the target look whether what the source's program needs is there; None where it is."""
     seen = yield SupervisorRequest(asked.source, {"order": "inspect"}, LOOK_SECONDS)
     if seen["report"] != "seen":
         return _gone_or(seen, MigrationRefused(_why(seen, asked.source)))
@@ -100,8 +179,11 @@ def migration(asked: MigrationRequest) -> MigrationSteps:
         "kernel": seen["kernel"],
     }
     fit = yield SupervisorRequest(asked.target, look, LOOK_SECONDS)
-    if fit["report"] != "fit":
-        return MigrationRefused(_why(fit, asked.target))
+    return None if fit["report"] == "fit" else MigrationRefused(_why(fit, asked.target))
+
+
+def _moved(asked: MigrationRequest) -> MigrationSteps:
+    """Checkpoint the program on the source and restart it on the target."""
     checkpoint = {
         "order": "checkpoint",
         "folder": asked.folder,

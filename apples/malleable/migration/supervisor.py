@@ -152,8 +152,12 @@ class ProgramSupervisor(SupervisorProcess):
         if command["cgroup"]:
             Path(command["cgroup"]).write_text(str(os.getpid()))
 
-    def _inspect(self, _: Mapping[str, Any]) -> Answer:
-        found = inspection.inspect(self._running())
+    def _inspect(self, command: Mapping[str, Any]) -> Answer:
+        """Report what the program needs elsewhere; refuse what keeps it here, but sockets that it will close."""
+        closing = command.get("closing")
+        found = inspection.inspect(self._running(), closing or ())
+        if closing is not None and found.reasons:
+            raise CannotMove(*found.reasons)
         seen = {"pids": found.pids, "files": sorted(found.files), "kernel": inspection.kernel()}
         return {"report": "seen", **seen}
 

@@ -100,7 +100,7 @@ class ProgramSupervisors:
     answered
         Takes the answer to what was asked; `GONE` where none will come.
     ended
-        Takes the exit code of the program.
+        Takes the host whose program has ended, and its exit code.
     lost
         Takes the host of a supervisor that is gone without having been asked anything.
     """
@@ -110,7 +110,7 @@ class ProgramSupervisors:
         job: JobFile,
         selector: BaseSelector,
         answered: Callable[[SupervisorAnswer], None],
-        ended: Callable[[int], None],
+        ended: Callable[[str, int], None],
         lost: Callable[[str], None],
     ) -> None:
         self._job, self._selector = job, selector
@@ -164,7 +164,7 @@ class ProgramSupervisors:
             return
         for answer in answers:
             if answer["report"] == "ended":
-                self._ended(int(answer["code"]))
+                self._ended(pipe.host, int(answer["code"]))
             elif self.asked and self.asked.host == pipe.host and "to" in answer:
                 self._take(answer)
 

@@ -40,6 +40,7 @@ class Script(CommandSource):
         self.notices = []
         self.waited = None
         self.stop = False
+        self.each = lambda: None
         self.until = time.monotonic() + WAIT_SECONDS
 
     def attach(self, selector, status):
@@ -58,6 +59,7 @@ class Script(CommandSource):
         return None
 
     def cancelled(self):
+        self.each()
         return self.stop or time.monotonic() > self.until
 
     def notify(self, notice):
@@ -88,30 +90,33 @@ class Script(CommandSource):
 
 
 class Stage:
-    """Hosts a and b of this machine, and a program on a."""
+    """Hosts a and b of this machine, and a program on a; more of them where ranks are on the first ones."""
 
-    def __init__(self, folder, program, **task):
-        self.folder = folder
+    def __init__(self, folder, program, ranks=1, hosts="ab", **task):
+        self.folder, self.first = folder, hosts[:ranks]
         cpus = sorted(os.sched_getaffinity(0))
-        self.cpus = {"a": (cpus[0],), "b": (cpus[-1],)}
+        self.cpus = {name: (cpus[-(n % len(cpus))],) for n, name in enumerate(hosts)}
         self.said, self.copied = [], []
         self.places = {
             name: HostSpec(name, 1, tuple(program), sys.executable, "", "", cpus=self.cpus[name])
-            for name in ("a", "b")
+            for name in hosts
         }
+        if ranks > 1:
+            task["addresses"] = dict.fromkeys(hosts, "127.0.0.1")
         self.task = {"program": task}
 
-    def run(self, *acts, places=None):
+    def run(self, *acts, places=None, each=None):
         hosts = tuple((places or self.places).values())
         job = JobFile(
             "test",
             str(self.folder),
             hosts,
-            (HostShare("a"),),
+            tuple(map(HostShare, self.first)),
             self.task,
             commits=str(self.folder / "job"),
         )
         self.script = Script(*acts)
+        self.script.each = each or self.script.each
         self.anchor = ProgramManager(job, self.script, self.said.append, self.copied.append)
         code = self.anchor.run()
         return code, self.script
@@ -125,6 +130,12 @@ class Stage:
             return False
 
         return holds
+
+
+@pytest.fixture
+def stage_of():
+    """Return what makes a stage of any program."""
+    return Stage
 
 
 @pytest.fixture

@@ -1,0 +1,232 @@
+"""The ranks of an unmodified MPI program: the library they are started with, and what they are told through files.
+
+The library (`movable_mpi.c`) takes the place of the MPI library that the program was linked with. It can close its
+sockets while nothing is in flight and open them again elsewhere, so that each rank can be checkpointed like any
+sequential program. Files in a folder that all hosts share are all there is between it and the manager of the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_name("movable_mpi.c")
+LIBRARY = "libmpi.so.12"
+"""The name under which programs of MPICH's binary interface ask for their library."""
+OUTSIDE = "outside_mpi.c"
+RANKS_FOLDER = "mpi"
+"""In the job's folder: what its ranks share."""
+COMPILE_SECONDS = 120.0
+FUNCTION = re.compile(r"^(?:int|double|MPI_\w+) (MPI_\w+)\(", re.MULTILINE)
+DEFINED = re.compile(r"\b(?:API|double) (MPI_\w+)\(")
+TWICE = re.compile(r"\bAPI NAMED\((MPI_\w+), S\)")
+MADE = re.compile(r"^(?:EXTENT|COUNTING)\((MPI_\w+),", re.MULTILINE)
+
+
+class NoLibrary(Exception):  # noqa: N818 - nothing is wrong with the program
+    """The library cannot be made here, or the program is not of the class it is for; the argument says why."""
+
+
+def movable_functions() -> frozenset[str]:
+    """Return the names of the MPI functions that a program which is to be moved may call."""
+    source = SOURCE.read_text(encoding="utf-8")
+    twice = {name + suffix for name in TWICE.findall(source) for suffix in ("", "_c")}
+    return frozenset(DEFINED.findall(source)) | frozenset(MADE.findall(source)) | twice
+
+
+def include_folder() -> Path:
+    """Return the folder of MPICH's header.
+
+    Raises
+    ------
+    NoLibrary
+        There is none where mpicc or this interpreter is.
+    """
+    wrapper = shutil.which("mpicc")
+    places = [Path(sys.prefix), *([Path(wrapper).resolve().parent.parent] if wrapper else [])]
+    for place in places:
+        if (place / "include/mpi_proto.h").is_file():
+            return place / "include"
+    searched = ", ".join(str(place / "include") for place in places)
+    raise NoLibrary(f"no header of MPICH (mpi.h, mpi_proto.h) in {searched}")
+
+
+def build_library(folder: Path) -> Path:
+    """Compile the library into `folder`, with a stub for every function that is outside; return its path.
+
+    Raises
+    ------
+    NoLibrary
+        There is no C compiler or no header of MPICH, or it does not compile.
+    """
+    include = include_folder()
+    functions = set(FUNCTION.findall((include / "mpi_proto.h").read_text(encoding="utf-8")))
+    outside = sorted(functions - movable_functions())
+    stub = 'int {0}(void) {{ return apples_outside("{0}"); }}\n'
+    with tempfile.TemporaryDirectory(prefix="apples-") as work:
+        stubs, made = Path(work, OUTSIDE), Path(work, LIBRARY)
+        stubs.write_text(
+            "int apples_outside(const char *);\n" + "".join(stub.format(name) for name in outside),
+            encoding="utf-8",
+        )
+        # The program's own libraries ask for one of this name and are content with this one.
+        flags = ["-std=gnu11", "-O2", "-fPIC", "-shared", f"-Wl,-soname,{LIBRARY}"]
+        command = ["cc", *flags, f"-I{include}", "-o", str(made), str(SOURCE), str(stubs)]
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoLibrary(
+                f"the MPI library for movable programs cannot be compiled: {error}"
+            ) from None
+        if ran.returncode:
+            first = next((one for one in ran.stderr.splitlines() if "error" in one), ran.stderr)
+            raise NoLibrary(
+                f"the MPI library for movable programs does not compile: {first[:300]}"
+            )
+        shutil.copy(made, folder / LIBRARY)
+    return folder / LIBRARY
+
+
+def functions_outside(program: str, directory: Path) -> list[str]:
+    """Return the MPI functions that a compiled program is linked with and that keep it from being moved.
+
+    Of a script, whose interpreter calls MPI later, nothing is known before it does.
+    """
+    found = shutil.which(
+        program, path=f"{directory}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    )
+    if found is None or shutil.which("nm") is None:
+        return []
+    command = ["nm", "--dynamic", "--undefined-only", "--format=just-symbols", found]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+    )
+    wanted = {line.partition("@")[0] for line in ran.stdout.splitlines()}
+    called = {name for name in wanted if re.match(r"P?MPI_[A-Z]", name)}
+    return sorted(called - movable_functions())
+
+
+class RankFolder:
+    """What the ranks of one program are told, and what they say, through the files of `movable_mpi.c`.
+
+    Attributes
+    ----------
+    folder
+        On a file system that all hosts share; only the user may read it.
+    ranks
+        How many there are.
+    epoch
+        How often they have been connected anew.
+    """
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.folder, self.ranks = folder, ranks
+        self.epoch = self._tries = 0
+
+    def open(self, addresses: Sequence[str]) -> None:
+        """Make the folder ready for ranks at these addresses, the first rank's first."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write("key", secrets.token_hex(16))
+        self.go(addresses)
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return what one rank finds the folder and the library by."""
+        return {
+            "APPLES_MPI": str(self.folder),
+            "APPLES_MPI_RANK": str(rank),
+            "APPLES_MPI_SIZE": str(self.ranks),
+            "LD_PRELOAD": str(self.folder / LIBRARY),
+        }
+
+    def order(self, word: str) -> None:
+        """Ask the ranks to be ``ready``, or those that are to ``stop``."""
+        self._tries += word == "ready"
+        self._write("order", f"{self.epoch + 1} {self._tries} {word}\n")
+        self.epoch += word == "stop"  # they need a connection anew from here on
+
+    def withdraw(self) -> None:
+        """Take back the order to be ready."""
+        (self.folder / "order").unlink(missing_ok=True)
+
+    def go(self, addresses: Sequence[str]) -> None:
+        """Let the ranks connect anew, each being at its address."""
+        self._write(f"go.{self.epoch}", "".join(f"{one}\n" for one in addresses))
+
+    def ready(self) -> dict[int, list[int]]:
+        """Return the ranks that are ready, with the file descriptors of their sockets."""
+        return {
+            rank: [int(word) for word in text.split()]
+            for rank, text in self._said(f"ready.{self._tries}").items()
+        }
+
+    def stopped(self) -> dict[int, list[int]]:
+        """Return the ranks that have no socket any more, with none."""
+        return {rank: [] for rank in self._said(f"stopped.{self.epoch}")}
+
+    def connected(self) -> dict[int, list[int]]:
+        """Return the ranks that are connected to all others again, with none that will be closed."""
+        return {rank: [] for rank in self._said(f"connected.{self.epoch}")}
+
+    def _said(self, name: str) -> dict[int, str]:
+        return dict(self._texts(name))
+
+    def _texts(self, name: str) -> Iterator[tuple[int, str]]:
+        for rank in range(self.ranks):
+            try:
+                yield rank, (self.folder / f"{name}.{rank}").read_text(encoding="ascii")
+            except FileNotFoundError:
+                continue
+
+    def _write(self, name: str, text: str) -> None:
+        """Write a file that is whole as soon as it is there."""
+        fresh = self.folder / f"{name}.new"
+        fresh.write_text(text, encoding="ascii")
+        fresh.replace(self.folder / name)
+
+
+WORDS = {
+    "ready": "made no MPI call in",
+    "stop": "did not stop in",
+    "go": "did not connect to the others in",
+}
+
+
+class AwaitedRanks:
+    """The answer to a request to all ranks: there as soon as each has given its own, or when the time is over.
+
+    Parameters
+    ----------
+    word
+        What is awaited: that all are ``ready``, have stopped (``stop``), or are connected (``go``).
+    """
+
+    def __init__(self, ranks: RankFolder, word: str, seconds: float) -> None:
+        self._ranks, self._word, self._seconds = ranks, word, seconds
+        self._begun = time.monotonic()
+
+    def answer(self) -> dict[str, Any] | None:
+        """Return the answer, in the form of a supervisor's; None as long as there is none."""
+        said = {
+            "ready": self._ranks.ready,
+            "stop": self._ranks.stopped,
+            "go": self._ranks.connected,
+        }[self._word]()
+        passed = time.monotonic() - self._begun
+        missing = [rank for rank in range(self._ranks.ranks) if rank not in said]
+        if not missing:
+            return {"report": self._word, "seconds": passed, "sockets": said}
+        if passed <= self._seconds:
+            return None
+        late = ", ".join(f"rank {rank}" for rank in missing)
+        return {"report": "late", "reasons": [f"{late} {WORDS[self._word]} {self._seconds:g} s"]}
