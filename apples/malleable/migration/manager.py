@@ -244,15 +244,15 @@ class ProgramManager:
             self.supervisors.ask(request)
             return
         assert self.ranks is not None  # noqa: S101 - for the type checker: only ranks are asked so
-        source, target = self._moving
         if request.word == "withdraw":
             self.ranks.withdraw()
         elif request.word in {"ready", "stop"}:
             self.ranks.order(request.word)
             self._awaited = AwaitedRanks(self.ranks, request.word, request.seconds)
         else:
-            moved = {source: target} if request.word == "moved" else {}
-            self.ranks.go([self._addresses[moved.get(host, host)] for host in self.hosts])
+            if request.word == "moved":
+                self._arrived()
+            self.ranks.go([self._addresses[host] for host in self.hosts])
             if request.word != "release":
                 self._awaited = AwaitedRanks(self.ranks, "go", request.seconds)
         if self._awaited is None:
@@ -339,14 +339,19 @@ class ProgramManager:
             rank=None if self.ranks is None else self.hosts.index(source),
         )
 
+    def _arrived(self) -> None:
+        """Count what moved as being on its target, from when it was restarted there."""
+        source, target = self._moving
+        self.hosts = [target if host == source else host for host in self.hosts]
+
     def _on_migrated(self, outcome: MigrationDone | MigrationRefused | MigrationLost) -> None:
         """Notify the outcome of a migration, and dismiss the supervisor that has no program."""
         command, self.command, self.steps = self.command, None, None
         assert command is not None  # noqa: S101 - for the type checker: a migration had one
         if isinstance(outcome, MigrationDone):
-            left, there = self._moving
-            self.hosts[self.hosts.index(left)], self.epoch = there, command.epoch
-            self.supervisors.dismiss(left)
+            self._arrived()
+            self.epoch = command.epoch
+            self.supervisors.dismiss(self._moving[0])
             seconds, phases = time.monotonic() - self.moving_since, dict(outcome.phases)
             members = self.status().members
             done = ResizeDone(command.epoch, members, seconds, phases, moved_bytes=outcome.bytes)

@@ -43,6 +43,7 @@
 
 #define LOOK_SECONDS 0.05
 #define CONNECT_SECONDS 60.0
+#define LOST_SECONDS 10
 #define STEP_MILLISECONDS 50
 #define KEY_BYTES 32
 
@@ -93,11 +94,9 @@ static double now(void)
     return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-static void fail(const char *form, ...)
+static void say(const char *form, va_list words)
 {
     char line[1024];
-    va_list words;
-    va_start(words, form);
     int length = snprintf(line, 64, "apples: rank %d: ", rank_);
     length += vsnprintf(line + length, sizeof line - 1 - length, form, words);
     length = length < (int)sizeof line - 1 ? length : (int)sizeof line - 2;
@@ -105,6 +104,25 @@ static void fail(const char *form, ...)
     fflush(NULL);
     if (write(2, line, length) < 0)
         _exit(2);
+}
+
+static void fail(const char *form, ...)
+{
+    va_list words;
+    va_start(words, form);
+    say(form, words);
+    _exit(1);
+}
+
+/* Another rank is gone: its own end is the job's reason, so this one waits to be ended with the job. */
+static void lost(const char *form, ...)
+{
+    va_list words;
+    struct timespec patience = {LOST_SECONDS, 0};
+    va_start(words, form);
+    say(form, words);
+    while (nanosleep(&patience, &patience) && errno == EINTR)
+        ;
     _exit(1);
 }
 
@@ -164,7 +182,7 @@ static void all_bytes(int fd, void *data, size_t bytes, double until, int out)
             at += done;
             bytes -= done;
         } else if (done == 0 || (errno != EAGAIN && errno != EINTR)) {
-            fail("a connection was lost while it was made");
+            lost("a connection was lost while it was made");
         } else if (now() > until) {
             fail("a connection was not made in %g s", CONNECT_SECONDS);
         } else {
@@ -187,7 +205,7 @@ static int connected(int other, const char *address, double until)
     char text[64];
     while (!read_file(text, sizeof text, "port.%d.%d", epoch_, other)) {
         if (now() > until)
-            fail("rank %d did not say where it is in %g s", other, CONNECT_SECONDS);
+            lost("rank %d did not say where it is in %g s", other, CONNECT_SECONDS);
         pause_shortly();
     }
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons(atoi(text))};
@@ -203,7 +221,7 @@ static int connected(int other, const char *address, double until)
             return fd;
         }
         if (now() > until)
-            fail("cannot reach rank %d at %s: %s", other, address, strerror(errno));
+            lost("cannot reach rank %d at %s: %s", other, address, strerror(errno));
         close(fd);
         pause_shortly();
     }
@@ -215,7 +233,7 @@ static void accepted(int listener, double until)
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (now() > until)
-                fail("not all ranks connected in %g s", CONNECT_SECONDS);
+                lost("not all ranks connected in %g s", CONNECT_SECONDS);
             pause_shortly();
             continue;
         }
@@ -361,7 +379,7 @@ static void flush_to(int to)
         if (done < 0 && errno == EAGAIN)
             return;
         if (done < 0)
-            fail("the connection to rank %d was lost: %s", to, strerror(errno));
+            lost("the connection to rank %d was lost: %s", to, strerror(errno));
         peer->begin += done;
         written[to] += done;
     }
@@ -406,7 +424,7 @@ static void receive_from(int from)
             return;
         }
         if (got <= 0)
-            fail("rank %d ended", from);
+            lost("rank %d ended", from);
         if (peer->head_bytes < sizeof peer->head) {
             if ((peer->head_bytes += got) < sizeof peer->head)
                 continue;

@@ -33,7 +33,7 @@ MADE = re.compile(r"^(?:EXTENT|COUNTING)\((MPI_\w+),", re.MULTILINE)
 
 
 class NoLibrary(Exception):  # noqa: N818 - nothing is wrong with the program
-    """The library cannot be made here, or the program is not of the class it is for; the argument says why."""
+    """The library cannot be made here; the argument says why."""
 
 
 def movable_functions() -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Unmodified MPI programs: ranks are stopped, moved by a real CRIU, connected anew; the same bits come out."""
 
+import json
 import os
 import random
 import shutil
@@ -189,6 +190,20 @@ def test_a_rank_that_does_not_stop_in_time_costs_the_move_and_not_the_job():
     with pytest.raises(StopIteration) as over:
         moving.send({"report": "release"})
     assert over.value.value == steps.MigrationRefused("a: rank 1 did not stop in 60 s")
+
+
+@pytest.mark.usefixtures("criu")
+def test_a_program_may_end_as_soon_as_a_rank_has_arrived(parallel):
+    source = (
+        "import os; from mpi4py.MPI import COMM_WORLD as world; parent = os.getppid()\n"
+        "if world.rank == 0: print('running', flush=True)\n"
+        "while world.bcast(os.getppid() == parent): pass\n"
+    )
+    on = parallel([sys.executable, "-c", source])
+    script, _ = exchanged(on, (on.written("running"), to("d", "b", "c")))
+    assert script.ended.state == "finished"
+    (result,) = [json.loads(line) for line in on.said if '"result"' in line]
+    assert [one["host"] for one in result["hosts"]] == ["d", "b", "c"]
 
 
 def test_more_or_fewer_hosts_or_two_at_once_are_refused(parallel, compiled):
