@@ -1,6 +1,9 @@
 """A program moved between hosts of a lab, over real ssh: into the other's network and quota."""
 
 import os
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from commands import command
@@ -12,6 +15,7 @@ from apples.supervision.job_processes import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 
+PROGRAMS = Path(__file__).parent / "programs"
 LAB = """
 name = "moving"
 ssh = true
@@ -26,6 +30,10 @@ cpu = 1.0
 name = "bob"
 site = "here"
 cpu = 0.5
+[[host]]
+name = "eve"
+site = "here"
+cpu = 0.8
 """
 WHERE = """
 import os, time
@@ -35,9 +43,9 @@ while not os.path.exists("enough"):
 """
 
 
-@pytest.mark.criu
-@pytest.mark.usefixtures("criu")
-def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(tmp_path, monkeypatch):
+@pytest.fixture
+def hosts(tmp_path, monkeypatch):
+    """The options that name the hosts of a lab."""
     if lacking := labs.lacking(ssh=True):
         pytest.skip(lacking)
     monkeypatch.setenv(
@@ -46,24 +54,52 @@ def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(tmp_path
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lab.toml").write_text(LAB)
-    (tmp_path / "where.py").write_text(WHERE)
     up = command("apples", "lab", "up", "lab.toml", "--json")
     assert up.code == 0, up.err
-    try:
-        hosts = ["--hosts", up.document["hosts"], "--weather", "static", "--on", "ada"]
-        words = ["run", *hosts, "--program", "--detach", "--json", "--", "python3", "where.py"]
-        name = command("apples", *words).document["id"]
-        output = store.job(name).commits / "output"
-        moved = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
+    yield ["--hosts", up.document["hosts"], "--weather", "static"]
+    for job in store.jobs():
+        command("apples", "cancel", job.id)
+    command("apples", "lab", "down", "moving")
+
+
+@pytest.mark.criu
+@pytest.mark.usefixtures("criu")
+def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(hosts, tmp_path):
+    (tmp_path / "where.py").write_text(WHERE)
+    words = ["run", *hosts, "--on", "ada", "--program", "--detach", "--json", "--"]
+    name = command("apples", *words, "python3", "where.py").document["id"]
+    output = store.job(name).commits / "output"
+    moved = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
+    assert moved.code == 0, moved.err
+    lines = len(output.read_text().splitlines())
+    until(lambda: len(output.read_text().splitlines()) > lines)
+    (tmp_path / "enough").touch()
+    assert command("apples", "wait", name, "--timeout", "300").code == 0
+    first, *_, last = output.read_text().splitlines()
+    assert first.split()[0] != last.split()[0]
+    assert "/ada'" in first
+    assert "/bob'" in last
+    assert marked(name) == []
+
+
+@pytest.mark.criu
+@pytest.mark.usefixtures("criu")
+def test_a_rank_goes_to_another_network_and_is_found_there_by_the_others(hosts, tmp_path):
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    words = ["run", *hosts, "--on", "ada,bob", "--program"]
+    program = [sys.executable, str(PROGRAMS / "exchange.py")]
+    started = command("apples", *words, "--detach", "--json", "--", *program, "enough")
+    assert started.code == 0, started.err
+    name = started.document["id"]
+    output = store.job(name).commits / "output"
+    until(lambda: output.exists() and "running" in output.read_text())
+    for source, target in (("ada", "eve"), ("bob", "ada")):
+        moved = command("apples", "migrate", name, "--from", source, "--to", target)
         assert moved.code == 0, moved.err
-        lines = len(output.read_text().splitlines())
-        until(lambda: len(output.read_text().splitlines()) > lines)
-        (tmp_path / "enough").touch()
-        assert command("apples", "wait", name, "--timeout", "300").code == 0
-        first, *_, last = output.read_text().splitlines()
-        assert first.split()[0] != last.split()[0]
-        assert "/ada'" in first
-        assert "/bob'" in last
-        assert marked(name) == []
-    finally:
-        command("apples", "lab", "down", "moving")
+    (tmp_path / "enough").touch()
+    assert command("apples", "wait", name, "--timeout", "300").code == 0
+    _, rounds, *numbers = output.read_text().split()
+    plain = ["--output", str(tmp_path / "plain"), "--", *program, rounds]
+    assert command("apples", *words, *plain).code == 0
+    assert (tmp_path / "plain/output").read_text().split()[2:] == numbers
