@@ -22,8 +22,8 @@ FULL = RunSpec(
     [
         JobSpec(FULL, HERE),
         JobSpec(RunSpec(), HERE),
-        ProgramSpec(("sh", "-c", "true"), Path("hosts.toml"), "ada", directory=HERE),
-        ProgramSpec(("x",), Path("h"), "a", "none", 0.5, Path("out"), HERE),
+        ProgramSpec(("sh", "-c", "true"), Path("hosts.toml"), ("ada", "bob"), directory=HERE),
+        ProgramSpec(("x",), Path("h"), ("a",), "none", 0.5, Path("out"), HERE),
     ],
 )
 def test_a_specification_is_read_as_it_was_stored(given):
