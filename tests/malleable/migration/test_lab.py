@@ -15,7 +15,7 @@ from apples.supervision.job_processes import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parent / "ranks_mpi"
 LAB = """
 name = "moving"
 ssh = true

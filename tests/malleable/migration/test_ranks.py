@@ -22,7 +22,7 @@ from apples.storage import state
 from apples.supervision.job_processes import marked
 
 pytestmark = [pytest.mark.more, pytest.mark.criu]
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parent / "ranks_mpi"
 TRIALS = int(os.environ.get("APPLES_MOVES", "2"))
 HOSTS = "abcde"
 
