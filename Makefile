@@ -25,7 +25,7 @@ demo: setup
 # Two passes: what measures this machine for real runs after the others and by itself. Many tests wait for
 # processes: three at a time keep two cores busy.
 PYTEST := $(BIN)/python -m pytest -q
-SPREAD := -n 3 --dist loadgroup
+SPREAD := -n3 --dist loadgroup
 # With AGAIN=1, as CI sets it, the tests that failed run once more, by themselves, with both outcomes shown: hundreds of
 # them wait for real processes, on machines whose processors others take away. What needed it is a fault to mend.
 tested = $(PYTEST) $(2) -m '$(1)' || ( failed=$$?; [ $$failed = 1 ] && [ -n "$(AGAIN)" ] || exit $$failed; \

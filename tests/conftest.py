@@ -1,6 +1,7 @@
 """What all tests share: hypothesis without a clock, the same examples on every CI run."""
 
 import os
+import re
 
 import labs
 import pytest
@@ -30,6 +31,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group("lab"))
         elif "sshd" in names:
             item.add_marker(pytest.mark.xdist_group("sshd"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Name what failed as it is named without pytest-xdist, which adds its group: `--last-failed` must find it."""
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        failed = cache.get("cache/lastfailed", {})
+        cache.set("cache/lastfailed", {re.sub(r"@[\w.-]+$", "", name): True for name in failed})
 
 
 @pytest.fixture(autouse=True)
