@@ -510,6 +510,60 @@ def test_what_goes_wrong_in_the_program_is_an_event_and_ends_all_ranks(scaffolde
         shutil.rmtree(tmp_path / "changed")
 
 
+EARLY = """
+    apples_exchange(old, row_bytes, 1);
+    apples_allreduce(1.0, "sum");
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+def test_what_is_exchanged_before_the_loop_is_not_measured(scaffolded, tmp_path):
+    loop = "    while (apples_iterate()) {\n"
+    code, events, said = asked(changed(scaffolded, tmp_path, loop, EARLY + loop), task(), tmp_path)
+    assert code == 0, said
+    (host,) = events[-2]["hosts"]
+    measured = host["compute_seconds"] + host["communicate_seconds"]
+    assert measured <= events[-2]["seconds"] + 1e-5  # both are rounded to microseconds
+
+
+SPEAKS = """
+    if (!setlocale(LC_ALL, "")) return 3;
+    apples_begin("""
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+def test_numbers_have_a_point_in_a_program_that_speaks_another_language(scaffolded, tmp_path):
+    if not shutil.which("localedef"):
+        pytest.skip("no localedef")
+    called(["localedef", "-i", "de_DE", "-f", "UTF-8", tmp_path / "de_DE.UTF-8"])
+    if not (tmp_path / "de_DE.UTF-8" / "LC_NUMERIC").exists():
+        pytest.skip("no source of the locale de_DE")
+    program = changed(scaffolded, tmp_path, "    apples_begin(", SPEAKS)
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(task(parameters={**GRID, "omega": 1.5})))
+    german = {"LOCPATH": str(tmp_path), "LC_ALL": "de_DE.UTF-8"}
+    done = called([program], APPLES_TASK=str(path), **german)
+    assert done.returncode == 0, done.stdout
+    result, ended = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    assert (result["sha256"], ended) == (alone(24, 9)[0], {"event": "done"})
+    done = called([program, "--set", "grid=24", "--set", "iterations=9"], **german)
+    assert done.returncode == 0, done.stderr
+    assert alone(24, 9)[0][:16] in done.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+@pytest.mark.parametrize("call", ["apples_host()", 'apples_allreduce(1.0, "sum")'])
+def test_a_call_before_the_task_is_one_line(scaffolded, tmp_path, call):
+    begin = "    apples_begin("
+    program = changed(scaffolded, tmp_path, begin, f"    {call};\n{begin}")
+    code, events, said = asked(program, task(), tmp_path)
+    message = "apples_begin comes before all other calls"
+    assert (code, [event["message"] for event in events], said) == (2, [message], "")
+
+
 USES_ALL = """
         apples_residual(apples_allreduce((double)(rows * 10 + apples_iteration()), "max"));
         long first, count;

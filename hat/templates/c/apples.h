@@ -108,6 +108,7 @@ void apples_end(void); /* says that all is done; finalises MPI where apples_begi
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #include <math.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -268,22 +269,38 @@ static void apples_add_text(struct apples_line *line, const char *text)
     apples_add(line, "\"");
 }
 
+/* Has numbers written and read with a point, whatever language the program speaks; returns that language. */
+static locale_t apples_with_a_point(void)
+{
+    static locale_t plain;
+    if (!plain)
+        plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    return uselocale(plain);
+}
+
+static double apples_read_double(const char *text, char **end)
+{
+    locale_t own = apples_with_a_point();
+    double found = strtod(text, end);
+    uselocale(own);
+    return found;
+}
+
 /* Adds a number as JSON has it: with a point in every language, and null for what is none. */
 static void apples_add_number(struct apples_line *line, double number, const char *format)
 {
     char shown[64];
-    char *comma;
+    locale_t own;
     if (!(number - number == 0.0)) {
         apples_add(line, "null");
         return;
     }
+    own = apples_with_a_point();
     if (format)
         snprintf(shown, sizeof shown, "%.6f", number < 0 ? 0.0 : number); /* seconds */
     else
         snprintf(shown, sizeof shown, "%.17g", number);
-    comma = strchr(shown, ',');
-    if (comma)
-        *comma = '.';
+    uselocale(own);
     apples_add(line, "%s", shown);
 }
 
@@ -408,7 +425,7 @@ static void apples_read_number(struct apples_reader *reader, struct apples_value
         at += digits;
     }
     errno = 0;
-    value->number = strtod(reader->at, &end);
+    value->number = apples_read_double(reader->at, &end);
     if (end != at || !(value->number - value->number == 0.0))
         apples_wrong(reader, "a number is too large");
     if (value->kind == APPLES_INTEGER) {
@@ -717,7 +734,7 @@ static int apples_take_value(struct apples_value *value, const char *text, size_
     if (value->kind == APPLES_INTEGER && (!length || *end || errno))
         return 0;
     if (value->kind != APPLES_INTEGER) {
-        value->number = strtod(copy, &end);
+        value->number = apples_read_double(copy, &end);
         if (value->kind == APPLES_NULL)
             value->kind = length && !*end ? APPLES_NUMBER : APPLES_STRING;
         if (value->kind == APPLES_NUMBER && (!length || *end || !(value->number - value->number == 0.0)))
@@ -1088,6 +1105,13 @@ const char *apples_layout(int rank, long *first_row, long *rows)
     return piece->host;
 }
 
+static struct apples_piece *apples_own_piece(void)
+{
+    if (!apples_own.piece)
+        apples_refuse("apples_begin comes before all other calls");
+    return apples_own.piece;
+}
+
 MPI_Comm apples_comm(void) { return apples_own.comm; }
 int apples_fortran_comm(void) { return (int)MPI_Comm_c2f(apples_own.comm); }
 int apples_rank(void) { return apples_own.rank; }
@@ -1096,8 +1120,8 @@ int apples_above(void) { return apples_own.rank ? apples_own.rank - 1 : MPI_PROC
 int apples_below(void) { return apples_own.rank + 1 < apples_own.size ? apples_own.rank + 1 : MPI_PROC_NULL; }
 long apples_first_row(void) { return apples_own.first_row; }
 long apples_rows(void) { return apples_own.rows; }
-const char *apples_host(void) { return apples_own.piece->host; }
-const char *apples_implementation(void) { return apples_own.piece->implementation; }
+const char *apples_host(void) { return apples_own_piece()->host; }
+const char *apples_implementation(void) { return apples_own_piece()->implementation; }
 const char *apples_output(void) { return apples_own.output; }
 int apples_save(void) { return apples_own.save; }
 
@@ -1225,6 +1249,7 @@ static void apples_start_clock(void)
     apples_own.begun = 1;
     apples_own.due = 1;
     apples_barrier();
+    memset(&apples_own.clock, 0, sizeof apples_own.clock); /* what was exchanged before the loop is not measured */
     apples_own.clock.begin = apples_seconds(CLOCK_MONOTONIC);
     apples_lap(&used);
 }
@@ -1287,6 +1312,7 @@ double apples_allreduce(double value, const char *operation)
     MPI_Op operations[3];
     int k = 0;
     double found;
+    apples_own_piece();
     operations[0] = MPI_MAX;
     operations[1] = MPI_MIN;
     operations[2] = MPI_SUM;
