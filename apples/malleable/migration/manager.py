@@ -244,19 +244,28 @@ class ProgramManager:
             self.supervisors.ask(request)
             return
         assert self.ranks is not None  # noqa: S101 - for the type checker: only ranks are asked so
+        answer = {"report": request.word}
+        try:
+            self._ask_ranks(self.ranks, request)
+        except OSError as error:
+            answer = {"report": "failed", "reasons": [f"{error.filename}: {error.strerror}"]}
+        if self._awaited is None:
+            self._proceed(answer)
+
+    def _ask_ranks(self, ranks: RankFolder, request: RanksRequest) -> None:
         if request.word == "withdraw":
-            self.ranks.withdraw()
+            ranks.withdraw()
         elif request.word in {"ready", "stop"}:
-            self.ranks.order(request.word)
-            self._awaited = AwaitedRanks(self.ranks, request.word, request.seconds)
+            ranks.order(request.word)
+            self._awaited = AwaitedRanks(ranks, request.word, request.seconds)
         else:
             if request.word == "moved":
                 self._arrived()
-            self.ranks.go([self._addresses[host] for host in self.hosts])
+            else:
+                shutil.rmtree(self.checkpoint, ignore_errors=True)  # where the disk is full: room
+            ranks.go([self._addresses[host] for host in self.hosts])
             if request.word != "release":
-                self._awaited = AwaitedRanks(self.ranks, "go", request.seconds)
-        if self._awaited is None:
-            self._proceed({"report": request.word})
+                self._awaited = AwaitedRanks(ranks, "go", request.seconds)
 
     def _started(self, answer: SupervisorAnswer) -> None:
         host = self.hosts[self._starting]

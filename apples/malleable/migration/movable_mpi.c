@@ -151,18 +151,22 @@ static int read_file(char *text, size_t room, const char *form, ...)
     return got > 0;
 }
 
-static void write_file(const char *text, const char *form, ...)
+/* Returns whether it was written: the disk may be full. */
+static int write_file(const char *text, const char *form, ...)
 {
     char name[256], path[4400], fresh[4500];
     va_list words;
     va_start(words, form);
     vsnprintf(name, sizeof name, form, words);
+    va_end(words);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     snprintf(fresh, sizeof fresh, "%s.new", path);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     ssize_t length = strlen(text);
-    if (fd < 0 || write(fd, text, length) != length || close(fd) || rename(fresh, path))
-        fail("%s: %s", path, strerror(errno));
+    if (fd < 0)
+        return 0;
+    int whole = write(fd, text, length) == length;
+    return close(fd) == 0 && whole && rename(fresh, path) == 0;
 }
 
 static void pause_shortly(void)
@@ -277,7 +281,11 @@ static void connect_all(void)
         getsockname(listener, (struct sockaddr *)&here, &length))
         fail("cannot listen: %s", strerror(errno));
     snprintf(text, sizeof text, "%d\n", ntohs(here.sin_port));
-    write_file(text, "port.%d.%d", epoch_, rank_);
+    while (!write_file(text, "port.%d.%d", epoch_, rank_)) {
+        if (now() > until)
+            fail("%s/port.%d.%d: %s", folder, epoch_, rank_, strerror(errno));
+        pause_shortly();
+    }
     line = strtok(lines, "\n");
     for (int other = 0; other < rank_; other++, line = strtok(NULL, "\n")) {
         if (!line)
@@ -288,10 +296,19 @@ static void connect_all(void)
         accepted(listener, until);
     close(listener);
     free(lines);
-    write_file("-\n", "connected.%d.%d", epoch_, rank_);
+    while (!write_file("-\n", "connected.%d.%d", epoch_, rank_) && now() < until)
+        pause_shortly();
 }
 
 /* ---------------------------------------------------------------- messages */
+
+static const struct header from_nobody = {DATA, 0, MPI_ANY_TAG, MPI_PROC_NULL, 0};
+
+/* Whether a message was sent on MPI_COMM_SELF or a duplicate of it, on which this rank is 0. */
+static int of_self(const struct header *head)
+{
+    return (head->context >> 1 & 1) && head->source == rank_;
+}
 
 static void copy_to(struct request *request, const struct header *head, const char *data)
 {
@@ -302,7 +319,7 @@ static void copy_to(struct request *request, const struct header *head, const ch
     }
     memcpy(request->buffer, data, bytes);
     request->status = (MPI_Status){.count_lo = (int)bytes, .count_hi_and_cancelled = (int)(bytes >> 32) << 1};
-    request->status.MPI_SOURCE = head->source;
+    request->status.MPI_SOURCE = of_self(head) ? 0 : head->source;
     request->status.MPI_TAG = head->tag;
     request->status.MPI_ERROR = request->error;
     request->done = 1;
@@ -498,9 +515,9 @@ static void look(void)
             if (peers[other].fd >= 0)
                 at += snprintf(fds + at, room - at, "%d ", peers[other].fd);
         snprintf(fds + at, room - at, "\n");
-        write_file(fds, "ready.%d.%d", attempt, rank_);
+        if (write_file(fds, "ready.%d.%d", attempt, rank_)) /* else at the next look: no move is worth the program */
+            announced = attempt;
         free(fds);
-        announced = attempt;
     }
     if (!strcmp(word, "stop") && !finishing)
         stopping = 1;
@@ -528,7 +545,9 @@ static void stop(void)
         peers[other].closed = 0;
     }
     epoch_++;
-    write_file("-\n", "stopped.%d.%d", epoch_, rank_);
+    double until = now() + CONNECT_SECONDS;
+    while (!write_file("-\n", "stopped.%d.%d", epoch_, rank_) && now() < until)
+        pause_shortly(); /* the manager gives the move up, and lets all connect again */
     connect_all();
     stopping = draining = 0;
 }
@@ -565,6 +584,8 @@ static int new_request(void)
 static int begin_send(const void *data, uint64_t bytes, int to, int tag, int context)
 {
     int n = new_request();
+    if (to < 0 && to != MPI_PROC_NULL)
+        fail("there is no rank %d", to);
     requests[n].status = (MPI_Status){.MPI_SOURCE = MPI_ANY_SOURCE, .MPI_TAG = MPI_ANY_TAG};
     if (to != MPI_PROC_NULL)
         post(to, context, tag, data, bytes);
@@ -581,8 +602,7 @@ static int begin_receive(void *data, uint64_t bytes, int from, int tag, int cont
     one->room = bytes;
     one->order = ++posted;
     if (from == MPI_PROC_NULL) {
-        struct header nothing = {DATA, context, MPI_ANY_TAG, MPI_PROC_NULL, 0};
-        copy_to(one, &nothing, "");
+        copy_to(one, &from_nobody, "");
         return n;
     }
     struct message *found = take(context, from, tag, 0);
@@ -669,12 +689,6 @@ static int other_of(MPI_Comm comm, int other)
     if (other < 0 || other >= ranks_of(comm))
         fail("there is no rank %d", other);
     return is_self(comm) ? rank_ : other;
-}
-
-static void own_status(MPI_Comm comm, MPI_Status *status)
-{
-    if (status && status != MPI_STATUS_IGNORE && is_self(comm) && status->MPI_SOURCE == rank_)
-        status->MPI_SOURCE = 0;
 }
 
 #define REQUEST(n) ((MPI_Request)(0x98000000u + (unsigned)(n)))
@@ -920,7 +934,7 @@ API MPI_Abort(MPI_Comm comm, int code)
     (void)comm;
     fflush(NULL);
     fprintf(stderr, "apples: rank %d: MPI_Abort(%d)\n", rank_, code);
-    _exit(code ? code & 255 : 1);
+    _exit(code & 255 ? code & 255 : 1);
 }
 
 API MPI_Comm_rank(MPI_Comm comm, int *rank) { context_of(comm, 0); *rank = rank_in(comm); return MPI_SUCCESS; }
@@ -1127,9 +1141,7 @@ API MPI_Op_commutative(MPI_Op op, int *flag) { (void)op; *flag = 1; return MPI_S
     API NAMED(MPI_Recv, S)(void *data, N count, MPI_Datatype type, int from, int tag, MPI_Comm comm, \
                            MPI_Status *status)                                                    \
     {                                                                                             \
-        int error = receive_now(data, count * type_bytes(type), other_of(comm, from), tag, context_of(comm, 0), status); \
-        own_status(comm, status);                                                                 \
-        return error;                                                                             \
+        return receive_now(data, count * type_bytes(type), other_of(comm, from), tag, context_of(comm, 0), status); \
     }                                                                                             \
     API NAMED(MPI_Irecv, S)(void *data, N count, MPI_Datatype type, int from, int tag, MPI_Comm comm, \
                             MPI_Request *request)                                                 \
@@ -1145,9 +1157,7 @@ API MPI_Op_commutative(MPI_Op op, int *flag) { (void)op; *flag = 1; return MPI_S
         int context = context_of(comm, 0);                                                        \
         int n = begin_receive(into, room * type_bytes(in), other_of(comm, from), in_tag, context); \
         send_now(data, count * type_bytes(type), other_of(comm, to), tag, context);               \
-        int error = finish(n, status);                                                            \
-        own_status(comm, status);                                                                 \
-        return error;                                                                             \
+        return finish(n, status);                                                                 \
     }                                                                                             \
     API NAMED(MPI_Sendrecv_replace, S)(void *data, N count, MPI_Datatype type, int to, int tag, int from, int in_tag, \
                                        MPI_Comm comm, MPI_Status *status)                         \
@@ -1155,9 +1165,7 @@ API MPI_Op_commutative(MPI_Op op, int *flag) { (void)op; *flag = 1; return MPI_S
         int context = context_of(comm, 0);                                                        \
         uint64_t bytes = count * type_bytes(type);                                                \
         end_request(begin_send(data, bytes, other_of(comm, to), tag, context), NULL);             \
-        int error = receive_now(data, bytes, other_of(comm, from), in_tag, context, status);      \
-        own_status(comm, status);                                                                 \
-        return error;                                                                             \
+        return receive_now(data, bytes, other_of(comm, from), in_tag, context, status);           \
     }                                                                                             \
     API NAMED(MPI_Mrecv, S)(void *data, N count, MPI_Datatype type, MPI_Message *message, MPI_Status *status);
 TWICE(SENDS)
@@ -1229,16 +1237,15 @@ API MPI_Waitany(int count, MPI_Request *all, int *which, MPI_Status *status)
     return error;
 }
 
-static void seen(const struct header *head, MPI_Comm comm, MPI_Status *status)
+static void seen(const struct header *head, MPI_Status *status)
 {
     struct request as = {.room = 0};
     if (!status || status == MPI_STATUS_IGNORE)
         return;
-    copy_to(&as, &(struct header){DATA, 0, head->tag, head->source, 0}, "");
+    copy_to(&as, &(struct header){DATA, head->context, head->tag, head->source, 0}, "");
     as.status.count_lo = (int)head->bytes;
     as.status.count_hi_and_cancelled = (int)(head->bytes >> 32) << 1;
     *status = as.status;
-    own_status(comm, status);
 }
 
 API MPI_Iprobe(int from, int tag, MPI_Comm comm, int *flag, MPI_Status *status)
@@ -1246,9 +1253,9 @@ API MPI_Iprobe(int from, int tag, MPI_Comm comm, int *flag, MPI_Status *status)
     int context = context_of(comm, 0);
     progress(0);
     struct message *found = take(context, other_of(comm, from), tag, 1);
-    *flag = found != NULL;
-    if (found)
-        seen(&found->head, comm, status);
+    *flag = found != NULL || from == MPI_PROC_NULL;
+    if (*flag)
+        seen(found ? &found->head : &from_nobody, status);
     return MPI_SUCCESS;
 }
 
@@ -1267,6 +1274,12 @@ API MPI_Improbe(int from, int tag, MPI_Comm comm, int *flag, MPI_Message *messag
 {
     int context = context_of(comm, 0), n = 0;
     progress(0);
+    if (from == MPI_PROC_NULL) {
+        *flag = 1;
+        *message = MPI_MESSAGE_NO_PROC;
+        seen(&from_nobody, status);
+        return MPI_SUCCESS;
+    }
     while (n < MESSAGES && probed[n])
         n++;
     if (n == MESSAGES)
@@ -1274,7 +1287,7 @@ API MPI_Improbe(int from, int tag, MPI_Comm comm, int *flag, MPI_Message *messag
     probed[n] = take(context, other_of(comm, from), tag, 0);
     *flag = probed[n] != NULL;
     if (*flag) {
-        seen(&probed[n]->head, comm, status);
+        seen(&probed[n]->head, status);
         *message = (MPI_Message)(0x9c000000u + (unsigned)n);
     }
     return MPI_SUCCESS;
@@ -1291,6 +1304,11 @@ API MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message *message, MPI_Statu
 static int receive_probed(void *data, uint64_t room, MPI_Message *message, MPI_Status *status)
 {
     unsigned n = (unsigned)*message - 0x9c000000u;
+    if (*message == MPI_MESSAGE_NO_PROC) {
+        *message = MPI_MESSAGE_NULL;
+        seen(&from_nobody, status);
+        return MPI_SUCCESS;
+    }
     if (n >= MESSAGES || !probed[n])
         fail("a message that was not probed");
     struct request as = {.buffer = data, .room = room};

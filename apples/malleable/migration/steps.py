@@ -31,7 +31,7 @@ class SupervisorRequest:
 
 @dataclass(frozen=True, slots=True)
 class RanksRequest:
-    """Asked of all ranks of an MPI program, and answered by all within `seconds`.
+    """Asked of all ranks of an MPI program, and answered by all within `seconds`; ``failed``: it cannot be asked.
 
     Attributes
     ----------
@@ -139,7 +139,10 @@ def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
         return _gone_or(fit, MigrationRefused(_why(fit, asked.source)))
     stopped = yield RanksRequest("stop", STOPPED_SECONDS)
     if stopped["report"] != "stop":
-        yield RanksRequest("release")
+        unheard = stopped["report"] == "failed"
+        released = yield RanksRequest("withdraw" if unheard else "release")
+        if released["report"] == "failed" and not unheard:
+            return MigrationLost(_why(released, asked.source))
         return MigrationRefused(_why(stopped, asked.source))
     outcome = yield from _moved(asked)
     if isinstance(outcome, MigrationLost):
@@ -154,7 +157,7 @@ def _connected(
     """Have all ranks connected anew, to the one that was to move wherever it is now."""
     there = isinstance(outcome, MigrationDone)
     connected = yield RanksRequest("moved" if there else "go", CONNECTED_SECONDS)
-    if connected["report"] == "late":
+    if connected["report"] != "go":
         return MigrationLost(_why(connected, asked.target if there else asked.source))
     if isinstance(outcome, MigrationRefused):
         return outcome

@@ -174,6 +174,55 @@ def test_where_the_restart_fails_the_ranks_go_on_where_they_were(parallel, compi
     assert (on.folder / "job/mpi/connected.1.0").exists()
 
 
+@pytest.mark.usefixtures("criu")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("ready.1.0", "rank 0 made no MPI call in 0.5 s"), ("order", "Is a directory")],
+)
+def test_what_cannot_be_written_for_a_move_costs_the_move_and_not_the_job(
+    parallel, compiled, monkeypatch, name, why
+):
+    monkeypatch.setattr(steps, "READY_SECONDS", 0.5)
+    on = parallel(programs(compiled)["C"])
+    (on.folder / "job/mpi" / f"{name}.new").mkdir()
+    assert why in refused_and_finished(on)
+    assert not list((on.folder / "job/mpi").glob("stopped.*"))
+
+
+@pytest.mark.usefixtures("criu")
+def test_a_rank_that_cannot_say_that_it_stopped_costs_the_move_and_not_the_job(
+    parallel, compiled, monkeypatch
+):
+    monkeypatch.setattr(steps, "STOPPED_SECONDS", 0.5)
+    on = parallel(programs(compiled)["C"])
+    blocked = on.folder / "job/mpi/stopped.1.1.new"
+    blocked.mkdir()
+    script, _ = exchanged(
+        on,
+        (on.written("running"), to("d", "b", "c")),
+        (lambda: on.script.refused, blocked.rmdir),
+        ((on.folder / "job/mpi/connected.1.1").exists, (on.folder / "enough").touch),
+    )
+    assert script.refused == ["a: rank 1 did not stop in 0.5 s"]
+
+
+def test_an_order_to_stop_that_cannot_be_written_is_taken_back():
+    moving = steps.migration(
+        steps.MigrationRequest("a", "d", "/job/checkpoint", "/job/shared", {}, rank=0)
+    )
+    seen = {"report": "seen", "pids": [7], "files": [], "kernel": ""}
+    ready = {"report": "ready", "seconds": 0.1, "sockets": {0: [4], 1: [4]}}
+    full = {"report": "failed", "reasons": ["order.new: No space left on device"]}
+    next(moving)
+    for answer in (seen, {"report": "fit"}, ready, seen):
+        asked = moving.send(answer)
+    assert asked.word == "stop"
+    assert moving.send(full) == steps.RanksRequest("withdraw")
+    with pytest.raises(StopIteration) as over:
+        moving.send({"report": "withdraw"})
+    assert over.value.value == steps.MigrationRefused("a: order.new: No space left on device")
+
+
 def test_a_rank_that_does_not_stop_in_time_costs_the_move_and_not_the_job():
     moving = steps.migration(
         steps.MigrationRequest("a", "d", "/job/checkpoint", "/job/shared", {}, rank=0)
