@@ -22,11 +22,15 @@ from typing import Any
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
-from apples.agent.session.results import RunResult
+from apples.agent.session.results import (
+    RunResult,
+    VerificationInterrupt,
+    verification_failure,
+)
 from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.weather.conditions import STATIC
-from apples.errors import ApplesError, UsageError
+from apples.errors import ApplesError, UsageError, VerificationError
 from apples.jobs import store
 from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
@@ -358,7 +362,8 @@ def recorded(
         recorder = RunRecorder(job, talk)
         try:
             yield recorder
-            recorder.over("finished", "", 0)
+            if recorder.state.get("ended") is None:
+                recorder.over("finished", "", 0)
         except KeyboardInterrupt:
             _interrupted(recorder, job, talk)
             raise
@@ -384,7 +389,8 @@ def run(
 ) -> RunResult:
     """Decide, start, follow to the end, verify, learn and record.
 
-    Raises what `plan` and `PreparedRun.execute` raise; a result that is wrong is returned, not raised.
+    Raises what `plan` and `PreparedRun.execute` raise; a result that is wrong is returned, not raised, and its
+    run recorded as failed.
 
     Parameters
     ----------
@@ -399,9 +405,16 @@ def run(
             prepared.close()
             raise prepared.plan.refusal
         prepared.coordinator.actuator.talk = heard
-        done = prepared.execute(talk=heard, follow=record.followed(follow))
+        try:
+            done = prepared.execute(talk=heard, follow=record.followed(follow))
+        except VerificationInterrupt as interrupt:
+            record.finished(replace(interrupt.result, record=record.id).document())
+            raise
         result = replace(done, record=record.id)
-        record.finished(result.document())
+        document = result.document()
+        record.finished(document)
+        if wrong := verification_failure(document):
+            record.over("failed", wrong, VerificationError.exit_code)
     return result
 
 

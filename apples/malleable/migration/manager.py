@@ -244,7 +244,7 @@ class ProgramManager:
             self.supervisors.ask(request)
             return
         assert self.ranks is not None  # noqa: S101 - for the type checker: only ranks are asked so
-        answer = {"report": request.word}
+        answer: dict[str, Any] = {"report": request.word}
         try:
             self._ask_ranks(self.ranks, request)
         except OSError as error:

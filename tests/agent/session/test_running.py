@@ -4,20 +4,28 @@ import json
 import os
 import sys
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import pytest
 from commands import EXAMPLE, HOSTS, files
 
-from apples import Coordinator, NoFeasiblePlanError, RecordingActuator, RunSpec, UsageError, run
+from apples import (
+    Coordinator,
+    NoFeasiblePlanError,
+    RecordingActuator,
+    RunSpec,
+    UsageError,
+    VerificationError,
+    run,
+)
 from apples.agent.information import load_information
 from apples.agent.launching import launch_plan
 from apples.agent.session.planning import decide
 from apples.agent.session.results import VerificationInterrupt
 from apples.agent.session.running import PreparedRun, prepare
 from apples.agent.verification import Reference
-from apples.jobs import list_runs, run_record, store
+from apples.jobs import list_runs, recording, run_record, store
 from apples.launch.actuator import Execution, Outcome
 from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
@@ -154,10 +162,6 @@ def test_whatever_stops_who_follows_ends_the_run():
 
 
 def test_a_verification_that_is_interrupted_loses_nothing_of_the_run():
-    class Stopped(Reference):
-        def check(self, *_):
-            raise KeyboardInterrupt
-
     prepared = prepare(SPEC, actuator=Instant())
     with pytest.raises(VerificationInterrupt) as interrupted:
         prepared.execute(reference=Stopped(20, "a" * 64))
@@ -225,6 +229,47 @@ def test_a_run_from_python_with_functions_of_its_own_is_recorded_under_their_nam
         f"{compile_time.__module__}:compile_time", "functools:partial",
     ]  # fmt: skip
     assert orders[0]["command"] == sys.argv
+
+
+class Stopped(Reference):
+    """Whose check the user interrupts."""
+
+    def check(self, *_):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def run_checked_against(monkeypatch):
+    """Return what runs the specification from Python at once, and checks its result against a reference."""
+
+    def checked(reference):
+        monkeypatch.setattr(
+            recording, "prepare", lambda spec, *_, **__: prepare(spec, actuator=Instant())
+        )
+        execute = partialmethod(PreparedRun.execute, reference=reference)
+        monkeypatch.setattr(PreparedRun, "execute", execute)
+        return run(SPEC)
+
+    return checked
+
+
+def test_a_run_from_python_that_is_wrong_is_returned_and_recorded_as_failed(run_checked_against):
+    result = run_checked_against(Reference(20, "b" * 64))
+    assert result.verified is False
+    kept = run_record(result.record)
+    assert (kept.state, kept.document["verified"]) == ("failed", False)
+    assert (kept.exit_code, "differs" in kept.reason) == (VerificationError.exit_code, True)
+
+
+def test_a_run_from_python_whose_check_is_interrupted_has_its_result_in_the_record(
+    run_checked_against,
+):
+    with pytest.raises(VerificationInterrupt):
+        run_checked_against(Stopped(20, "a" * 64))
+    (kept,) = list_runs()
+    document = run_record(kept["id"]).document
+    assert (document["verified"], document["record"]) == (None, kept["id"])
+    assert document["execution"]["measured_seconds"] > 0
 
 
 def test_a_run_from_python_that_has_no_plan_raises_and_is_recorded_as_failed():
