@@ -43,6 +43,8 @@
 
 #define LOOK_SECONDS 0.05
 #define CONNECT_SECONDS 60.0
+#define STRANGER_SECONDS 2.0
+#define CALLERS 64
 #define LOST_SECONDS 10
 #define STEP_MILLISECONDS 50
 #define KEY_BYTES 32
@@ -231,36 +233,57 @@ static int connected(int other, const char *address, double until)
     }
 }
 
-static void accepted(int listener, double until)
+struct caller { int fd; size_t got; double until; struct hello hello; };
+
+/* Hears one who has connected; returns whether it is a rank that was missing. Who is not, or says nothing for too
+ * long, is let go. */
+static int heard(struct caller *caller)
 {
-    for (;;) {
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) {
-            if (now() > until)
-                lost("not all ranks connected in %g s", CONNECT_SECONDS);
-            pause_shortly();
-            continue;
-        }
-        struct hello hello;
-        size_t got = 0;
-        double patience = now() + 2; /* a stranger who says nothing is let go */
-        while (got < sizeof hello && now() < patience) {
-            ssize_t more = recv(fd, (char *)&hello + got, sizeof hello - got, 0);
-            if (more == 0 || (more < 0 && errno != EAGAIN && errno != EINTR))
-                break;
-            if (more > 0)
-                got += more;
-            else
-                pause_shortly();
-        }
-        int known = got == sizeof hello && !memcmp(hello.key, key, KEY_BYTES) && hello.epoch == epoch_;
-        if (known && hello.rank > rank_ && hello.rank < size_ && peers[hello.rank].fd < 0) {
-            own(fd);
-            peers[hello.rank].fd = fd;
-            return;
-        }
-        close(fd);
+    struct hello *hello = &caller->hello;
+    ssize_t more = recv(caller->fd, (char *)hello + caller->got, sizeof *hello - caller->got, 0);
+    if (more > 0)
+        caller->got += more;
+    int over = more == 0 || (more < 0 && errno != EAGAIN && errno != EINTR) || now() > caller->until;
+    if (caller->got < sizeof *hello && !over)
+        return 0;
+    int known = caller->got == sizeof *hello && !memcmp(hello->key, key, KEY_BYTES) && hello->epoch == epoch_ &&
+                hello->rank > rank_ && hello->rank < size_ && peers[hello->rank].fd < 0;
+    if (known) {
+        own(caller->fd);
+        peers[hello->rank].fd = caller->fd;
+    } else {
+        close(caller->fd);
     }
+    caller->fd = -1;
+    return known;
+}
+
+/* Takes the connections of the ranks after this one. All who call are heard at once: a stranger holds nobody up. */
+static void accept_all(int listener, int missing, double until)
+{
+    struct caller callers[CALLERS];
+    for (int n = 0; n < CALLERS; n++)
+        callers[n].fd = -1;
+    while (missing) {
+        int more = 1; /* who may be waiting to be accepted */
+        for (int n = 0; n < CALLERS; n++) {
+            struct caller *caller = &callers[n];
+            if (caller->fd < 0 && more) {
+                caller->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                caller->got = 0;
+                caller->until = now() + STRANGER_SECONDS;
+                more = caller->fd >= 0;
+            }
+            if (caller->fd >= 0)
+                missing -= heard(caller);
+        }
+        if (missing && now() > until)
+            lost("not all ranks connected in %g s", CONNECT_SECONDS);
+        pause_shortly();
+    }
+    for (int n = 0; n < CALLERS; n++)
+        if (callers[n].fd >= 0)
+            close(callers[n].fd);
 }
 
 static void connect_all(void)
@@ -277,7 +300,7 @@ static void connect_all(void)
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_in here = {.sin_family = AF_INET};
     socklen_t length = sizeof here;
-    if (listener < 0 || bind(listener, (struct sockaddr *)&here, length) || listen(listener, size_ + 8) ||
+    if (listener < 0 || bind(listener, (struct sockaddr *)&here, length) || listen(listener, size_ + CALLERS) ||
         getsockname(listener, (struct sockaddr *)&here, &length))
         fail("cannot listen: %s", strerror(errno));
     snprintf(text, sizeof text, "%d\n", ntohs(here.sin_port));
@@ -292,8 +315,7 @@ static void connect_all(void)
             fail("go.%d has fewer lines than ranks", epoch_);
         peers[other].fd = connected(other, line, until);
     }
-    for (int other = rank_ + 1; other < size_; other++)
-        accepted(listener, until);
+    accept_all(listener, size_ - rank_ - 1, until);
     close(listener);
     free(lines);
     while (!write_file("-\n", "connected.%d.%d", epoch_, rank_) && now() < until)

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -253,6 +254,35 @@ def test_a_program_may_end_as_soon_as_a_rank_has_arrived(parallel):
     assert script.ended.state == "finished"
     (result,) = [json.loads(line) for line in on.said if '"result"' in line]
     assert [one["host"] for one in result["hosts"]] == ["d", "b", "c"]
+
+
+def test_strangers_who_call_a_rank_are_let_go_and_the_others_found(parallel, tmp_path):
+    source = (
+        "import os, sys, time; from pathlib import Path\n"
+        "until = time.monotonic() + 60\n"
+        "while os.environ['APPLES_MPI_RANK'] != '0' and not Path(sys.argv[1]).exists():\n"
+        "    assert time.monotonic() < until\n"
+        "    time.sleep(0.01)\n"
+        "from mpi4py.MPI import COMM_WORLD as world; world.barrier()\n"
+    )
+    called = tmp_path / "called"
+    on = parallel([sys.executable, "-c", source, str(called)])
+    said = on.folder / "job/mpi/port.0.0"
+    strangers = []
+
+    def call():
+        """Once rank 0 listens, and before another rank knows of it."""
+        if said.exists() and not strangers:
+            for number in range(8):
+                strangers.append(socket.create_connection(("127.0.0.1", int(said.read_text()))))
+                if number % 2:
+                    strangers[-1].sendall(b"x" * 40)
+            called.touch()
+
+    code, script = on.run(each=call)
+    for stranger in strangers:
+        stranger.close()
+    assert (code, script.ended.state, len(strangers)) == (0, "finished", 8)
 
 
 def test_more_or_fewer_hosts_or_two_at_once_are_refused(parallel, compiled):
