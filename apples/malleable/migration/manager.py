@@ -209,7 +209,11 @@ class ProgramManager:
         """Start the first rank; its answer has the next one started."""
         self._starting = 0
         if self.ranks is not None:
-            self.ranks.open([self._addresses[host] for host in self.hosts])
+            try:
+                self.ranks.open([self._addresses[host] for host in self.hosts])
+            except OSError as error:
+                self._fail(f"{error.filename}: {error.strerror}")
+                return
         self._start_rank()
 
     def _start_rank(self) -> None:

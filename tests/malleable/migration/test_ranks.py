@@ -190,6 +190,14 @@ def test_what_cannot_be_written_for_a_move_costs_the_move_and_not_the_job(
     assert not list((on.folder / "job/mpi").glob("stopped.*"))
 
 
+def test_a_folder_that_takes_no_file_is_said_and_nothing_is_started(parallel, compiled):
+    on = parallel(programs(compiled)["C"])
+    (on.folder / "job/mpi/key.new").mkdir()
+    code, script = on.run()
+    assert (code, script.ended.state) == (1, "failed")
+    assert script.ended.reason.endswith("job/mpi/key.new: Is a directory")
+
+
 @pytest.mark.usefixtures("criu")
 def test_a_rank_that_cannot_say_that_it_stopped_costs_the_move_and_not_the_job(
     parallel, compiled, monkeypatch
