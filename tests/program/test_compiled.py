@@ -449,6 +449,7 @@ def test_what_is_wrong_by_hand_is_one_line(folder, tmp_path):
         (["--set", "grid=x"], "--set grid=x: not a whole number"),
         (["--set=grid"], "--set grid: not NAME=VALUE"),
         (["-v", "--set"], "--set : not NAME=VALUE"),
+        (["--set", f"grid={'0' * 2000}9"], f"--set grid={'0' * 495}..: longer than 2000 bytes"),
         (["--set", "grid=0"],
          "rows: the parameter 'grid' is no whole number of 1 or more; apples_begin says which it is"),
     ):  # fmt: skip

@@ -756,6 +756,8 @@ static void apples_set(struct apples_value *parameters, const char *given)
     if (!one)
         apples_refuse("--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
                       given, apples_names(parameters));
+    if (strlen(equals + 1) > APPLES_LONGEST_TEXT)
+        apples_refuse("--set %.500s..: longer than %d bytes", given, (int)APPLES_LONGEST_TEXT);
     if (!apples_take_value(one, equals + 1, strlen(equals + 1)))
         apples_refuse("--set %.500s: not a %snumber", given, one->kind == APPLES_INTEGER ? "whole " : "");
 }
@@ -1528,8 +1530,11 @@ static void apples_say_result(struct apples_sink *sink, double seconds)
     struct apples_line line;
     if (sink->file) {
         int wrong = ferror(sink->file);
-        if (fclose(sink->file) || wrong || rename(sink->part, sink->path))
-            apples_refuse("%.1000s: %s", sink->path, strerror(errno));
+        if (fclose(sink->file) || wrong || rename(sink->part, sink->path)) {
+            int reason = errno;
+            unlink(sink->part);
+            apples_refuse("%.1000s: %s", sink->path, strerror(reason));
+        }
     }
     apples_sha256_end(&sink->digest, digest);
     if (apples_own.by_hand) {
