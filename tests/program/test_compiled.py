@@ -31,7 +31,7 @@ GRID = {"grid": 24, "iterations": 9}
 
 needs_cc = pytest.mark.skipif(
     not (shutil.which("cc") and (WHEEL / "mpicc").exists()) or " " in str(WHEEL),
-    reason="no C compiler (cc), or no mpicc beside the wheel's mpiexec; it works in no folder with a blank in its name",
+    reason="no C compiler (cc), or no mpicc of the wheel, which works below no folder with a blank",
 )
 pytestmark = needs_cc
 LANGUAGES = [
