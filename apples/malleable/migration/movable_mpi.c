@@ -43,7 +43,7 @@
 
 #define LOOK_SECONDS 0.05
 #define CONNECT_SECONDS 60.0
-#define STRANGER_SECONDS 2.0
+#define STRANGER_SECONDS 10.0 /* a rank that is held up between its connection and its first word has these too */
 #define CALLERS 64
 #define LOST_SECONDS 10
 #define STEP_MILLISECONDS 50
