@@ -37,6 +37,7 @@ from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
+from apples.malleable.control.messages import phases_in_order
 from apples.refusals import refusal_of
 from apples.storage import documents
 from apples.storage.naming import naming
@@ -144,6 +145,7 @@ class RunRecorder:
         self._written = -math.inf
         self._warned: dict[str, str] = {}
         self._decided: ReschedulingDecision | None = None
+        self._changed = 0
         self._logged = 0
 
     @property
@@ -194,6 +196,7 @@ class RunRecorder:
         """Yield the progress of an execution to its end, and record it."""
         for at in progress:
             self.state.update(iteration=at.iteration, iterations=at.iterations)
+            self._changes(execution)
             line = _event(PROGRESS, **asdict(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
@@ -202,17 +205,30 @@ class RunRecorder:
             if time.monotonic() - self._written >= self._every:
                 self.note()
             yield at
+        self._changes(execution)
         outcome = execution.outcome()
         if outcome is not None:
             self._measured(outcome)
 
-    def moved(self, news: Mapping[str, Any]) -> None:
-        """Record where the run is now, which is elsewhere or on other rows than before."""
-        last = news.get("last_resize") or {}
-        self.event(
-            "moved", epoch=news["epoch"], iteration=self.state.get("iteration"), hosts=news["hosts"],
-            rows=news["rows"], seconds=last.get("seconds"), phases=last.get("phases") or {},
-        )  # fmt: skip
+    def _changes(self, execution: Execution) -> None:
+        """Record the changes of hosts or rows that were made since the last look, each once."""
+        for one in execution.changes:
+            if one.epoch <= self._changed:
+                continue
+            self._changed = one.epoch
+            place = {
+                "hosts": [host for host, _ in one.members],
+                "rows": [rows for _, rows in one.members],
+                "epoch": one.epoch,
+            }
+            if one.epoch >= self.state.get(
+                "epoch", 0
+            ):  # else it was asked meanwhile, and knows of later ones
+                self.state.update(place)
+            self.event(
+                "moved", at=one.at, iteration=one.iteration, **place,
+                seconds=one.seconds, phases=phases_in_order(one.phases),
+            )  # fmt: skip
 
     def verified(self, document: Mapping[str, Any]) -> None:
         """Record what was found of a run's result, of which this is the document."""
@@ -294,17 +310,7 @@ class RunRecorder:
             return
         places = [k for k, one in enumerate(decisions) if one is self._decided]
         for one in decisions[places[-1] + 1 if places else 0 :]:
-            document = one.document()
-            self.event("decision", **document)
-            if one.moved and self.job is not None and not self.job.controlled:
-                # of a job its own account of where it is says so, whoever moved it
-                self.state.update(
-                    hosts=document["hosts"],
-                    rows=document["rows"],
-                    epoch=self.state.get("epoch", 0) + 1,
-                )
-                last = {"seconds": one.seconds}
-                self.moved({**self.state, "last_resize": last})
+            self.event("decision", **one.document())
         self._decided = decisions[-1]
 
     def _keep_document(self, name: str, text: Callable[[], str]) -> None:

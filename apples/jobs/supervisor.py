@@ -61,6 +61,7 @@ class Supervisor:
         self._told = told
         self._asked = 0.0
         self._performance = PerformanceMonitor()
+        self._epoch = self.record["epoch"]
         self._coordinator: Coordinator | None = None
         self._granted: Any = None
         self._tried = -GRANT_SECONDS
@@ -141,6 +142,9 @@ class Supervisor:
 
     def _progress(self, execution: Execution, progress: Progress) -> None:
         now = time.monotonic()
+        if self.record["epoch"] != self._epoch:
+            self._epoch = self.record["epoch"]
+            self._performance.hosts_changed()
         self._performance.observe(progress)
         if now - self._asked >= STATUS_SECONDS:
             self._asked = now
@@ -154,9 +158,6 @@ class Supervisor:
             position = execution.position(ANSWER_SECONDS)
             self._grant(execution, position)
             news = position_record(position)
-            if news["epoch"] != self.record["epoch"]:
-                self._performance.hosts_changed()
-                self.recorder.moved(news)
             self.record.update(news)
         if isinstance(execution, AdaptiveExecution):
             last = execution.decisions[-SHOWN_DECISIONS:]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.events import HostTimes, Outcome, Progress, RowDigests, Talk
+from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress, RowDigests, Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
@@ -77,6 +77,11 @@ class Execution(ABC):
     @property
     def row_digests(self) -> Sequence[RowDigests]:
         """What the program said of the rows of its result, row by row; empty where it says nothing."""
+        return ()
+
+    @property
+    def changes(self) -> Sequence[HostsChanged]:
+        """The latest changes of its hosts or rows that were made while it ran, the earliest first."""
         return ()
 
     @property

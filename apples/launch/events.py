@@ -206,6 +206,36 @@ class HostsChanging:
     ranks: Count
 
 
+MOST_HOSTS = 512
+"""Hosts of one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostsChanged:
+    """A job manager has changed the program's hosts or rows; not the program's own word.
+
+    Attributes
+    ----------
+    at
+        When that was complete, in seconds since the epoch.
+    epoch
+        How many changes there were, this one included.
+    iteration
+        In which the program was.
+    members
+        Each host and its rows, in strip order.
+    seconds, phases
+        From the safe point until the job was complete again, and of what that consists.
+    """
+
+    at: Finite
+    epoch: Count
+    iteration: Count
+    members: Annotated[tuple[tuple[Short, Count], ...], Field(max_length=MOST_HOSTS)]
+    seconds: Duration
+    phases: Mapping[Short, Duration]
+
+
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """A job that was started again goes on from its last commit; the job manager's word, not the program's.
@@ -224,6 +254,7 @@ class Resumed:
 
 Event = (
     HostsChanging
+    | HostsChanged
     | Resumed
     | Ready
     | Progress
@@ -236,6 +267,7 @@ Event = (
 
 _KINDS: Mapping[str, type[Event]] = {
     "changing": HostsChanging,
+    "moved": HostsChanged,
     "resumed": Resumed,
     "ready": Ready,
     "progress": Progress,

@@ -26,6 +26,7 @@ from apples.launch.events import (
     DoneEvent,
     ErrorEvent,
     Event,
+    HostsChanged,
     HostsChanging,
     Outcome,
     Progress,
@@ -58,6 +59,8 @@ LEFT_SECONDS = 0.5
 
 MOST_ROW_EVENTS = 2000
 """Events about rows of the result that are kept: a program may say them without end."""
+MOST_CHANGES = 1000
+"""The latest changes of hosts that are kept."""
 
 
 class LauncherFaultError(LaunchError):
@@ -133,6 +136,7 @@ class Run:
         self.ready_after: float | None = None
         self._pending: deque[tuple[Source, bytes]] = deque()
         self._early: list[Event] = []
+        self.changes: deque[HostsChanged] = deque(maxlen=MOST_CHANGES)
         self._started = self._last_line_at = time.monotonic()
         self._shortened: float | None = None
         self._processes = Processes(
@@ -227,6 +231,10 @@ class Run:
             self._failure = self._failure or event
             self._shorten_deadline(PATIENCE_SECONDS / 4)
             return None
+        if isinstance(event, HostsChanged):
+            if self._managed:
+                self.changes.append(event)
+            return None
         if isinstance(event, HostsChanging):
             self._ranks = event.ranks if self._managed else self._ranks
             return None
@@ -290,15 +298,19 @@ class Run:
         elif self._resumes and isinstance(event, Resumed | Progress | Outcome):
             self._on_ready()  # what the program says may overtake what its manager does
         elif self.ready_after is None and not isinstance(
-            event, ErrorEvent | HostsChanging | Resumed
+            event, ErrorEvent | HostsChanging | HostsChanged | Resumed
         ):
             raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
+        told: list[str] = []
         if isinstance(event, Progress | Outcome):
-            for times in event.hosts:
-                if times.host not in self._hosts and times.host not in self._others:
-                    raise ApplicationError(
-                        f"the program reports host '{readable(times.host)}', which is not in its task"
-                    )
+            told = [times.host for times in event.hosts]
+        elif isinstance(event, HostsChanged) and self._managed:
+            told = [host for host, _ in event.members]
+        for host in told:
+            if host not in self._hosts and host not in self._others:
+                raise ApplicationError(
+                    f"the program reports host '{readable(host)}', which is not in its task"
+                )
 
     def _check_ready(self, event: Ready) -> None:
         if self._managed and self.ready_after is not None:  # it lost a host and began again
@@ -524,6 +536,11 @@ class RunExecution(Execution):
     def row_digests(self) -> Sequence[RowDigests]:
         """What the program said of the rows of its result."""
         return self._row_digests
+
+    @property
+    def changes(self) -> Sequence[HostsChanged]:
+        """The latest changes of hosts that its job manager told of."""
+        return self._run.changes
 
     @property
     def queue_seconds(self) -> float | None:

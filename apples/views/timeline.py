@@ -173,7 +173,9 @@ def _epochs(
         "move": None,
     }
     epochs = [first]
-    for one in events:
+    for one in sorted(
+        events, key=lambda one: one.get("at", 0.0)
+    ):  # a move is told of after it was made
         decided = one["event"] == "decision" and one.get("moved")
         if not (decided or one["event"] == "moved") or not one.get("hosts"):
             continue

@@ -18,7 +18,7 @@ from apples.jobs import RunRecord, recording, run_record, store
 from apples.jobs.recording import EventLog, RunRecorder, recorded
 from apples.jobs.store import read_events
 from apples.jobs.unfinished import document_so_far
-from apples.launch.events import HostTimes, Outcome, Progress
+from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +29,9 @@ def own_state(tmp_path, monkeypatch):
 class Ran:
     """An execution that is over."""
 
-    def __init__(self, outcome=None):
+    def __init__(self, outcome=None, changes=()):
         self.found = outcome
+        self.changes = changes
 
     def outcome(self):
         return self.found
@@ -273,17 +274,32 @@ def test_a_run_whose_answer_nobody_reads_is_finished_all_the_same():
     assert (found.state, found.reason) == ("finished", "after the run itself: stdout: Broken pipe")
 
 
-def test_a_recorder_writes_where_a_job_is():
+def change(epoch, *members):
+    return HostsChanged(1000.0 + epoch, epoch, 10 * epoch, members, 0.5, {"wait": 0.1})
+
+
+def test_every_change_of_a_jobs_hosts_is_recorded_once_with_when_it_was():
     job = store.create({}, "heat")
+    ran = Ran(Outcome(4, 0.4, 0.1, ()), [])
     with job.supervising():
         recorder = RunRecorder(job, pytest.fail)
         recorder.note(hosts=["ada"], rows=[9], epoch=0)
-        news = {"hosts": ["bob"], "rows": [9], "epoch": 1, "last_resize": {"seconds": 0.5}}
-        recorder.moved(news)
+        for at in recorder.watched(ran, map(progress, range(1, 5))):
+            if at.iteration == 1:
+                ran.changes += [change(k, ("ada", 9 - k), ("bob", k)) for k in (1, 2, 4)]
+            if at.iteration == 3:  # it was asked where it is, and knows of one more
+                recorder.state.update(hosts=["cleo"], rows=[9], epoch=6)
+                ran.changes.append(change(5, ("bob", 9)))
+            if at.iteration == 4:  # after the program's last word of progress
+                ran.changes.append(change(6, ("cleo", 9)))
         recorder.over("finished", "", 0)
-    (moved, ended) = RunRecord.of(job).events
-    assert (moved["hosts"], moved["epoch"], moved["seconds"]) == (["bob"], 1, 0.5)
-    assert ended["state"] == "finished"
+    moved = [event for event in RunRecord.of(job).events if event["event"] == "moved"]
+    assert [(one["epoch"], one["at"], one["iteration"]) for one in moved] == [
+        (k, 1000.0 + k, 10 * k) for k in (1, 2, 4, 5, 6)
+    ]
+    assert (moved[2]["hosts"], moved[2]["rows"]) == (["ada", "bob"], [5, 4])
+    assert (moved[2]["seconds"], moved[2]["phases"]) == (0.5, {"wait": 0.1})
+    assert (recorder.state["hosts"], recorder.state["epoch"]) == (["cleo"], 6)
 
 
 def test_only_what_is_over_is_removed_and_the_oldest_first():

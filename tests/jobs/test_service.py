@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from apples import DeadlineError, InfeasibleError, LaunchError, RunSpec, UsageError, jobs
 from apples.supervision.job_processes import marked
+from apples.views.timeline import timeline_document
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
@@ -56,6 +58,36 @@ def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     with pytest.raises(LaunchError, match="is cancelled"):
         jobs.rebalance(job.id)
     assert capfd.readouterr() == ("", "")
+
+
+def test_of_moves_one_right_after_another_every_one_is_on_record_and_in_the_timeline():
+    job = submit(**LONG)
+    places = (
+        {"ada": 1, "dan": 1},
+        {"bob": 1},
+        {"ada": 1, "bob": 1, "cleo": 1},
+        {"cleo": 3, "dan": 1},
+    )
+    made = [jobs.resize(job.id, places[k % 4]).status for k in range(16)]
+
+    def enough():
+        """Whether the program has reported from where it is now, so that there is something to draw."""
+        events = jobs.run_record(job.id).events
+        last = [k for k, one in enumerate(events) if one["event"] == "moved"]
+        return len(last) >= 16 and any(
+            one["event"] == "progress" for one in events[last[-1] + 1 :]
+        )
+
+    until(enough)
+    jobs.cancel(job.id)
+    record = jobs.run_record(job.id)
+    moved = [one for one in record.events if one["event"] == "moved"]
+    assert [(one["epoch"], tuple(one["hosts"])) for one in moved] == [
+        (one.epoch, one.hosts) for one in made
+    ]
+    assert all(one["seconds"] > 0 and one["phases"] for one in moved)
+    drawn = timeline_document({"plan": record.plan}, record.events)
+    assert [move["hosts"] for move in drawn["moves"]] == [list(one.hosts) for one in made]
 
 
 def test_the_record_of_a_finished_run_is_waited_for():

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from apples.errors import ApplicationError
 from apples.launch import events
 from apples.launch.events import HostTimes, Progress, parse, readable
+from apples.malleable.control.command import HostRows, ResizeDone, say_moved
 
 SCHEMA = json.loads(Path(events.__file__).with_name("protocol.schema.json").read_text())["$defs"]
 KINDS = {
@@ -45,6 +46,21 @@ def test_progress_is_read_as_it_is_written():
 
 def test_a_job_manager_says_that_hosts_are_changing_and_how_many_ranks_there_will_be():
     assert parse(b'{"event": "changing", "ranks": 5}') == events.HostsChanging(5)
+    said = []
+    done = ResizeDone(3, (HostRows("ada", 0, 7), HostRows("bob", 7, 2)), 0.5, {"wait": 0.25})
+    say_moved(said.append, done, 40)
+    found = parse(said[0].encode())
+    assert isinstance(found, events.HostsChanged)
+    assert (found.epoch, found.iteration, found.seconds, found.phases) == (
+        3,
+        40,
+        0.5,
+        {"wait": 0.25},
+    )
+    assert found.members == (("ada", 7), ("bob", 2))
+    many = tuple(HostRows(f"{k:0120}", 0, 1) for k in range(512))
+    say_moved(said.append, ResizeDone(4, many, 0.5, {}), 50)
+    assert len(said) == 1, "a line that nobody would read"
     resumed = parse(b'{"event": "resumed", "ranks": 5, "iteration": 40}')
     assert resumed == events.Resumed(5, 40)
 

@@ -23,7 +23,7 @@ from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, 
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized
-from apples.launch.events import RowDigests
+from apples.launch.events import HostsChanged, RowDigests
 from apples.malleable.control.change_cost import Bandwidth
 from apples.schedule import Estimate, Schedule
 
@@ -109,6 +109,11 @@ class AdaptiveExecution(Execution):
     def row_digests(self) -> Sequence[RowDigests]:
         """What the program said of the rows of its result."""
         return self.execution.row_digests
+
+    @property
+    def changes(self) -> Sequence[HostsChanged]:
+        """The latest changes of its hosts or rows, whoever made them."""
+        return self.execution.changes
 
     def monitor(self) -> Iterator[Progress]:
         """Yield progress until the run ends; `on_progress` is called before each is handed on."""

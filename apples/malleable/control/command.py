@@ -7,6 +7,8 @@ makes of it a `ChangePlan`, which all ranks carry out. Standard library only, si
 
 from __future__ import annotations
 
+import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -189,6 +191,27 @@ class RolledBack:
     members: tuple[HostRows, ...]
     iteration: int
     seconds: float
+
+
+LONGEST_NEWS = 1 << 16
+"""Bytes of a line that an agent reads (`apples.launch.events`)."""
+
+
+def say_moved(
+    emit: Callable[[str], None], notice: ResizeDone | RolledBack, iteration: int
+) -> None:
+    """Emit the line by which a job manager says on its output where the job is from now on.
+
+    Nothing is said where the names of hundreds of hosts are too long for a line.
+    """
+    phases = dict(notice.phases) if isinstance(notice, ResizeDone) else {}
+    line = json.dumps({
+        "event": "moved", "at": time.time(), "epoch": notice.epoch, "iteration": iteration,
+        "members": [(one.host, one.rows) for one in notice.members],
+        "seconds": notice.seconds, "phases": phases,
+    })  # fmt: skip
+    if len(line) < LONGEST_NEWS:
+        emit(line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,8 @@ class Reconfiguration:
             return None
         if self.taken_back:
             return ResizeRefused(epoch, self.reason)
-        found = (epoch, tuple(now), seconds, self.phases)
+        # Its own count of epochs, which begins with the launch, is none of the agent's.
+        found = (self.command.epoch, tuple(now), seconds, self.phases)
         return ResizeDone(*found, self.moved_rows, self.moved_bytes)
 
 

@@ -13,7 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from apples.malleable.control.command import CommandSource, JobEnded, JobNotice
+from apples.malleable.control.command import (
+    CommandSource,
+    JobEnded,
+    JobNotice,
+    ResizeDone,
+    RolledBack,
+    say_moved,
+)
 from apples.malleable.control.job_file import JobFile, JobFileError, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.manager.engine import COMPUTING, ReconfigurationEngine
@@ -91,6 +98,8 @@ class JobManager:
             self._emit(json.dumps({"event": "resumed", "ranks": ranks, "iteration": at}))
 
     def _notify(self, notice: JobNotice) -> None:
+        if isinstance(notice, ResizeDone | RolledBack):
+            say_moved(self._emit, notice, self.engine.iteration)
         self._control.notify(notice)
         if isinstance(notice, JobEnded):
             self._ended = notice

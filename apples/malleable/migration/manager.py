@@ -27,6 +27,7 @@ from apples.malleable.control.command import (
     ResizeDone,
     ResizeRefused,
     StateName,
+    say_moved,
 )
 from apples.malleable.control.job_file import HostSpec, JobFile, loads
 from apples.malleable.control.server import open_control
@@ -368,6 +369,7 @@ class ProgramManager:
             seconds, phases = time.monotonic() - self.moving_since, dict(outcome.phases)
             members = self.status().members
             done = ResizeDone(command.epoch, members, seconds, phases, moved_bytes=outcome.bytes)
+            say_moved(self.emit, done, 0)
             self.commands.notify(done)
         else:
             self.supervisors.dismiss(self._moving[1])
