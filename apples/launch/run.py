@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -201,6 +201,7 @@ class Run:
 
     def finish(self) -> None:
         """Wait for the ranks of a run that is done, then end what has not ended."""
+        self._pass_on_pending()
         deadline = time.monotonic() + FAREWELL_SECONDS
         while self._processes.running and (left := deadline - time.monotonic()) > 0:
             self._pass_on(self._processes.read(left))
@@ -212,9 +213,15 @@ class Run:
         self._stop()
 
     def _stop(self) -> None:
+        self._pass_on_pending()
         self._pass_on(self._processes.stop())
         for host in self._processes.uncertain_hosts:
             self._talk(f"warning: {host}: nobody knows whether processes of it are left there")
+
+    def _pass_on_pending(self) -> None:
+        """Pass on what had come with the last event that was looked at."""
+        pending, self._pending = self._pending, deque()
+        self._pass_on(pending)
 
     def _on_line(self, source: Source, line: bytes) -> Event | None:
         """Take in one line; return the event it is, if it is one for the caller."""
@@ -334,7 +341,7 @@ class Run:
     def _shorten_deadline(self, seconds: float) -> None:
         self._shortened = min(self._deadline, time.monotonic() + seconds)
 
-    def _pass_on(self, lines: Sequence[tuple[Source, bytes]]) -> None:
+    def _pass_on(self, lines: Iterable[tuple[Source, bytes]]) -> None:
         """Pass talk on and keep the last of it for an error message."""
         for source, line in lines:
             text = line.decode(errors="replace")

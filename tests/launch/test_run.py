@@ -1,4 +1,6 @@
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,39 @@ def test_only_a_run_that_resumes_takes_that_word(job):
     run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
     with pytest.raises(ApplicationError, match="said 'progress' before 'ready'"):
         run.until_ready()
+
+
+LAST_WORDS = [f"the last of {n}" for n in range(40)]
+TALKS = "\n".join(f"echo '{line}' >&2" for line in LAST_WORDS)
+READY = '{"event": "ready", "protocol": 1, "program": "p", "version": "", "ranks": 3}'
+
+
+@pytest.mark.parametrize("first", ["the talk", "done"])
+@pytest.mark.parametrize(
+    "end", [DONE, '{"event": "progress", "iteration": -1}'], ids=["", "wrong"]
+)
+def test_what_came_with_the_last_event_is_passed_on_whichever_pipe_is_read_first(
+    job, tmp_path, first, end
+):
+    done = f"echo '{end}'"
+    both = (TALKS, done) if first == "the talk" else (done, TALKS)
+    lines = (f"echo '{READY}'", "read -r _ <go", *both, "echo said >said", "read -r _ <go")
+    for name in ("go", "said"):
+        os.mkfifo(tmp_path / name)
+    order = LaunchCommand(("/bin/sh", "-c", "\n".join((f"cd '{tmp_path}'", *lines))))
+    groups = [RankGroup("ada", 3, ("true",))]
+    run = Run(order, groups, job=job.name, talk=job.talk.append, managed=True)
+    with (tmp_path / "go").open("r+b", buffering=0) as go:
+        run.until_ready()
+        go.write(b"on\n")
+        assert (
+            tmp_path / "said"
+        ).read_text() == "said\n"  # nothing of it is read before all is there
+        with suppress(ApplicationError):
+            list(run.events())
+        go.write(b"on\n")
+        run.finish()
+    assert job.talk == LAST_WORDS
 
 
 def test_talk_is_passed_through_and_bounded(job):
