@@ -1,0 +1,10 @@
+"""Parameter sweeps: independent tasks of one program that read files, on unequal hosts of several sites.
+
+Reading order: `tasks` (what is to be done, and the sites' caches), `costs` (what each task and transfer takes
+under one weather), `gantt` (one chart of hosts, links and files), `heuristics` (which task is placed next),
+`planning` (a plan by every heuristic, the best of them taken). Casanova, Legrand, Zagorodnov, Berman 2000.
+"""
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

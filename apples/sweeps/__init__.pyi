@@ -1,0 +1,19 @@
+# The table of the front door: type checkers and `__init__.py` read it.
+
+from apples.sweeps.costs import SweepCosts as SweepCosts
+from apples.sweeps.costs import sweep_costs as sweep_costs
+from apples.sweeps.gantt import SweepGantt as SweepGantt
+from apples.sweeps.gantt import SweepProgress as SweepProgress
+from apples.sweeps.gantt import TaskBooking as TaskBooking
+from apples.sweeps.gantt import TransferBooking as TransferBooking
+from apples.sweeps.heuristics import HEURISTICS as HEURISTICS
+from apples.sweeps.heuristics import Heuristic as Heuristic
+from apples.sweeps.planning import SweepDecision as SweepDecision
+from apples.sweeps.planning import SweepPlan as SweepPlan
+from apples.sweeps.planning import plan_by as plan_by
+from apples.sweeps.planning import plan_sweep as plan_sweep
+from apples.sweeps.tasks import InputFile as InputFile
+from apples.sweeps.tasks import ParameterSweep as ParameterSweep
+from apples.sweeps.tasks import SiteCache as SiteCache
+from apples.sweeps.tasks import SweepTask as SweepTask
+from apples.sweeps.tasks import one_cache_a_site as one_cache_a_site

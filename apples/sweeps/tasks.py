@@ -1,0 +1,143 @@
+"""`ParameterSweep`: one program at many settings: independent tasks, the files they read, the sites' caches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import hat
+from apples.errors import UsageError
+from apples.resources import HostList
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that tasks read, of `size` bytes, and `storage`, the host on which it lies at first."""
+
+    name: str
+    size: float
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """One run of the program.
+
+    Attributes
+    ----------
+    name
+        Unlike that of any other task.
+    work
+        How much it computes, in units that a host needs its `seconds_per_point` for.
+    inputs
+        Names of the files that must be at its site before it starts.
+    """
+
+    name: str
+    work: float = 1.0
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCache:
+    """A folder that some hosts share: a file that came to it once is there for all of them.
+
+    Attributes
+    ----------
+    name
+        What plans and messages call it.
+    hosts
+        Those who read it; the first is the one that receives files.
+    capacity
+        Bytes.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    capacity: float = math.inf
+
+
+@dataclass(frozen=True)
+class ParameterSweep:
+    """Tasks, in the order in which a work queue would take them, and their files.
+
+    Raises
+    ------
+    UsageError
+        Two tasks or files of one name, a number that is none, or a file that nobody has. Permanent.
+
+    Examples
+    --------
+    >>> ParameterSweep((SweepTask("a", inputs=("mesh",)),), (InputFile("mash", 1e6, "store"),))
+    Traceback (most recent call last):
+    ...
+    apples.errors.UsageError: task a: nobody has its file 'mesh'; did you mean 'mash'?
+    """
+
+    tasks: tuple[SweepTask, ...]
+    files: tuple[InputFile, ...] = ()
+    numbers: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be planned."""
+        _each_once("task", [task.name for task in self.tasks])
+        _each_once("file", [file.name for file in self.files])
+        for file in self.files:
+            if not 0 <= file.size < math.inf:
+                raise UsageError(f"file {file.name}: its size must be bytes (is {file.size})")
+        self.numbers.update({file.name: number for number, file in enumerate(self.files)})
+        for task in self.tasks:
+            if not 0 < task.work < math.inf:
+                raise UsageError(f"task {task.name}: its work must be positive (is {task.work})")
+            _each_once(f"input of task {task.name}", task.inputs)
+            for name in task.inputs:
+                if name not in self.numbers:
+                    near = hat.nearest(name, sorted(self.numbers))
+                    hint = f"; did you mean '{near}'?" if near else ""
+                    raise UsageError(f"task {task.name}: nobody has its file '{name}'{hint}")
+
+
+def one_cache_a_site(hosts: HostList) -> tuple[SiteCache, ...]:
+    """Return a cache without a limit for each site, in the order in which the list names the sites."""
+    sites: dict[str, list[str]] = {}
+    for host in hosts:
+        sites.setdefault(host.site, []).append(host.name)
+    return tuple(SiteCache(site, tuple(names)) for site, names in sites.items())
+
+
+def check_places(
+    sweep: ParameterSweep, caches: Sequence[SiteCache], hosts: HostList, source: str = ""
+) -> None:
+    """Refuse a sweep whose files lie, or whose caches are, on hosts that the list does not have.
+
+    Raises
+    ------
+    UsageError
+        With the name, and the nearest that exists. Permanent.
+    """
+    known = {host.name for host in hosts}
+    listed = source or hosts.source or "the host list"
+    for file in sweep.files:
+        if file.storage not in known:
+            raise UsageError(
+                f"file {file.name}: its storage '{file.storage}' is no host of {listed}"
+            )
+    _each_once("cache", [cache.name for cache in caches])
+    _each_once("host of a cache", [name for cache in caches for name in cache.hosts])
+    for cache in caches:
+        strangers = [name for name in cache.hosts if name not in known]
+        if strangers or not cache.hosts:
+            raise UsageError(
+                f"cache {cache.name}: {strangers or 'nothing'} is no host of {listed}"
+            )
+        if len({hosts[name].site for name in cache.hosts}) > 1:
+            raise UsageError(f"cache {cache.name}: its hosts are at several sites")
+
+
+def _each_once(kind: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{kind} '{name}' is there twice")
+        seen.add(name)
