@@ -9,7 +9,7 @@ from typing import Any
 from apples.agent.session.results import RUN_SCHEMA
 from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
-from apples.jobs.spec import ProgramSpec
+from apples.jobs.spec import ProgramSpec, working_directory
 from apples.jobs.store import StoredJob
 from apples.launch.actuator import Outcome
 from apples.launch.actuators.malleable import ProgramExecution, start_program
@@ -49,6 +49,8 @@ def program_spec(
     known = read_host_list(hosts)
     first = tuple(name.strip() for name in on.split(",")) if on else ()
     for name in first:
+        if not name:
+            raise UsageError(f"--on {on}: between two commas is no host")
         if name not in known:
             there = ", ".join(host.name for host in known)
             raise UsageError(f"--on {name}: the host list has {there}")
@@ -62,7 +64,7 @@ def program_spec(
         raise UsageError(f"--signal: {error}") from None
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-    if len(first) > 1 and (outside := functions_outside(program[0], Path.cwd())):
+    if len(first) > 1 and (outside := functions_outside(program[0], working_directory())):
         raise UsageError(f"{program[0]} cannot be moved: it calls {', '.join(outside)}")
     first = first or (most_able(known, weather),)
     return ProgramSpec(tuple(program), Path(hosts), first, signal, signal_seconds, output)

@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from apples.agent.session.spec import RunSpec
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 
 Document = dict[str, Any]
+
+
+def working_directory() -> Path:
+    """Return this process's working directory; `LaunchError` where it was removed."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise LaunchError(f"the working directory: {error.strerror}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class JobSpec:
     """
 
     run: RunSpec
-    directory: Path = field(default_factory=Path.cwd)
+    directory: Path = field(default_factory=working_directory)
 
     def __post_init__(self) -> None:
         run, here = self.run, self.directory
@@ -115,7 +123,7 @@ class ProgramSpec:
     signal: str = "USR1"
     signal_seconds: float = 1.0
     output: Path | None = None
-    directory: Path = field(default_factory=Path.cwd)
+    directory: Path = field(default_factory=working_directory)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hosts", self.directory / self.hosts)

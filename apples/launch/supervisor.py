@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
@@ -263,7 +263,7 @@ class LocalSupervisor(RunSupervisor):
         self.launcher = os.fork()
         if self.launcher == 0:
             if argv[:2] == [sys.executable, "-m"] and argv[2].startswith(OURS):
-                be_manager(argv[2], argv[3:], supervisor)
+                job_processes.as_child(lambda: be_manager(argv[2], argv[3:], supervisor))
             job_processes.exec_launcher(argv, supervisor)
         os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)
         os.close(null)
@@ -425,7 +425,7 @@ class RemoteSupervisor(RunSupervisor):
             left = left[os.write(1, left) :]
 
 
-def be_manager(name: str, arguments: list[str], supervisor: int) -> NoReturn:
+def be_manager(name: str, arguments: list[str], supervisor: int) -> int:
     """Have this child be the job manager of that module: its Python has started already."""
     job_processes.die_with(supervisor)
     sys.argv = [name, *arguments]
@@ -434,7 +434,7 @@ def be_manager(name: str, arguments: list[str], supervisor: int) -> NoReturn:
         code: int | None = importlib.import_module(name).main()
         return code
 
-    job_processes.be(MANAGER, main)
+    return job_processes.be(MANAGER, main)
 
 
 def _rank_of(pid: int) -> int | None:

@@ -82,8 +82,19 @@ def exec_program(argv: list[str], environment: Mapping[str, str] | None = None) 
         os._exit(CANNOT_START)
 
 
-def be(name: str, task: Callable[[], int | None]) -> NoReturn:
-    """Have this child do a task as a program of its own would, and end: it has loaded what the task needs.
+def as_child(task: Callable[[], int | None]) -> NoReturn:
+    """Have this child do a task and end, whatever happens: it must not return into what its parent was at."""
+    code = 1
+    try:
+        code = task() or 0
+    except BaseException:  # noqa: BLE001 - a child's last words
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def be(name: str, task: Callable[[], int | None]) -> int:
+    """Have a child (`as_child`) do a task as a program of its own would: it has loaded what the task needs.
 
     Of its parent's open files it keeps the first three.
 
@@ -92,19 +103,21 @@ def be(name: str, task: Callable[[], int | None]) -> NoReturn:
     name
         Under which ``ps -o comm`` and ``top`` show it: its command line is its parent's.
     """
-    code = 1
-    try:
-        for number in DEFAULTED:
-            ignored = number in IGNORED_BY_PYTHON
-            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-        gc.freeze()  # nothing of its parent's is finalised here: its files are closed now, by number
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
-        code = task() or 0
-    except BaseException:  # noqa: BLE001 - a child must not return into what its parent was at
-        sys.excepthook(*sys.exc_info())
-    finally:
-        os._exit(code)
+    for number in DEFAULTED:
+        ignored = number in IGNORED_BY_PYTHON
+        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    gc.freeze()  # nothing of its parent's is finalised here: its files are closed now, by number
+    close_inherited()
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+    return task() or 0
+
+
+def close_inherited() -> None:
+    """Close every open file but the first three, one by one: their limit may be a thousand million numbers."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to load
+        if int(name) >= 3:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
 
 
 # ------------------------------------------------------------------ found by ancestry

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from apples import RunSpec, UsageError
+import apples
+from apples import LaunchError, RunSpec, UsageError
 from apples.jobs import JobSpec, ProgramSpec, spec
 from blueprints import all_resources
 
@@ -54,3 +55,13 @@ def test_a_job_stored_without_settings_can_be_read():
 def test_a_function_is_refused_for_it_cannot_be_stored():
     with pytest.raises(UsageError, match="blueprint: a job needs its name"):
         JobSpec(RunSpec(blueprint=all_resources), HERE)
+
+
+def test_without_a_working_directory_a_run_is_refused_in_words(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    spec = RunSpec(hosts=tmp_path / "hosts.toml", template=tmp_path / "template.toml")
+    with pytest.raises(LaunchError, match=r"^the working directory: No such file or directory$"):
+        apples.run(spec)

@@ -29,7 +29,7 @@ CHILD = """
 import os, signal, sys
 from apples.supervision import job_processes
 signal.signal(signal.SIGTERM, lambda *_: None)
-opened = os.open("/dev/null", os.O_RDONLY), *os.pipe()
+opened = os.open("/dev/null", os.O_RDONLY), *os.pipe(), os.dup2(0, 200)
 def is_open(handle):
     try:
         return bool(os.fstat(handle))
@@ -41,7 +41,7 @@ if os.fork() == 0:
         defaults = [signal.getsignal(n) == signal.SIG_DFL for n in (signal.SIGTERM, signal.SIGPIPE)]
         print(found, defaults, open("/proc/self/comm").read(), end="", flush=True)
         %s
-    job_processes.be("apples-test", task)
+    job_processes.as_child(lambda: job_processes.be("apples-test", task))
     print("returned", flush=True)
 print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """

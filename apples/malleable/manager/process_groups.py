@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 from zlib import crc32
 
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision import peer
-from apples.supervision.job_processes import MARK, be, exec_program
+from apples.supervision.job_processes import MARK, as_child, be, close_inherited, exec_program
 from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
 
 SUPERVISOR = "apples-node"
@@ -92,7 +92,7 @@ class ProcessGroup:
             warnings.simplefilter("ignore")
             self.pid = os.fork()
         if self.pid == 0:
-            self._become_supervisor(orders, reports, str(folder.absolute()))
+            as_child(lambda: self._be_supervisor(orders, reports, str(folder.absolute())))
         os.close(orders)
         os.close(reports)
         self._to, self._from = os.fdopen(to, "wb", 0), os.fdopen(come_from, "rb", 0)
@@ -100,16 +100,16 @@ class ProcessGroup:
         os.set_blocking(come_from, False)
         selector.register(self._from, selectors.EVENT_READ, self._read_reports)
 
-    def _become_supervisor(self, orders: int, reports: int, folder: str) -> NoReturn:
+    def _be_supervisor(self, orders: int, reports: int, folder: str) -> int:
         """Be the supervisor, in a child: it has started already, and shares this process's memory."""
         os.setsid()
         os.dup2(orders, 0)
         os.dup2(reports, 1)
         os.environ[MARK] = self.job.job
         if reach := self.places[0].reach:
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            close_inherited()
             exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR])
-        be(SUPERVISOR, lambda: NodeSupervisor(folder).run())
+        return be(SUPERVISOR, lambda: NodeSupervisor(folder).run())
 
     @property
     def host(self) -> str:

@@ -204,6 +204,32 @@ static void own(int fd)
     fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
+/* Connects, waiting no longer than until then; returns the socket, or -1 with errno. */
+static int reached(const struct sockaddr_in *where, double until)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), why = 0;
+    socklen_t length = sizeof why;
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (const struct sockaddr *)where, sizeof *where) == 0)
+        return fd;
+    why = errno;
+    if (why == EINPROGRESS || why == EINTR) {
+        struct pollfd made = {fd, POLLOUT, 0};
+        while (poll(&made, 1, STEP_MILLISECONDS) <= 0 && now() < until)
+            ;
+        why = ETIMEDOUT;
+        if (made.revents && getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length))
+            why = errno;
+    }
+    if (why) {
+        close(fd);
+        errno = why;
+        return -1;
+    }
+    return fd;
+}
+
 struct hello { char key[KEY_BYTES]; int32_t rank, epoch; };
 
 static int connected(int other, const char *address, double until)
@@ -218,8 +244,8 @@ static int connected(int other, const char *address, double until)
     if (inet_pton(AF_INET, address, &where.sin_addr) != 1)
         fail("%s is no address", address);
     for (;;) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&where, sizeof where) == 0) {
+        int fd = reached(&where, until);
+        if (fd >= 0) {
             struct hello hello = {.rank = rank_, .epoch = epoch_};
             memcpy(hello.key, key, KEY_BYTES);
             own(fd);
@@ -228,7 +254,6 @@ static int connected(int other, const char *address, double until)
         }
         if (now() > until)
             lost("cannot reach rank %d at %s: %s", other, address, strerror(errno));
-        close(fd);
         pause_shortly();
     }
 }

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -293,6 +293,28 @@ def test_strangers_who_call_a_rank_are_let_go_and_the_others_found(parallel, tmp
     assert (code, script.ended.state, len(strangers)) == (0, "finished", 8)
 
 
+@pytest.mark.usefixtures("library")
+def test_whoever_cannot_be_reached_is_not_waited_for_longer_than_was_said(tmp_path):
+    made = tmp_path / "reaching"
+    command = ["cc", f"-I{ranks.include_folder()}", f'-DSOURCE="{ranks.SOURCE}"', "-o", made]
+    subprocess.run([*command, PROGRAMS / "reaching.c"], check=True)
+
+    def said(port, seconds):
+        words = [made, str(port), str(seconds)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as calling:
+        port = listener.getsockname()[1]
+        assert said(port, 30) == "reached"
+        for _ in range(4):  # nobody accepts: who calls now gets no answer for two minutes
+            caller = calling.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", port))
+        assert said(port, 0.3) == "Connection timed out"
+    assert said(port, 30) == "Connection refused"
+
+
 def test_more_or_fewer_hosts_or_two_at_once_are_refused(parallel, compiled):
     on = parallel(programs(compiled)["C"])
     script, _ = exchanged(
@@ -455,7 +477,11 @@ def test_the_verbs_move_a_rank_and_its_end_is_recorded(hosts, compiled, tmp_path
 
 @pytest.mark.parametrize(
     ("on", "said"),
-    [("ada,zoe", "--on zoe: the host list has ada, bob, cyd"), ("ada,ada", "is named twice")],
+    [
+        ("ada,zoe", "--on zoe: the host list has ada, bob, cyd"),
+        ("ada,ada", "is named twice"),
+        ("ada,,bob", "--on ada,,bob: between two commas is no host"),
+    ],
 )
 def test_hosts_that_cannot_be_are_said_before_anything_starts(hosts, on, said):
     done = command("apples", *hosts, "--on", on, "--", "true")
