@@ -17,6 +17,7 @@ installed, the copy is not looked at. What a program declares needs apples (`app
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -285,6 +286,10 @@ def _shared(comm: Any, text: Callable[[], bytes]) -> TaskDocument:
 def hosts_may_change() -> bool:
     """Whether a job manager runs this rank, which may give the job other hosts."""
     return MALLEABLE in os.environ
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a file that are not the program's."""
 
 
 def emit(event: str, **fields: object) -> None:
@@ -754,10 +759,14 @@ class ProgramTask:
         header = _npy_header(rows, sum(len(strip) for _, strip in self.layout))
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        with part.open("wb") as stream:
-            stream.write(header)
-            yield [stream.write]
-        part.replace(path)
+        try:
+            with part.open("wb") as stream:
+                stream.write(header)
+                yield [stream.write]
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
     def _report(self) -> None:
         """Say how far the run is, and agree on when to do so again, from nothing that one rank alone knows."""
@@ -919,8 +928,13 @@ class ProgramTask:
             traceback.print_exception(error)
         rank = self._world.Get_rank() if self._world else 0
         if not self._by_hand:
-            message = " ".join(str(error).split()) or type(error).__name__
-            emit("error", message=message[:LONGEST_MESSAGE], rank=rank)
+            told = str(error)
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                told = f"{error.filename}: {error.strerror}"
+            message = " ".join(told.split()) or type(error).__name__
+            full = isinstance(error, OSError) and error.errno in NO_ROOM
+            more = {"resources": True} if full else {}
+            emit("error", message=message[:LONGEST_MESSAGE], rank=rank, **more)
         if self._world and (self._world.Get_size() > 1 or not self._by_hand):
             sys.stderr.flush()
             time.sleep(LAST_WORDS_SECONDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from apples.errors import (
     ApplesError,
     ApplicationError,
@@ -32,6 +34,20 @@ def refusal_of(error: Exception | SystemExit) -> tuple[str, int]:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}", LaunchError.exit_code
     return f"internal error: {kind}: {error}", ApplesError.exit_code
+
+
+RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
+"""Why the system refuses to write where not the name is wrong but what is written to."""
+
+
+def error_kind(error: OSError) -> type[ApplesError]:
+    """Return what it is that a file which a user named cannot be written: `LaunchError` on a full disk."""
+    return LaunchError if error.errno in RESOURCES else UsageError
+
+
+def unwritable(place: str, error: OSError) -> ApplesError:
+    """Return the refusal of a file that a user named and that cannot be written."""
+    return error_kind(error)(f"{place}: {error.strerror or error}")
 
 
 def error_of(text: str, code: int) -> ApplesError:

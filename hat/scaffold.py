@@ -82,7 +82,7 @@ def new(
         raise ScaffoldError(f"{target}: is there already; nothing was written") from None
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise ScaffoldError(f"{target}: cannot be made ({why})") from None
+        raise ScaffoldError(f"{target}: cannot be made ({why})") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return [target / file for file in files]

@@ -1,7 +1,9 @@
 """What all tests share: hypothesis without a clock, the same examples on every CI run."""
 
+import contextlib
 import os
 import re
+import subprocess
 
 import labs
 import pytest
@@ -53,6 +55,27 @@ def environment():
                 os.environ[name] = before[name]
             else:
                 del os.environ[name]
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A folder of a file system that has room for names and for no more bytes."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    made = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted: {made.stderr.decode().strip()}")
+    with (folder / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
+    yield folder
+    subprocess.run(
+        ["/bin/umount", "--lazy", str(folder)], check=True
+    )  # who has it open may end later
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -46,14 +46,18 @@ def calibrate_hosts(
     talk: Talk = lambda _: None,
     *,
     at_once: bool = False,
+    unkept: Callable[[OSError], object] | None = None,
 ) -> dict[str, Speeds]:
     """Measure every other machine, and this one for each set of CPUs; store and return the speed functions.
 
     Parameters
     ----------
+    unkept
+        Hears of what could not be stored, as on a full disk; else it is a warning.
     at_once
         Whether hosts on other CPUs are measured at the same time: they share memory then, as in a run of all.
     """
+    tell = unkept or (lambda error: talk(f"warning: {error.filename}: {error.strerror}"))
     template = information.template
     places: dict[str | tuple[int, ...], list[Host]] = {}
     for host in information.hosts:
@@ -66,7 +70,10 @@ def calibrate_hosts(
     def measured(hosts: Sequence[Host]) -> Speeds:
         speeds = _speeds(hosts, information, rows, talk)
         for host in hosts:
-            store_speeds(template.name, template.version, host.identity, speeds)
+            try:
+                store_speeds(template.name, template.version, host.identity, speeds)
+            except OSError as error:
+                tell(error)
         return speeds
 
     if at_once:

@@ -34,12 +34,15 @@ def calibrate(
     spec = PlanSpec(*files, options.settings_of(settings), weather="static")
     information = looked_at(load(spec, talk=say))
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
-    found = calibrate_hosts(information, rows, say)
+    unkept: list[OSError] = []
+    found = calibrate_hosts(information, rows, say, unkept=unkept.append)
     application = information.template
     document = calibration_document(application.name, application.version, found)
     show_answer(document, calibration_text(found), json)
     if not any(found.values()):
         raise LaunchError(f"{files[0]}: nothing was measured on any host: the warnings say why")
+    if unkept:
+        raise unkept[0]
     return 0
 
 

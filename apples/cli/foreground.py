@@ -17,6 +17,8 @@ from apples.errors import UsageError, VerificationError
 from apples.jobs.recording import RunRecorder, recorded
 from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
+from apples.refusals import unwritable
+from apples.storage import documents
 from apples.views.provenance import made_by
 from apples.views.run_text import run_text
 from apples.views.timeline import timeline_document, timeline_text
@@ -72,8 +74,7 @@ def answer(
 def write_page(path: Path, page: str) -> None:
     """Write a page and say where it is; one that cannot be written is a warning, for the run is done."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        documents.put(path, page)
     except OSError as error:
         say(f"warning: --report {path}: {error.strerror}; there is no page")
         return
@@ -87,6 +88,6 @@ def make_folder(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise UsageError(f"--report {path}: {error.strerror}") from None
+        raise unwritable(f"--report {path}", error) from None
     if path.is_dir():
         raise UsageError(f"--report {path}: is a directory, not a file")

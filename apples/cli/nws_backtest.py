@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 import nws
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError
-from apples.storage.naming import naming
+from apples.refusals import unwritable
+from apples.storage import documents
 from apples.views.weather import backtest_text
 
 Engine = Literal["numpy", "numba"]
@@ -41,20 +42,23 @@ def backtest(
         raise UsageError(str(error)) from error
     many = sum(len(values) for values in recording.values()) > MANY
     engine: Engine = "numba" if many and find_spec("numba") else "numpy"
-    reports = []
+    reports, pictures = [], dict[str, str]()
     for name, values in recording.items():
         run = nws.trace(values, engine)
         reports.append(nws.report(name, run))
         if plot is not None:
-            _draw(plot, name, run)
+            pictures[name] = nws.picture(name, run)
     text = "\n".join(backtest_text(report) for report in reports)
     show_answer(nws.document(reports), text, json)
+    for name, picture in pictures.items():
+        _keep(plot or Path(), name, picture)
     return 0
 
 
-def _draw(folder: Path, name: str, run: Any) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _keep(folder: Path, name: str, picture: str) -> None:
     path = folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".") + ".svg")
-    with naming(path):
-        path.write_text(nws.picture(name, run), encoding="utf-8")
+    try:
+        documents.put(path, picture)
+    except OSError as error:
+        raise unwritable(f"--plot {path}", error) from None
     say(f"wrote {path}")

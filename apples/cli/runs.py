@@ -11,9 +11,11 @@ import typer
 
 from apples.cli import completion
 from apples.cli.options import Json
-from apples.cli.program import say, show_answer
+from apples.cli.program import say, show, show_answer
 from apples.errors import UsageError
 from apples.jobs import store
+from apples.refusals import unwritable
+from apples.storage import documents
 from apples.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
@@ -96,18 +98,24 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
 
         page = run_page(document, record.events)
     path = out or Path(f"{record.id}.html")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}") from None
     size = len(page.encode())
     answer = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
-    text = f"{path}: {size} bytes, of {record.id}"
+    text = ""
     if timeline:
         from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
 
         drawn = timeline_document(document, record.events)
         answer["timeline"] = drawn
-        text = f"{timeline_text(drawn)}\n\n{text}"
+        text = f"{timeline_text(drawn)}\n"
     show_answer(answer, text, json)
+    put_page(path, page)
+    if not json:
+        show(f"{path}: {size} bytes, of {record.id}")
+
+
+def put_page(path: Path, page: str) -> None:
+    """Write the page that ``apples report`` was asked for, after its answer."""
+    try:
+        documents.put(path, page)
+    except OSError as error:
+        raise unwritable(f"--out {path}", error) from None

@@ -84,10 +84,8 @@ def simulate(
     for line in views.result_notes(policy, result):
         say(line)
     document = views.simulation_document(log, policy, made, result, read_seconds)
-    try:
-        if csv is not None:
-            write_csv(csv, made.workload, result)
-    finally:  # also where a disk is full: what was simulated is not lost
-        show_answer(document, lambda: views.simulation_text(document), as_json)
+    show_answer(document, lambda: views.simulation_text(document), as_json)
+    if csv is not None:
+        write_csv(csv, made.workload, result)
     if result.failed_passes:
         raise typer.Exit(UsageError.exit_code)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import typer
 
-from apples.cli.program import say, show_answer
+from apples.cli.program import say, show, show_answer
+from apples.cli.runs import put_page
 from apples.errors import UsageError
 from apples.scheduling.policies import POLICIES
 from apples.simulation.explained_waits import WaitExplanation
@@ -25,7 +26,7 @@ from apples.views.simulation import (
     sweep_table,
     sweep_text,
 )
-from apples.views.simulation_charts import write_pictures
+from apples.views.simulation_charts import picture_files, write_pictures
 from apples.views.simulation_facts import SimulatedRun, comparison_document, comparison_text
 from apples.views.simulation_pages import (
     comparison_page,
@@ -58,6 +59,7 @@ def report_simulation(
     }
     if not out.parent.is_dir():
         raise UsageError(f"{out}: No such file or directory")
+    tables: dict[Path, SimulatedRun] = {}
     if source.endswith(".jsonl"):
         if not Path(source).is_file():
             raise UsageError(f"{source}: No such file or directory")
@@ -80,16 +82,18 @@ def report_simulation(
         failed = any(run.schedule.failed_passes for run in runs)
         for run in runs:
             name = re.sub(r"[:/ ]", "_", run.name)
-            write_csv(out.with_name(f"{out.stem}-{name}.csv"), run.workload, run.schedule)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{out}: {error.strerror or error}") from error
-    files = write_pictures(pictures, drawn, png) if pictures is not None else []
+            tables[out.with_name(f"{out.stem}-{name}.csv")] = run
+    files = picture_files(pictures, drawn, png) if pictures is not None else []
     size, drawn_to = len(text.encode()), [str(path) for path in files]
     answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
-    words = f"{said}\n{out}: {size} bytes, {count} runs, {len(files)} pictures"
-    show_answer({**answer, "runs": count, "pictures": drawn_to, **figures}, words, as_json)
+    show_answer({**answer, "runs": count, "pictures": drawn_to, **figures}, said, as_json)
+    for path, run in tables.items():
+        write_csv(path, run.workload, run.schedule)
+    put_page(out, text)
+    if pictures is not None:
+        write_pictures(pictures, drawn, png)
+    if not as_json:
+        show(f"{out}: {size} bytes, {count} runs, {len(files)} pictures")
     if failed:
         raise typer.Exit(UsageError.exit_code)
 

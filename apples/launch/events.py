@@ -166,10 +166,14 @@ class DoneEvent:
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """The program's own account of what went wrong: its event ``error``."""
+    """The program's own account of what went wrong: its event ``error``.
+
+    `resources`: whether what it runs on failed, as a full disk does, and not the program.
+    """
 
     message: str
     rank: Count | None = None
+    resources: bool = False
 
 
 @dataclass(frozen=True, slots=True)

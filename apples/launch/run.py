@@ -403,7 +403,8 @@ class Run:
         if rank is None or not self._said.end_in_traceback(rank):
             self._said.clear()  # its own account says it all
         where = "" if rank is None else f"{self._named(rank)}: "
-        self._fail(ApplicationError, f"{where}{readable(failure.message)}", rank)
+        kind = LaunchError if failure.resources else ApplicationError
+        self._fail(kind, f"{where}{readable(failure.message)}", rank)
 
     def _judge_left(self) -> None:
         """See what it means that ranks wait in MPI_Finalize.

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.refusals import unwritable
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
+from apples.storage import documents
 
 TAU = 10.0
 PERCENTILES = (50, 75, 90, 95, 99, 100)
@@ -179,11 +181,11 @@ def write_csv(path: Path, workload: Workload, result: SimulationResult) -> None:
     ]  # fmt: skip
     texts = [_texts(column) for column in columns]
     try:
-        with path.open("w", encoding="ascii") as file:
+        with documents.written(path) as file:
             file.write(CSV_COLUMNS + "\n")
             file.writelines(",".join(row) + "\n" for row in zip(*texts, strict=True))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise unwritable(str(path), error) from error
 
 
 def _texts(column: NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]) -> list[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from apples.storage.naming import naming
 
@@ -50,6 +51,46 @@ def replace(path: Path, text: str) -> None:
         os.fsync(parent)
     finally:
         os.close(parent)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[str]]:
+    """Write a file that a user named: what is written while inside is there whole afterwards, or the old file is.
+
+    It is written beside and renamed; a file that was there keeps its mode, and a link goes on pointing at it.
+    What is no file (a pipe, a device) is written to as it is. Nothing is synced.
+
+    Raises
+    ------
+    OSError
+        It bears `path`.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        with naming(path), target.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+    try:
+        with naming(path):
+            with beside.open("x", encoding="utf-8") as stream:
+                if target.exists():
+                    os.fchmod(stream.fileno(), target.stat().st_mode & 0o777)
+                yield stream
+            beside.replace(target)
+    except OSError as error:
+        if error.filename == str(beside):  # nobody knows it
+            error.filename = str(path)
+        raise
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file that a user named, in folders that are made where they are not there; as `written`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written(path) as stream:
+        stream.write(text)
 
 
 def lock(descriptor: int, seconds: float | None = None, *, shared: bool = False) -> bool:

@@ -15,8 +15,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.refusals import unwritable
 from apples.simulation.gantt import GanttBar
-from apples.storage.naming import naming
+from apples.storage import documents
 from apples.views import drawing as draw
 from apples.views.drawing import STRETCH, Scale, line, path, text
 from apples.views.formats import count, plain, signed
@@ -395,24 +396,29 @@ def picture(drawn: Markup) -> str:
     return draw.picture(drawn, fixed(render("style.css.j2")))
 
 
-def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> list[Path]:
-    """Write one file a chart; return their names.
+def picture_files(folder: Path, charts: Mapping[str, Markup], png: bool) -> list[Path]:
+    """Return the files that `write_pictures` writes."""
+    kinds = (".svg", ".png") if png else (".svg",)
+    return [folder / f"{name}{kind}" for name in charts for kind in kinds]
+
+
+def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> None:
+    """Write one file a chart.
 
     Raises
     ------
     UsageError
         PNG is asked for and no converter (rsvg-convert, inkscape, chromium) is found or it fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     converter = next((name for name in CONVERTERS if shutil.which(name)), None)
     if png and converter is None:
         raise UsageError(f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none")
-    written = []
     for name, drawn in charts.items():
         path = folder / f"{name}.svg"
-        with naming(path):
-            path.write_text(picture(drawn), encoding="utf-8")
-        written.append(path)
+        try:
+            documents.put(path, picture(drawn))
+        except OSError as error:
+            raise unwritable(str(path), error) from None
         if png and converter is not None:
             target = path.with_suffix(".png")
             words = [word.format(svg=path.resolve(), png=target.resolve())
@@ -422,5 +428,3 @@ def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> lis
             )
             if done.returncode or not target.exists():
                 raise UsageError(f"{converter} failed on {path}: {done.stderr.strip()[-200:]}")
-            written.append(target)
-    return written

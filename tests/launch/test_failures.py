@@ -1,10 +1,8 @@
 """What a failed run says: which rank, on which host, what became of it, and its own last words."""
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -180,25 +178,6 @@ def program_of(job, rank):
         if b"PMI_RANK=%d" % rank in variables and b"bind.py" not in command_line:
             return pid
     return None
-
-
-@pytest.fixture
-def full(tmp_path):
-    """A folder of a file system that has room for names and for no more bytes."""
-    folder = tmp_path / "full"
-    folder.mkdir()
-    made = subprocess.run(
-        ["/bin/mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted: {made.stderr.decode().strip()}")
-    with (folder / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
-        while True:
-            ballast.write(bytes(4096))
-    yield folder
-    subprocess.run(["/bin/umount", str(folder)], check=True)
 
 
 def test_a_full_disk_is_named_with_the_file_that_did_not_fit(job, full, monkeypatch):

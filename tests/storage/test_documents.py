@@ -3,10 +3,11 @@
 import os
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 
-from apples.storage.documents import lock, locked, replace
+from apples.storage.documents import lock, locked, put, replace, written
 
 
 def test_a_lock_that_another_holds_is_not_had_until_it_is_let_go(tmp_path):
@@ -69,6 +70,44 @@ def test_a_directory_that_is_not_there_is_not_made_for_its_lock(tmp_path):
     with pytest.raises(FileNotFoundError), locked(tmp_path / "none", directory=True):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_a_user_named_is_written_whole_or_is_as_it_was(tmp_path):
+    path, link = tmp_path / "page.html", tmp_path / "link.html"
+    put(tmp_path / "deep" / "er" / "page.html", "new")
+    put(path, "old")
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+    path.chmod(0o640)
+    link.symlink_to(path.name)
+    seen = os.open(path, os.O_RDONLY)
+    with suppress(RuntimeError), written(link) as stream:
+        stream.write("half of it")
+        stream.flush()
+        raise RuntimeError("what is written fails to be made")
+    assert path.read_text() == "old"
+    put(link, "new")
+    assert link.is_symlink()
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+    assert os.pread(seen, 9, 0) == b"old", "whoever reads the old page has all of it"
+    os.close(seen)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["deep", "link.html", "page.html"]
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path):
+    link = tmp_path / "full"
+    link.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: '{link}'"):
+        put(link, "x")
+    with pytest.raises(OSError, match="File exists"):
+        put(tmp_path / "full" / "x", "x")
+    with pytest.raises(OSError, match=f"Is a directory: '{tmp_path}'"):
+        put(tmp_path, "x")
+    assert [one.name for one in tmp_path.iterdir()] == ["full"]
+
+
+def umask():
+    os.umask(old := os.umask(0))
+    return old
 
 
 def test_what_replaces_a_file_is_its_owners_alone_and_leaves_nothing_beside(tmp_path):

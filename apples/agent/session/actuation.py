@@ -15,6 +15,7 @@ from apples.launch.actuator import Actuator
 from apples.launch.actuators import ACTUATORS, actuator_class
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.remote.addresses import remote_hosts
+from apples.refusals import unwritable
 from apples.resources import read_host_list
 
 
@@ -60,7 +61,7 @@ def actuator_of(
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--output {output}: {error.strerror}") from None
+            raise unwritable(f"--output {output}", error) from None
     try:
         return kind.create(output, save=output is not None, options=options or {})
     except TypeError as error:

@@ -184,7 +184,7 @@ struct apples_clock { /* seconds of this rank since the loop began, and where th
 
 static struct {
     MPI_Comm comm;
-    int rank, size, begun_task, by_hand, initialised, calibrating, quiet, begun, inside, told, ended, save;
+    int rank, size, begun_task, by_hand, initialised, calibrating, quiet, begun, inside, told, ended, save, no_room;
     int argc;
     char **argv;
     char name[256];
@@ -583,6 +583,8 @@ static void apples_end_all(int code, const char *said)
         apples_add(&line, ", \"message\": ");
         apples_add_text(&line, message);
         apples_add(&line, ", \"rank\": %d", apples_own.rank);
+        if (apples_own.no_room)
+            apples_add(&line, ", \"resources\": true");
         apples_say(&line);
     }
     fflush(stderr);
@@ -603,6 +605,13 @@ static void apples_refuse(const char *format, ...)
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     apples_end_all(2, message);
+}
+
+/* Refuses a file that cannot be written; a full disk is no fault of the program's. */
+static void apples_refuse_file(const char *path, int reason)
+{
+    apples_own.no_room = reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == EIO;
+    apples_refuse("%.1000s: %s", path, strerror(reason));
 }
 
 void apples_fail(const char *message)
@@ -1436,6 +1445,7 @@ struct apples_sink { /* where the result goes, on the first rank */
     struct apples_sha256 digest;
     FILE *file;
     char *path, *part;
+    int reason; /* of the first piece that could not be written */
 };
 
 static char *apples_path(const char *name)
@@ -1459,7 +1469,7 @@ static void apples_open_sink(struct apples_sink *sink, long columns, const char 
     sink->part = apples_path("result.npy.part");
     sink->file = fopen(sink->part, "wb");
     if (!sink->file)
-        apples_refuse("%.1000s: %s", sink->part, strerror(errno));
+        apples_refuse_file(sink->part, errno);
     apples_add(&line, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%ld, %ld), }",
                *(unsigned char *)&one ? '<' : '>', type, last->first_row + last->rows, columns);
     while ((line.length + 11) % 64)
@@ -1480,8 +1490,8 @@ static void apples_take_rows(struct apples_sink *sink, int rank, long first_row,
     struct apples_line line;
     long k, ignored[2];
     apples_sha256_add(&sink->digest, rows, (size_t)count * row_bytes);
-    if (sink->file)
-        fwrite(rows, row_bytes, (size_t)count, sink->file);
+    if (sink->file && fwrite(rows, row_bytes, (size_t)count, sink->file) < (size_t)count && !sink->reason)
+        sink->reason = errno;
     if (apples_own.by_hand)
         return;
     line = apples_event("rows");
@@ -1531,9 +1541,9 @@ static void apples_say_result(struct apples_sink *sink, double seconds)
     if (sink->file) {
         int wrong = ferror(sink->file);
         if (fclose(sink->file) || wrong || rename(sink->part, sink->path)) {
-            int reason = errno;
+            int reason = sink->reason ? sink->reason : errno;
             unlink(sink->part);
-            apples_refuse("%.1000s: %s", sink->path, strerror(reason));
+            apples_refuse_file(sink->path, reason);
         }
     }
     apples_sha256_end(&sink->digest, digest);
