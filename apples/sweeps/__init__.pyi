@@ -2,6 +2,14 @@
 
 from apples.sweeps.costs import SweepCosts as SweepCosts
 from apples.sweeps.costs import sweep_costs as sweep_costs
+from apples.sweeps.driver import SweepDriver as SweepDriver
+from apples.sweeps.driver import SweepOutcome as SweepOutcome
+from apples.sweeps.executor import FileMoved as FileMoved
+from apples.sweeps.executor import HostLost as HostLost
+from apples.sweeps.executor import SimulatedExecutor as SimulatedExecutor
+from apples.sweeps.executor import SweepEvent as SweepEvent
+from apples.sweeps.executor import SweepExecutor as SweepExecutor
+from apples.sweeps.executor import TaskEnded as TaskEnded
 from apples.sweeps.gantt import SweepGantt as SweepGantt
 from apples.sweeps.gantt import SweepProgress as SweepProgress
 from apples.sweeps.gantt import TaskBooking as TaskBooking

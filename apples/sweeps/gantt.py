@@ -155,6 +155,7 @@ class SweepGantt:
     def next_lane(self, column: int) -> int | None:
         """Return the lane that is free first among those that may run the task of `column`; None without one."""
         may = np.isfinite(self.first[:, column])[self.costs.cache_of_lane]
+        may &= np.isfinite(self.costs.compute[:, int(self.waiting[column])])
         return int(np.where(may, self._ready, math.inf).argmin()) if may.any() else None
 
     def least_shortage(self) -> tuple[float, float, int]:
