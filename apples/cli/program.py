@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import importlib
@@ -147,8 +148,21 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     group: Any = typer.main.get_command(app)
     group.entries = entries
     _keep_answers_apart(group)
+    _take_version(group)
     result = group(prog_name=name, standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def _take_version(group: Any) -> None:
+    """Have every command take the group's ``--version``, but one that passes options on to another program."""
+    own = copy.copy(next(one for one in group.params if one.name == "version"))
+    own.expose_value, own.hidden = False, True
+    waiting = [*group.commands.values()]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        if not command.context_settings.get("ignore_unknown_options"):
+            command.params.append(own)
 
 
 def _completes(name: str) -> bool:

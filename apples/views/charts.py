@@ -197,8 +197,8 @@ def times(name: str, execution: Document, limit: float) -> Markup:
     return draw.drawing(
         name,
         "Where the time of one iteration went, host by host",
-        "For each host a bar: computing, then the exchange of its halo, then waiting. Its frame is the whole "
-        "measured iteration time.",
+        f"For each host a bar: {', then '.join(words_of([execution]))}. Its frame is the whole measured "
+        "iteration time.",
         y + 20,
         grid,
         *parts,

@@ -299,7 +299,7 @@ class _TimelineMove(TypedDict):
 
 
 _Spent = list[list[float] | None]
-"""By host the shares of its time in compute, halo, wait and other."""
+"""By host the shares of its time in each of `kinds`."""
 _TimelineEpoch = TypedDict(
     "_TimelineEpoch",
     {
@@ -330,6 +330,7 @@ class _Timeline(TypedDict):
     seconds: Seconds
     iterations: int
     hosts: Hosts
+    kinds: list[Literal["compute", "halo", "halo and wait", "wait", "other"]]
     stayed: int
     epochs: list[_TimelineEpoch]
     moves: list[_TimelineMove]

@@ -83,7 +83,7 @@ def _over_time(timeline: Document) -> Document:
     return {
         "timeline_chart": timeline_chart(timeline),
         "timeline_finding": finding,
-        "timeline_kinds": {word: f"fill-{k}" for k, word in enumerate(SPENT)},
+        "timeline_kinds": {word: f"fill-{SPENT[word]}" for word in timeline["kinds"]},
         "timeline_cut": len(drawn) < len(timeline["hosts"]),
         "timeline_epochs": timeline["epochs"][-MOST_EPOCHS:],
         "timeline_moves": moves[-MOST_EPOCHS:],
@@ -150,12 +150,18 @@ def _times_finding(hosts: Sequence[Document]) -> Markup:
     longest = max(hosts, key=lambda host: float(host["compute_per_iteration"]))
     edge = max(hosts, key=lambda host: float(host["communicate_per_iteration"]))
     return sentence(
-        "{} computed longest, {} an iteration; {} spent most on its halo, {}.",
+        "{} computed longest, {} an iteration; {} spent most on its {}, {}.",
         longest["host"],
         seconds(longest["compute_per_iteration"]),
         edge["host"],
+        _halo(edge),
         seconds(edge["communicate_per_iteration"]),
     )
+
+
+def _halo(host: Document) -> str:
+    """Return what a host's communicating was: a program that cannot tell counts waiting in."""
+    return "halo and waiting" if host.get("wait_per_iteration") is None else "halo"
 
 
 # ---------------------------------------------------------------------------------- notes
@@ -230,9 +236,10 @@ def _borders(host: Document, whole: float) -> Note:
     planned = host["predicted_communicate_per_iteration"]
     measured = host["communicate_per_iteration"]
     message = sentence(
-        "{} spent {} an iteration on its halo, planned {}.",
+        "{} spent {} an iteration on its {}, planned {}.",
         host["host"],
         seconds(measured),
+        _halo(host),
         seconds(planned),
     )
     return (measured - planned) / whole, message, BORDERS

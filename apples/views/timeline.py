@@ -15,8 +15,8 @@ from apples.units import duration
 Document = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]
 
-KINDS = ("compute", "halo", "wait", "other")
-"""What the time of a host is spent on, in the order in which it is drawn; the shares add up to one."""
+KINDS = {"compute": 0, "halo": 1, "halo and wait": 1, "wait": 2, "other": 3}
+"""What the time of a host is spent on, with the number of its fill and mark; the shares of a run add up to one."""
 MOST_SLICES, MOST_CELLS = 56, 1400
 """Parts of the time, and of these times the hosts: what a page and a line of a terminal hold."""
 
@@ -36,7 +36,11 @@ def timeline_document(document: Mapping[str, Any], events: Events) -> Document |
         return None
     end = reports[-1]["time"]
     epochs = _epochs(document, events, reports, end)
-    parts = [_part(before, after) for before, after in pairwise(reports)]
+    tells = any(
+        h.get("wait_seconds") is not None for one in reports for h in one["hosts"].values()
+    )
+    keys = SECONDS if tells else SECONDS[:2]
+    parts = [_part(before, after, keys) for before, after in pairwise(reports)]
     hosts = list(dict.fromkeys(host for epoch in epochs for host in epoch["hosts"]))
     number = max(8, min(MOST_SLICES, MOST_CELLS // len(hosts)))
     edges = [end * k / number for k in range(number + 1)]
@@ -50,6 +54,10 @@ def timeline_document(document: Mapping[str, Any], events: Events) -> Document |
         "seconds": end,
         "iterations": reports[-1]["iteration"],
         "hosts": hosts,
+        "kinds": [
+            *(("compute", "halo", "wait") if tells else ("compute", "halo and wait")),
+            "other",
+        ],
         "epochs": epochs,
         "moves": list(_moves(epochs, parts)),
         "stayed": sum(one["event"] == "decision" and not one.get("moved") for one in events),
@@ -85,7 +93,11 @@ def _reports(events: Events) -> list[Document]:
     return found
 
 
-def _part(before: Document, after: Document) -> Document:
+SECONDS = ("compute_seconds", "communicate_seconds", "wait_seconds")
+"""What a host reports; a program that cannot tell the last two apart leaves out the last."""
+
+
+def _part(before: Document, after: Document, keys: Sequence[str]) -> Document:
     """Return what happened between two reports: iterations, and the shares of each host's time."""
     took = after["seconds"] - before["seconds"]
     return {
@@ -93,19 +105,20 @@ def _part(before: Document, after: Document) -> Document:
         "to": after["time"],
         "iterations": max(0, after["iteration"] - before["iteration"]),
         "hosts": {
-            name: _shares(before["hosts"].get(name, {}), host, took)
+            name: _shares(before["hosts"].get(name, {}), host, took, keys)
             for name, host in after["hosts"].items()
         },
     }
 
 
-def _shares(before: Mapping[str, Any], after: Mapping[str, Any], took: float) -> list[float]:
-    """Return the shares of `KINDS` in the time between two reports of cumulative seconds."""
-    keys = ("compute_seconds", "communicate_seconds", "wait_seconds")
+def _shares(
+    before: Mapping[str, Any], after: Mapping[str, Any], took: float, keys: Sequence[str]
+) -> list[float]:
+    """Return the shares of what was reported, and of the rest, in the time between two reports."""
     then = [before.get(key) or 0.0 for key in keys]
     now = [after.get(key) or 0.0 for key in keys]
     if any(late < early for late, early in zip(now, then, strict=True)):
-        then = [0.0, 0.0, 0.0]  # its ranks are new ones
+        then = [0.0] * len(keys)  # its ranks are new ones
     spent = [(late - early) / took for late, early in zip(now, then, strict=True)]
     whole = max(1.0, sum(spent))
     return [*(one / whole for one in spent), max(0.0, 1.0 - sum(spent))]
@@ -130,13 +143,14 @@ def _iterations_in(parts: Sequence[tuple[float, Document]]) -> float:
 
 
 def _spent(parts: Sequence[tuple[float, Document]], host: str) -> list[float] | None:
-    """Return the shares of `KINDS` in a host's time; None where it reported nothing."""
+    """Return the shares of each kind in a host's time; None where it reported nothing."""
     mine = [(seconds, one["hosts"][host]) for seconds, one in parts if host in one["hosts"]]
     whole = sum(seconds for seconds, _ in mine)
     if not whole:
         return None
     return [
-        sum(seconds * shares[k] for seconds, shares in mine) / whole for k in range(len(KINDS))
+        sum(seconds * share for (seconds, _), share in zip(mine, of_kind, strict=True)) / whole
+        for of_kind in zip(*(shares for _, shares in mine), strict=True)
     ]
 
 
@@ -269,7 +283,7 @@ def _moves(epochs: Sequence[Document], parts: Sequence[Document]) -> Iterator[Do
 
 # ---------------------------------------------------------------------------------- text
 MARKS = "#=.~"
-"""A character for each of `KINDS`."""
+"""The characters of `KINDS`, by number."""
 GONE = " "
 LEVELS = "_.-=*#"
 
@@ -282,7 +296,7 @@ def timeline_text(timeline: Document | None) -> str:
     wide = max(len("iteration"), *(len(host) for host in timeline["hosts"]))
     lines = [f"{'':{wide}}  0 s{duration(timeline['seconds']):>{len(slices) - 3}}"]
     for host in timeline["hosts"]:
-        marks = "".join(_mark(one, host) for one in slices)
+        marks = "".join(_mark(timeline, one, host) for one in slices)
         lines.append(f"{host:{wide}}  {marks}  {_rows_of(timeline, host)}".rstrip())
     each = [one["iteration_seconds"] for one in slices]
     known = [one for one in each if one is not None]
@@ -300,17 +314,20 @@ def timeline_text(timeline: Document | None) -> str:
                 number % 10
             )
         lines.append(f"{'moved':{wide}}  {''.join(row)}".rstrip())
-    lines.append(f"{'':{wide}}  # compute  = halo  . wait  ~ other: what took most of a moment")
+    told = "  ".join(f"{MARKS[KINDS[kind]]} {kind}" for kind in timeline["kinds"])
+    lines.append(f"{'':{wide}}  {told}: what took most of a moment")
     lines += [f"{number}  {move_words(move)}" for number, move in enumerate(moves, 1)]
     return "\n".join(lines)
 
 
-def _mark(one: Document, host: str) -> str:
+def _mark(timeline: Document, one: Document, host: str) -> str:
     """Return the character of what took most of a host's time in a slice."""
     if host not in one["hosts"]:
         return GONE
     spent = one["spent"][one["hosts"].index(host)]
-    return GONE if spent is None else MARKS[spent.index(max(spent))]
+    if spent is None:
+        return GONE
+    return MARKS[KINDS[timeline["kinds"][spent.index(max(spent))]]]
 
 
 def _rows_of(timeline: Document, host: str) -> str:

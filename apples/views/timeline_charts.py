@@ -54,9 +54,9 @@ def timeline_chart(timeline: Document) -> Markup:
     return draw.drawing(
         "timeline",
         "The run over time",
-        "Time across. A lane for each host, as thick as its rows at that time, divided into computing, its halo, "
-        "waiting and the rest; below, the measured time of an iteration with the promised one as a band. Upright "
-        "lines are moves. The table below has the values.",
+        "Time across. A lane for each host, as thick as its rows at that time, divided into "
+        f"{', '.join(timeline['kinds'])}; below, the measured time of an iteration with the promised one as a band. "
+        "Upright lines are moves. The table below has the values.",
         bottom + 22,
         *parts,
     )
@@ -91,7 +91,8 @@ def drawn_hosts(timeline: Document) -> list[str]:
 
 def _lane(timeline: Document, host: str, scale: Scale, most: int, tall: float) -> list[Markup]:
     """Return the paths of a lane, one a kind; slices that are alike to the pixel are one piece."""
-    steps: list[list[str]] = [[] for _ in KINDS]
+    fills = [KINDS[kind] for kind in timeline["kinds"]]
+    steps: list[list[str]] = [[] for _ in fills]
     for one in timeline["slices"]:
         if host not in one["hosts"]:
             continue
@@ -106,7 +107,11 @@ def _lane(timeline: Document, host: str, scale: Scale, most: int, tall: float) -
             if high >= SEEN:
                 steps[k].append(f"M{left} {y:.1f}h{wide}V{y - high:.1f}h-{wide}z")
             y -= high
-    return [path("".join(own), f"box fill-{k}") for k, own in enumerate(steps) if own]
+    return [
+        path("".join(own), f"box fill-{fill}")
+        for fill, own in zip(fills, steps, strict=True)
+        if own
+    ]
 
 
 SEEN = 0.15

@@ -209,6 +209,29 @@ def test_every_program_says_its_version(program):
     assert command(program, "--version").out == f"apples {version}\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "apples plan",
+        "apples wait",
+        "apples lab",
+        "apples lab up",
+        "apples jobs",
+        "hat new",
+        "nws serve",
+    ],
+)
+def test_every_command_says_the_version_whatever_else_it_needs(words):
+    done = command(*words.split(), "--version")
+    assert (done.code, done.out) == (0, f"apples {metadata.version('apples')}\n")
+
+
+def test_an_option_of_another_programs_is_passed_on():
+    done = command("apples", "lab", "exec", "ada", "ls", "--version")
+    assert done.code != 0, "there is no lab"
+    assert "apples " not in done.out
+
+
 def test_the_commands_stand_in_sections_of_the_help():
     text = command("apples", "--help").out
     sections = ["Plan and run:", "Runs and jobs:", "Simulate:", "Machines:", "Set-up:"]

@@ -59,6 +59,7 @@ def sweep():
 
 PAGES = {
     "demo": lambda: demo_page(demo(5, HOSTS)),
+    "demo-once": lambda: demo_page(demo(1, HOSTS)),
     "run": lambda: run_page(run(HOSTS, made_by=made_by("apples run"))),
     "timeline": lambda: run_page(run(("ada", "bob")), moved()),
     "comparison": comparison,

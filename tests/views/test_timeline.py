@@ -1,6 +1,7 @@
 """A run over time: its shares add up, its epochs leave no gap, and a move says what it cost and brought."""
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -83,6 +84,27 @@ def test_the_text_has_a_line_a_host_of_80_columns_and_blanks_where_it_was_not():
     assert set(marks[34:]) == {MARKS[2]}
     assert "0 > 700 rows" in eve
     assert lines[-1].startswith("1  at 2.25 s to ada 700, bob 737, eve 700; took 250 ms; ")
+
+
+def test_of_a_program_that_cannot_tell_its_halo_from_waiting_no_face_says_that_it_does():
+    events = [
+        report(k / 4, 10 * k, host("ada", 0.1 * k, 0.1 * k), host("bob", 0.05 * k, 0.2 * k))
+        for k in range(1, 9)
+    ]
+    document = run(["ada", "bob"])
+    for one in document["execution"]["hosts"]:
+        one["wait_per_iteration"] = None
+    found = timeline_document(document, events)
+    assert found["kinds"] == ["compute", "halo and wait", "other"]
+    assert found["epochs"][0]["spent"][1] == pytest.approx([0.2, 0.8, 0.0])
+    told = timeline_text(found)
+    assert "# compute  = halo and wait  ~ other" in told
+    assert "=" in told.splitlines()[2]
+    page = " ".join(re.sub(r"<[^>]*>", " ", run_page(document, events)).split())
+    told_apart = re.sub(r"halo and wait(ing)?|halo planned", "", page)
+    assert "halo" not in told_apart, told_apart[max(0, told_apart.index("halo") - 200) :][:300]
+    tells = timeline_document(run(["ada", "bob"]), moved())
+    assert tells["kinds"] == ["compute", "halo", "wait", "other"]
 
 
 def test_a_page_has_a_lane_for_each_host_and_no_script_over_300_kb():
