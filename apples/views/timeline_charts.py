@@ -55,8 +55,8 @@ def timeline_chart(timeline: Document) -> Markup:
         "timeline",
         "The run over time",
         "Time across. A lane for each host, as thick as its rows at that time, divided into "
-        f"{', '.join(timeline['kinds'])}; below, the measured time of an iteration with the promised one as a band. "
-        "Upright lines are moves. The table below has the values.",
+        f"{', '.join(timeline['kinds'])}; below, the measured time of an iteration with the promised one as "
+        "a band. Upright lines are moves. The table below has the values.",
         bottom + 22,
         *parts,
     )
