@@ -14,6 +14,9 @@ from apples.agent.planners import time_balancing as time_balancing
 from apples.agent.planners.linear import linear as linear
 from apples.agent.planners.milp import milp as milp
 from apples.agent.planners.planner import Planner as Planner
+from apples.agent.planners.rectangles import rectangles as rectangles
+from apples.agent.planners.rectangles import square_blocks as square_blocks
+from apples.agent.planners.rectangles import strips_or_rectangles as strips_or_rectangles
 from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.selector import Distance as Distance
 from apples.agent.selector import Filter as Filter
@@ -54,5 +57,6 @@ from apples.schedule import Allocation as Allocation
 from apples.schedule import Estimate as Estimate
 from apples.schedule import HostEstimate as HostEstimate
 from apples.schedule import NoFeasiblePlanError as NoFeasiblePlanError
+from apples.schedule import Rectangle as Rectangle
 from apples.schedule import Rejection as Rejection
 from apples.schedule import Schedule as Schedule

@@ -1,4 +1,4 @@
-"""What the subsystems hand one another: `Allocation`, `Schedule`, `Rejection`, `Estimate`.
+"""What the subsystems hand one another: `Rectangle`, `Allocation`, `Schedule`, `Rejection`, `Estimate`.
 
 All frozen. A schedule may be infeasible: a planner never repairs what it solved, a filter refuses it
 with a `Rejection` that carries the two numbers it compared.
@@ -13,27 +13,61 @@ from apples.resources import Host, ResourceSet, names
 
 
 @dataclass(frozen=True, slots=True)
+class Rectangle:
+    """Rows ``first_row`` to ``first_row + rows - 1`` of the grid, in some columns that are counted likewise."""
+
+    first_row: int
+    rows: int
+    first_column: int
+    columns: int
+
+    @property
+    def points(self) -> int:
+        """How many points of the grid it has."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True)
 class Allocation:
-    """One host's strip: `rows` of the grid (whole, unless a planner says otherwise) by one implementation."""
+    """What one host computes of the grid, by one implementation: a strip, or a rectangle.
+
+    Attributes
+    ----------
+    host
+        The host.
+    rows
+        Rows of its strip, whole unless a planner says otherwise; of a host that has a rectangle, the rows of the
+        whole grid's width that have as many points (A_i / columns).
+    implementation
+        The template's implementation that runs there.
+    rectangle
+        Its rectangle; None where it has a strip.
+    """
 
     host: Host
     rows: float
     implementation: str = ""
+    rectangle: Rectangle | None = None
+
+    @property
+    def height(self) -> float:
+        """Rows of the grid that it has a part of: the strip's, or the rectangle's."""
+        return self.rectangle.rows if self.rectangle else self.rows
 
     @property
     def ranks(self) -> int:
-        """How many processes share the strip: the host's slots, but never more than its rows."""
-        return max(1, min(self.host.slots, int(self.rows)))
+        """How many processes share it, cut by rows: the host's slots, but never more than there are rows."""
+        return max(1, min(self.host.slots, int(self.height)))
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One application's mapping to hosts, in strip order.
+    """One application's mapping to hosts, in strip order; of rectangles column by column.
 
     Attributes
     ----------
     allocations
-        One for each host used, neighbours side by side.
+        One for each host used: all have strips, neighbours side by side, or all have rectangles.
     planner
         Who made it.
     dropped
@@ -51,8 +85,13 @@ class Schedule:
 
     @property
     def rows(self) -> tuple[float, ...]:
-        """Rows of each strip, in strip order."""
+        """Rows of each strip, in strip order (`Allocation.rows`)."""
         return tuple(allocation.rows for allocation in self.allocations)
+
+    @property
+    def rectangles(self) -> tuple[Rectangle, ...]:
+        """The rectangle of each host; none where the schedule is of strips."""
+        return tuple(one.rectangle for one in self.allocations if one.rectangle is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +138,7 @@ class HostEstimate:
     communicate_seconds: float
     memory: float
     free_memory: float | None
+    rectangle: Rectangle | None = None
 
     @property
     def seconds(self) -> float:

@@ -58,6 +58,10 @@ class Application:
         """
         return (rows + 2) * self.columns * self.point_bytes + self.fixed_bytes
 
+    def rectangle_memory(self, rows: int, columns: int) -> float:
+        """Return the bytes a rectangle needs: its points, a border of one point all around, replicated data."""
+        return (rows + 2) * (columns + 2) * self.point_bytes + self.fixed_bytes
+
 
 def bound_parameters(
     declared: Mapping[str, Parameter], given: Mapping[str, Value], source: str

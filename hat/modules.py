@@ -57,6 +57,10 @@ class Structure(StrictTable):
     iterations: Expression | None = Field(
         None, description="Iterations; the parameter iterations, or 1, when not given."
     )
+    rectangles: bool = Field(
+        False,
+        description="Whether the program takes rectangles of rows and columns, not only strips.",
+    )
 
 
 class Data(StrictTable):

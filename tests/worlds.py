@@ -10,7 +10,9 @@ from apples.agent.weather.conditions import Conditions
 from apples.resources import Host, HostList, Link, Network
 from nws import Weather
 
-TEMPLATE = hat.parse('name = "heat"\nprogram = ["heat"]\n', hat.ApplicationTemplate)
+TEMPLATE = hat.parse(
+    'name = "heat"\nprogram = ["heat"]\n[structure]\nrectangles = true\n', hat.ApplicationTemplate
+)
 ROOMY = 2**50
 
 

@@ -26,7 +26,7 @@ from apples.agent.information import (
 )
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
-from apples.agent.models.model import Seconds
+from apples.agent.models.model import ModelTemplate, Seconds
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
@@ -62,17 +62,18 @@ class PerformanceEstimator:
         alone_seconds
             Iteration seconds of the reference host alone, for the speedup; None when there is none.
         """
-        model, rows = information.model, np.array(schedule.rows, dtype=float)
+        model, rows = information.model_of(schedule), np.array(schedule.rows, dtype=float)
         careful = caution_for(schedule.resources, information)
         compute = careful * model.computation(schedule.resources, rows)
         communicate = careful * model.communication(schedule.resources)
         hosts = tuple(
-            _host_estimate(information, allocation.host, allocation.rows, float(a), float(c))
+            _host_estimate(information, model, allocation, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
         )
         busy = compute + communicate
         seconds = float(busy.max()) * model.lateness(schedule.resources, busy)
         iterations = information.application.iterations
+        sweeps = 1 if schedule.rectangles else information.active_set.sweeps
         rate = sum(host.cost_per_second for host in schedule.resources)
         start = start_seconds(information, schedule.resources)
         estimate = Estimate(
@@ -85,8 +86,7 @@ class PerformanceEstimator:
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
             border_seconds=tuple(
-                information.active_set.sweeps * each
-                for each in model.border_seconds(schedule.resources)
+                sweeps * each for each in model.border_seconds(schedule.resources)
             ),
         )
         return replace(estimate, value=objective_value(estimate, information))
@@ -102,7 +102,8 @@ class PerformanceEstimator:
         kind = set_class(schedule.resources)
         past = information.learned.runs_of(kind)
         low, high = self.interval(schedule, information)
-        mean = without_risk(information).model.iteration_seconds(schedule) * estimate.iterations
+        mean = without_risk(information).model_of(schedule).iteration_seconds(schedule)
+        mean *= estimate.iterations
         own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
         if past:
             stretch = math.exp(half_width(past))
@@ -122,7 +123,7 @@ class PerformanceEstimator:
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
         """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
         count = max(200, min(DRAWS, MOST_NUMBERS // max(1, len(schedule.resources))))
-        draws = information.model.draw(
+        draws = information.model_of(schedule).draw(
             schedule.resources,
             np.array(schedule.rows, dtype=float),
             np.random.default_rng(SEED),
@@ -194,17 +195,23 @@ def without_risk(information: InformationPool) -> InformationPool:
 
 
 def _host_estimate(
-    information: InformationPool, host: Host, rows: float, compute: float, communicate: float
+    information: InformationPool,
+    model: ModelTemplate,
+    allocation: Allocation,
+    compute: float,
+    communicate: float,
 ) -> HostEstimate:
+    host = allocation.host
     free = information.conditions.free_memory(host)
     return HostEstimate(
         host,
-        rows,
-        information.implementation(host),
+        allocation.rows,
+        allocation.implementation or information.implementation(host),
         compute,
         communicate,
-        information.model.memory(rows),
+        model.memory_of(allocation),
         free.value if free else None,
+        allocation.rectangle,
     )
 
 

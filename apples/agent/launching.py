@@ -44,7 +44,7 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         application.rows,
         information.hosts,
         iterations=application.iterations,
-        iteration_seconds=information.model.iteration_seconds(schedule),
+        iteration_seconds=information.model_of(schedule).iteration_seconds(schedule),
         silence_seconds=silence_seconds(schedule, information),
         result_seconds=result_seconds(schedule, information),
         cpu_quotas=_cpu_quotas(schedule, information),
@@ -95,7 +95,7 @@ def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
     """Return for how long the program may say nothing: generous, for a prediction can be wrong."""
     return max(
         SILENCE_SECONDS,
-        SILENT_ITERATIONS * information.model.iteration_seconds(schedule),
+        SILENT_ITERATIONS * information.model_of(schedule).iteration_seconds(schedule),
         result_seconds(schedule, information),
     )
 

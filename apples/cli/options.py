@@ -40,7 +40,8 @@ Fresh = Annotated[
     bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
 ]
 PlannerName = Annotated[
-    str | None, typer.Option("--planner", help="time_balancing, linear, milp, or your own.")
+    str | None,
+    typer.Option("--planner", help="time_balancing, linear, milp, rectangles, or your own."),
 ]
 DistanceName = Annotated[
     str | None, typer.Option("--distance", help="communication, paper, or your own.")

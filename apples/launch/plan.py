@@ -188,6 +188,8 @@ def strips_of(
     strips: list[Strip] = []
     first = 0
     for one in allocations:
+        if one.rectangle:
+            raise LaunchError(f"{one.host.name}: rectangles can be planned, not yet run")
         if not (one.rows >= 1 and float(one.rows).is_integer()):
             raise LaunchError(f"{one.host.name}: a strip of {one.rows} rows cannot be run")
         strips.append(Strip(program(one), first, int(one.rows), one.ranks))

@@ -22,6 +22,7 @@ BAR = 16.0
 DRAWN = 12
 """Repetitions that are drawn one by one, the last ones; all are in the table and in the JSON."""
 STRIP_HEIGHT = 230.0
+GRID_HEIGHT = 300.0
 LETTERS = 17.0
 
 
@@ -118,8 +119,10 @@ def _promises(y: float, thick: float, scale: Scale, runs: Sequence[Document]) ->
 
 
 def strips(name: str, chosen: Document, kinds: Sequence[str]) -> Markup:
-    """Return the strips of one schedule from top to bottom, heights proportional to rows."""
+    """Return the strips of one schedule from top to bottom, heights proportional to rows; or its rectangles."""
     own = chosen["strips"]
+    if own and "rectangle" in own[0]:
+        return _rectangles(name, own, kinds)
     total = sum(strip["rows"] for strip in own) or 1
     height = max(STRIP_HEIGHT, LETTERS * len(own))
     parts, middles, y = [], [], 0.0
@@ -139,6 +142,28 @@ def strips(name: str, chosen: Document, kinds: Sequence[str]) -> Markup:
         "The strips, drawn to scale",
         "One box for each host from the top of the grid to its bottom; its height is its share of the rows.",
         height + 12,
+        *parts,
+    )
+
+
+def _rectangles(name: str, own: Sequence[Document], kinds: Sequence[str]) -> Markup:
+    """Return the grid with the rectangle of each host where it is, its name inside where there is room."""
+    tiles = [strip["rectangle"] for strip in own]
+    rows = max(tile["first_row"] + tile["rows"] for tile in tiles)
+    columns = max(tile["first_column"] + tile["columns"] for tile in tiles)
+    parts = []
+    for strip, tile in zip(own, tiles, strict=True):
+        x, wide = (100 * tile[key] / columns for key in ("first_column", "columns"))
+        y, tall = (GRID_HEIGHT * tile[key] / rows for key in ("first_row", "rows"))
+        kind = f"box fill-{kinds.index(strip['implementation']) % len(FILLS)}"
+        parts.append(box(x, 6 + y, wide, tall, kind))
+        if tall >= LETTERS and wide >= 8:
+            parts.append(text(x + 1, 6 + y + tall / 2 + 4, [draw.short(strip["host"])], "label"))
+    return draw.drawing(
+        name,
+        "The rectangles, drawn to scale",
+        "One box for each host, where its rows and columns are in the grid.",
+        GRID_HEIGHT + 12,
         *parts,
     )
 

@@ -52,10 +52,18 @@ _Coverage = TypedDict(
 )
 
 
+class _Rectangle(TypedDict):
+    first_row: int
+    rows: int
+    first_column: int
+    columns: int
+
+
 class _Strip(TypedDict):
     host: str
     site: str
     rows: int
+    rectangle: NotRequired[_Rectangle]
     implementation: str | None
     compute_seconds: Seconds
     communicate_seconds: Seconds

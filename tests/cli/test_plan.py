@@ -114,7 +114,8 @@ def test_at_most_a_hundred_refusals_are_printed_and_all_counted(tmp_path):
             ["--planner", "linaer"],
             (
                 "apples: planner 'linaer': did you mean 'linear'? known are blocked, linear, milp, "
-                "time_balancing; your own is module:name or file.py:name"
+                "rectangles, square_blocks, strips_or_rectangles, time_balancing; your own is module:name "
+                "or file.py:name"
             ),
         ),
         (

@@ -97,6 +97,6 @@ def _proposed(
     def seconds(weather: Weather) -> float:
         under = replace(conditions, weather=joined(weather, conditions.weather))
         pool = replace(information, conditions=under).with_findings(seen)
-        return pool.model.iteration_seconds(schedule)
+        return pool.model_of(schedule).iteration_seconds(schedule)
 
     return ProposedPlan([host.name for host in schedule.resources], seconds)

@@ -7,19 +7,20 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from apples.agent.models import Learned, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
+from apples.agent.models.rectangle import RectangleModel
 from apples.agent.objective import users_metric
 from apples.agent.weather.conditions import STATIC, Conditions, listed
-from apples.errors import ModelError
+from apples.errors import ModelError, UsageError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
-from apples.schedule import Estimate
+from apples.schedule import Estimate, Schedule
 from hat import (
     ActiveSet,
     Application,
@@ -137,6 +138,50 @@ class InformationPool:
         """Return the implementation of the active set for `host`, empty when it has none."""
         chosen = self.active_set.implementations.get(host.name)
         return chosen.name if chosen else ""
+
+    def model_of(self, schedule: Schedule) -> ModelTemplate:
+        """Return the model of what a schedule's hosts have: their strips, or their rectangles."""
+        rectangles = schedule.rectangles
+        if not rectangles:
+            return self.model
+        return replace(self.for_rectangles.rectangle_model, rectangles=rectangles)
+
+    @cached_property
+    def rectangle_model(self) -> RectangleModel:
+        """The model of rectangles, of none yet.
+
+        Raises
+        ------
+        ModelError
+            The pool's own model is not the strip model. Permanent.
+        """
+        return RectangleModel.like(self.model)
+
+    @cached_property
+    def for_rectangles(self) -> InformationPool:
+        """The pool without the implementations that make several sweeps an exchange: these take strips alone.
+
+        Raises
+        ------
+        UsageError
+            The template says nothing of rectangles, or every implementation makes several sweeps. Permanent.
+        """
+        template, name = self.template, self.template.name
+        if not template.structure.rectangles:
+            raise UsageError(
+                f"{name} takes strips alone: a program that takes rectangles says "
+                "rectangles = true under [structure] of its template"
+            )
+        single = {one.name: one for one in template.implementations if one.sweeps == 1}
+        if len(single) == len(template.implementations):
+            return self
+        if not single:
+            raise UsageError(
+                f"{name} takes strips alone: all its implementations make several sweeps an exchange"
+            )
+        settled = {host: one for host, one in template.active_set.items() if one in single}
+        fitting = {"implementations": tuple(single.values()), "active_set": settled}
+        return replace(self, template=template.model_copy(update=fitting))
 
     def with_weather(self, weather: Weather | None, source: str = STATIC) -> InformationPool:
         """Return the pool under another weather.

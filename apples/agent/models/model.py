@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from apples.errors import ModelError
 from apples.resources import Host
-from apples.schedule import Schedule
+from apples.schedule import Allocation, Schedule
 
 Seconds = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float64]
@@ -136,6 +136,10 @@ class ModelTemplate(ABC):
         """Return the seconds of the border between each host of a set and the next."""
         return [float(self.borders(a, [b])[0]) for a, b in pairwise(resources)]
 
+    def touching(self, resources: Sequence[Host]) -> list[tuple[Host, Host]]:
+        """Return the pairs of hosts of a set that exchange borders, in the order of `border_seconds`."""
+        return list(pairwise(resources))
+
     def longest_border(self, resources: Sequence[Host]) -> float:
         """Return the seconds of the longest border of a set without learned overlap; 0: the model does not say."""
         del resources
@@ -203,6 +207,10 @@ class ModelTemplate(ABC):
         """Return the bytes a strip of `rows` rows needs; 0 when the model knows no memory."""
         del rows
         return 0.0
+
+    def memory_of(self, allocation: Allocation) -> float:
+        """Return the bytes that a host needs for what it has of the grid."""
+        return self.memory(allocation.rows)
 
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
         """Return the most rows each host has memory for, at most `total`, shape (hosts,)."""

@@ -571,13 +571,17 @@ class StripModel(ModelTemplate):
         """Return the relative standard deviation of C_i from the errors of its links."""
         steps, error = self.border_seconds(resources), []
         for (a, b), seconds in zip(pairwise(resources), steps, strict=True):
-            relative = self._border(a, b).error
-            if not self.links.of(a, b):
-                relative = float(np.hypot(relative, self._forecast_error(a, b)))
-            error.append(seconds * relative)
+            error.append(seconds * self._relative_error(a, b))
         mean = self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
         both = self.at_borders(np.array([0.0, *error]), np.array([*error, 0.0]))
         return np.divide(both, mean, out=np.zeros_like(mean), where=mean > 0)
+
+    def _relative_error(self, a: Host, b: Host) -> float:
+        """Return the relative standard deviation of a border, as runs showed it and as its link is forecast."""
+        relative = self._border(a, b).error
+        if self.links.of(a, b):
+            return relative
+        return float(np.hypot(relative, self._forecast_error(a, b)))
 
     def _forecast_error(self, a: Host, b: Host) -> float:
         """Return the relative standard deviation of a border from the forecasts of its link."""

@@ -2,7 +2,7 @@
 
 Read `planner` (the contract, and equal strips, the simplest), `linear` (the paper's linear system),
 `time_balancing` (the default: whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts
-and sites).
+and sites), `rectangles` (columns of unequal rows in place of strips; `columns` has the algorithm).
 """
 
 from apples.agent.planners.planner import Planner, equal_strips
@@ -15,6 +15,9 @@ PLANNERS: Catalogue[Planner] = Catalogue(
         "linear": "apples.agent.planners.linear:linear",
         "milp": "apples.agent.planners.milp:milp",
         "blocked": "apples.agent.planners.planner:equal_strips",
+        "rectangles": "apples.agent.planners.rectangles:rectangles",
+        "strips_or_rectangles": "apples.agent.planners.rectangles:strips_or_rectangles",
+        "square_blocks": "apples.agent.planners.rectangles:square_blocks",
     }
 )
 """What ``--planner`` may name; SciPy and PuLP are loaded with the planner that needs them."""

@@ -1,8 +1,8 @@
 """`Planner`: turns an ordered set of hosts into a schedule for the objective of the user.
 
-A planner is a plain callable. Its contract: the schedule uses hosts of the set in the set's order, the
-rows add up to the grid where that is possible, and what is infeasible is returned as it came out,
-for a filter to refuse with numbers. It never looks at anything but its two arguments.
+A planner is a plain callable. Its contract: the schedule uses hosts of the set in the set's order (of
+rectangles, in any), the rows add up to the grid where that is possible, and what is infeasible is returned as
+it came out, for a filter to refuse with numbers. It never looks at anything but its two arguments.
 A user's own is ``--planner module:name`` or ``file.py:name``. `equal_strips` is the simplest.
 """
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool, refusal, start_seconds
+from apples.agent.models.rectangle import covered_once
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
 from apples.units import amount, duration
@@ -75,7 +76,7 @@ def _memory_for_strip(host: Host, information: InformationPool) -> float:
 def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse a schedule that gives a host less than a row (the paper's first filter)."""
     rows = np.array(schedule.rows, dtype=float)
-    if rows.size == 0 or rows.min() >= 1:
+    if rows.size == 0 or rows.min() >= 1 or schedule.rectangles:
         return None  # a planner's NaN is not at least 1 either
     worst = int(rows.argmin())
     host = schedule.resources[worst]
@@ -90,7 +91,9 @@ def negative_strip(schedule: Schedule, information: InformationPool) -> Rejectio
 
 
 def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule whose strips do not add up to the grid."""
+    """Refuse a schedule whose strips do not add up to the grid, or whose rectangles do not cover it once."""
+    if schedule.rectangles:
+        return _covered(schedule, information)
     total, held = information.application.rows, sum(schedule.rows)
     for allocation in schedule.allocations:
         if not float(allocation.rows).is_integer():
@@ -120,19 +123,37 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
     )
 
 
+def _covered(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse a schedule of which not every host has a rectangle, or a point of the grid not exactly one host."""
+    application, count = information.application, len(schedule.allocations)
+    found = covered_once(schedule.rectangles, application.rows, application.columns)
+    if len(schedule.rectangles) == count and found == application.rows * application.columns:
+        return None
+    return Rejection(
+        names(schedule.resources),
+        f"the rectangles of {len(schedule.rectangles)} of {count} hosts have {found} points of the grid "
+        f"exactly once, it has {application.rows * application.columns}",
+        (float(found), float(application.rows * application.columns)),
+        "rows",
+    )
+
+
 def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule with a strip larger than its host's free memory (the paper's second filter)."""
-    caps = information.model.caps(schedule.resources, information.application.rows)
+    """Refuse a strip or rectangle larger than its host's free memory (the paper's second filter)."""
+    model = information.model_of(schedule)
+    caps = model.caps(schedule.resources, information.application.rows)
     for allocation, cap in zip(schedule.allocations, caps, strict=True):
-        if allocation.rows > cap:
-            host = allocation.host
-            needed, available = (
-                information.model.memory(allocation.rows),
-                _memory_for_strip(host, information),
+        host, mine = allocation.host, allocation.rectangle
+        needed, available = model.memory_of(allocation), _memory_for_strip(host, information)
+        if needed > available if mine else allocation.rows > cap:
+            what = (
+                f"rectangle of {mine.rows} x {mine.columns} points"
+                if mine
+                else f"strip of {allocation.rows:.0f} rows"
             )
             return Rejection(
                 names(schedule.resources),
-                f"{host.name} would page: its strip of {allocation.rows:.0f} rows needs "
+                f"{host.name} would page: its {what} needs "
                 f"{amount(needed)}, {amount(available)} is offered",
                 (needed, available),
                 "memory",
@@ -166,7 +187,7 @@ def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejec
     limits = information.specifications.constraints
     if limits.deadline is None and limits.maximum_cost is None:
         return None
-    iteration = information.model.iteration_seconds(schedule)
+    iteration = information.model_of(schedule).iteration_seconds(schedule)
     seconds = caution_for(schedule.resources, information) * iteration
     seconds *= information.application.iterations
     if limits.deadline is not None and seconds > limits.deadline:
@@ -198,7 +219,7 @@ def every_host_used(
     model, place = information.model, resources.index(host)
     row = model.busy_seconds(resources, np.ones(len(resources)))
     rows = np.array(schedule.rows, dtype=float)
-    longest = float(model.busy_seconds(schedule.resources, rows).max())
+    longest = float(information.model_of(schedule).busy_seconds(schedule.resources, rows).max())
     return Rejection(
         names(resources),
         f"{host.name} would get no rows: its border and a single row cost "

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -85,8 +85,8 @@ class PlanResult:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Return the rows of each chosen host, in strip order."""
-        return {a.host.name: int(a.rows) for a in self.estimate.schedule.allocations}
+        """Return the rows of each chosen host, in strip order; of a rectangle its height."""
+        return {a.host.name: int(a.height) for a in self.estimate.schedule.allocations}
 
     def document(self) -> Document:
         """Return the plan as ``apples.plan/1``; ``chosen`` is null where there is no plan."""
@@ -268,7 +268,7 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
     low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
     return {
         "hosts": list(estimate.names),
-        "rows": [int(r) for r in estimate.schedule.rows],
+        "rows": [int(one.height) for one in estimate.schedule.allocations],
         "iteration_seconds": estimate.iteration_seconds,
         "execution_seconds": estimate.execution_seconds,
         "wait_seconds": estimate.wait_seconds,
@@ -311,11 +311,12 @@ def _coverage(estimate: Estimate) -> Document | None:
 
 
 def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
-    cpu = information.conditions.cpu(estimate.host)
+    cpu, rectangle = information.conditions.cpu(estimate.host), estimate.rectangle
     return {
         "host": estimate.host.name,
         "site": estimate.host.site,
-        "rows": int(estimate.rows),
+        "rows": int(rectangle.rows if rectangle else estimate.rows),
+        **({"rectangle": asdict(rectangle)} if rectangle else {}),
         "implementation": estimate.implementation,
         "compute_seconds": estimate.compute_seconds,
         "communicate_seconds": estimate.communicate_seconds,
@@ -372,8 +373,8 @@ def _change(change: Threshold) -> Document:
 
 def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
     hosts = chosen.schedule.resources
-    links = []
-    for (a, b), seconds in zip(pairwise(hosts), chosen.border_seconds, strict=True):
+    links, model = [], information.model_of(chosen.schedule)
+    for (a, b), seconds in zip(model.touching(hosts), chosen.border_seconds, strict=True):
         link, measured = information.conditions.link(a, b), information.learned.links.of(a, b)
         links.append(
             {
@@ -386,7 +387,7 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "measured_runs": measured.runs if measured else 0,
             }
         )
-    overlap, longest = information.learned.overlap, information.model.longest_border(hosts)
+    overlap, longest = information.learned.overlap, model.longest_border(hosts)
     return {
         "links": links,
         "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,

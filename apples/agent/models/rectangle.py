@@ -1,0 +1,245 @@
+"""`RectangleModel`: T_i = A_i P_i + C_i for a grid cut into rectangles, one a host.
+
+A_i = rows_i * columns_i; P_i is that of the strip model. C_i sums, over all rectangles that share a part of a side
+with host i's, sending and receiving the points along that part: columns of unequal rows give a host several
+neighbours on a side. A message to each of them costs the latency in full, the bytes are in proportion to the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from apples.agent.models.corrections import PLAIN
+from apples.agent.models.links import NO_LINKS
+from apples.agent.models.model import ModelTemplate, Seconds
+from apples.agent.models.strip import StripModel
+from apples.errors import ModelError
+from apples.resources import Host
+from apples.schedule import Allocation, Rectangle
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Contacts:
+    """Where rectangles touch along a side: a pair of them, by index, and the points of the part they share.
+
+    A pair that touches is there once, the one above or to the left first; corners are no contact.
+    """
+
+    first: Indices
+    second: Indices
+    points: Indices
+
+
+def contacts(rectangles: Sequence[Rectangle]) -> Contacts:
+    """Return where some rectangles, none of which overlap, touch.
+
+    Examples
+    --------
+    A tall one at the left, two beside it:
+
+    >>> touching = contacts([Rectangle(0, 9, 0, 4), Rectangle(0, 3, 4, 6), Rectangle(3, 6, 4, 6)])
+    >>> list(zip(touching.first.tolist(), touching.second.tolist(), touching.points.tolist()))
+    [(1, 2, 6), (0, 1, 3), (0, 2, 6)]
+    """
+    top, height, left, width = np.array(
+        [(r.first_row, r.rows, r.first_column, r.columns) for r in rectangles], dtype=np.int64
+    ).T
+    upright = _along(top + height, top, left, left + width)
+    across = _along(left + width, left, top, top + height)
+    return Contacts(*(np.concatenate(both) for both in zip(upright, across, strict=True)))
+
+
+def _along(
+    end: Indices, begin: Indices, low: Indices, high: Indices
+) -> tuple[Indices, Indices, Indices]:
+    """Return the pairs of which one ends where the other begins, and how much of [low, high) they share.
+
+    All lines are laid one behind the other on one axis; on it the sides that end at a line do not overlap, nor do
+    those that begin there, so those that meet a side are neighbours in order.
+    """
+    stretch = int(high.max()) + 1
+    ending, beginning = np.argsort(end * stretch + low), np.argsort(begin * stretch + low)
+    place, other = (end * stretch)[ending], (begin * stretch)[beginning]
+    one = np.searchsorted(other + high[beginning], place + low[ending], side="right")
+    past = np.searchsorted(other + low[beginning], place + high[ending], side="left")
+    count = np.maximum(past - one, 0)
+    before = np.repeat(np.cumsum(count) - count, count)
+    first = np.repeat(ending, count)
+    second = beginning[np.repeat(one, count) + np.arange(len(before)) - before]
+    points = np.minimum(high[first], high[second]) - np.maximum(low[first], low[second])
+    return first, second, points
+
+
+def covered_once(rectangles: Sequence[Rectangle], rows: int, columns: int) -> int:
+    """Return how many points of a grid are in exactly one of some rectangles, of those that lie inside it.
+
+    Examples
+    --------
+    >>> covered_once([Rectangle(0, 2, 0, 3), Rectangle(0, 2, 2, 2)], rows=2, columns=4)
+    6
+    """
+    inside = [
+        (one.first_row, one.first_row + one.rows, one.first_column, one.first_column + one.columns)
+        for one in rectangles
+        if min(one.rows, one.columns) >= 1
+        and 0 <= one.first_row <= rows - one.rows
+        and 0 <= one.first_column <= columns - one.columns
+    ]
+    top, bottom, left, right = np.array(inside, dtype=np.int64).reshape(-1, 4).T
+    down, across = np.unique((top, bottom)), np.unique((left, right))
+    changes = np.zeros((len(down), len(across)), dtype=np.int64)
+    for row, column, change in (
+        (top, left, 1),
+        (top, right, -1),
+        (bottom, left, -1),
+        (bottom, right, 1),
+    ):
+        places = np.searchsorted(down, row), np.searchsorted(across, column)
+        np.add.at(changes, places, change)
+    layers = changes.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+    return int((np.diff(down)[:, None] * np.diff(across) * (layers == 1)).sum())
+
+
+@dataclass(frozen=True)
+class RectangleModel(StripModel):
+    """The strip model for hosts that have rectangles; its methods are asked for the hosts in their order.
+
+    Rows are `Allocation.rows`: those of the whole grid's width that have as many points. Borders are exchanged
+    every iteration, whatever an implementation does with strips.
+
+    Attributes
+    ----------
+    rectangles
+        Of the hosts of the set, in its order.
+    """
+
+    rectangles: tuple[Rectangle, ...] = ()
+
+    @classmethod
+    def like(cls, model: ModelTemplate) -> RectangleModel:
+        """Return the model under the conditions of a strip model, of no rectangles yet.
+
+        Raises
+        ------
+        ModelError
+            The model is another one, and nothing is known of what it says of rectangles. Permanent.
+        """
+        if type(model) is not StripModel:
+            raise ModelError(f"the model {type(model).__name__} knows no rectangles")
+        known = {one.name: getattr(model, one.name) for one in fields(model) if one.init}
+        return cls(**{**known, "sweeps": 1})
+
+    def room(self, resources: Sequence[Host]) -> Seconds:
+        """Return how many points each host has memory for, a border of one point all around included."""
+        free = [
+            self.conditions.memory_for_strip(h, self.risk, self.memory_limit) for h in resources
+        ]
+        room = (np.array(free) - self.application.fixed_bytes) / self.application.point_bytes
+        return np.asarray(np.maximum(room, 0.0))
+
+    def memory_of(self, allocation: Allocation) -> float:
+        """Return arrays * (rows + 2) * (columns + 2) * element_bytes, and what every host holds anyway."""
+        mine = allocation.rectangle
+        if mine is None:
+            return super().memory_of(allocation)
+        return self.application.rectangle_memory(mine.rows, mine.columns)
+
+    # -------------------------------------------------------------- communication
+    def communication(self, resources: Sequence[Host]) -> Seconds:
+        """Return C_i: the parts of the sides shared with others, less what quotas give back of them."""
+        return self.communication_at(resources, self.rectangles)
+
+    def communication_at(
+        self, resources: Sequence[Host], rectangles: Sequence[Rectangle]
+    ) -> Seconds:
+        """Return C_i where the hosts have these rectangles."""
+        touching = contacts(rectangles)
+        transfers = self._transfers(resources, touching)
+        seconds = self._at_contacts(touching, transfers, len(resources))
+        return seconds - self._given_back(resources, seconds) if self.links else seconds
+
+    def touching(self, resources: Sequence[Host]) -> list[tuple[Host, Host]]:
+        """Return the pairs of hosts that share a part of a side."""
+        found = contacts(self.rectangles)
+        return [
+            (resources[i], resources[j])
+            for i, j in zip(found.first.tolist(), found.second.tolist(), strict=True)
+        ]
+
+    def border_seconds(self, resources: Sequence[Host]) -> list[float]:
+        """Return the seconds at the part of a side that each pair of `touching` shares."""
+        return [float(each) for each in self._transfers(resources, contacts(self.rectangles))]
+
+    def longest_border(self, resources: Sequence[Host]) -> float:
+        """Return the seconds of the longest border as forecast, 0 for a host alone."""
+        plain = replace(self, overlap=PLAIN, links=NO_LINKS)
+        return max(plain.border_seconds(resources), default=0.0)
+
+    def _at_contacts(self, touching: Contacts, seconds: Seconds, count: int) -> Seconds:
+        """Return what each host spends at all its contacts: the sum, or where they go at once the longest."""
+        if self.borders_at_once:
+            longest = np.zeros(count)
+            np.maximum.at(longest, touching.first, seconds)
+            np.maximum.at(longest, touching.second, seconds)
+            return longest
+        both = (touching.first, seconds, count), (touching.second, seconds, count)
+        return np.asarray(sum(np.bincount(*each) for each in both), dtype=float)
+
+    def _transfers(self, resources: Sequence[Host], touching: Contacts) -> Seconds:
+        """Return the seconds of each contact, shared links shared.
+
+        Contacts of the same two sites cost the same up to their length, but where something is known of a host
+        beyond its site: so many hosts take few questions.
+        """
+        first, second = touching.first, touching.second
+        sites: dict[str, int] = {}
+        site = np.array([sites.setdefault(host.site, len(sites)) for host in resources])
+        own = np.array([host.name in self._own_links for host in resources])
+        place = np.arange(len(resources)) + len(sites)
+        one, other = (
+            np.where(own[first] | own[second], place[k], site[k]) for k in (first, second)
+        )
+        _, which, inverse = np.unique(
+            one * (len(sites) + len(resources)) + other, return_index=True, return_inverse=True
+        )
+        parts = np.array(
+            [self._parts(resources[first[k]], resources[second[k]]) for k in which]
+        ).reshape(-1, 2)[inverse]
+        share = touching.points / self.application.columns
+        messages, sizes = parts[:, 0], parts[:, 1] * share
+        if not self.links:
+            seconds = messages + sizes
+            if self.overlap != PLAIN:
+                seconds = np.array([self.overlap.cost(each) for each in seconds.tolist()])
+            return np.asarray(seconds)
+        least, most = np.minimum(site[first], site[second]), np.maximum(site[first], site[second])
+        link = least * len(sites) + most
+        crossing = np.bincount(link, sizes, len(sites) ** 2)[link]
+        return np.asarray(messages + np.where(least == most, sizes, crossing))
+
+    def _parts(self, a: Host, b: Host) -> tuple[float, float]:
+        """Return the seconds of the messages and of the bytes of a border as long as a row."""
+        if self.links.of(a, b) is not None:
+            border = self._border(a, b)
+            return border.messages, border.size
+        ways = (self.conditions.link(a, b), self.conditions.link(b, a))
+        return (
+            sum(way.seconds(0.0, self._messages, self.risk) for way in ways),
+            sum(way.seconds(self.application.border_bytes, 0.0, self.risk) for way in ways),
+        )
+
+    def _link_error(self, resources: Sequence[Host]) -> Seconds:
+        """Return the relative standard deviation of C_i from the errors of its links."""
+        touching = contacts(self.rectangles)
+        seconds = self._transfers(resources, touching)
+        pairs = self.touching(resources)
+        relative = np.array([self._relative_error(a, b) for a, b in pairs], dtype=float)
+        mean = self._at_contacts(touching, seconds, len(resources))
+        both = self._at_contacts(touching, seconds * relative, len(resources))
+        return np.divide(both, mean, out=np.zeros_like(mean), where=mean > 0)

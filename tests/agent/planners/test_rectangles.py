@@ -1,0 +1,185 @@
+"""Rectangles on a pool: faster than strips where many are alike, not where messages are dear; caps, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import pool, random_world
+
+import hat
+from apples import (
+    Coordinator,
+    Host,
+    Link,
+    ModelError,
+    ModelTemplate,
+    Rectangle,
+    Schedule,
+    UsageError,
+    rectangles,
+    square_blocks,
+    strips_or_rectangles,
+    time_balancing,
+)
+from apples.agent.models.rectangle import covered_once
+from apples.agent.planners.columns import half_perimeters
+
+LAN = {("local", "local"): Link(1e-6, 1e7)}
+
+
+def alike(count, **more):
+    return tuple(
+        Host(f"h{i}", seconds_per_point=1e-9, free_memory=2**40, **more) for i in range(count)
+    )
+
+
+def seconds(schedule, information):
+    return information.model_of(schedule).iteration_seconds(schedule)
+
+
+def test_nine_hosts_that_are_alike_get_rectangles_and_beat_strips():
+    information = pool(alike(9), {("local", "local"): Link(1e-6, 1e9)}, grid=900)
+    hosts = information.hosts.hosts
+    found, strips = rectangles(hosts, information), time_balancing(hosts, information)
+    assert len({one.first_column for one in found.rectangles}) in (3, 4)
+    # Of three by three the one in the middle has 1200 points of border, a strip has 1800.
+    assert half_perimeters(found.rectangles) < 0.65 * 9 * (100 + 900)
+    assert seconds(found, information) < 0.95 * seconds(strips, information)
+    assert strips_or_rectangles(hosts, information).rectangles == found.rectangles
+
+
+def test_where_every_message_is_dear_strips_have_fewer_of_them():
+    information = pool(alike(9), {("local", "local"): Link(1e-2, 1e9)}, grid=900)
+    chosen = strips_or_rectangles(information.hosts.hosts, information)
+    assert chosen.planner == "time_balancing"
+    assert not chosen.rectangles
+
+
+def test_on_random_worlds_every_schedule_is_whole_feasible_and_as_estimated():
+    generator = np.random.default_rng(4)
+    feasible = 0
+    for _ in range(20):
+        world = random_world(generator, int(generator.integers(1, 9)))
+        information = world.information
+        coordinator = Coordinator(information)
+        schedule = rectangles(world.hosts, information)
+        assert set(schedule.resources) | set(schedule.dropped) == set(world.hosts)
+        if not coordinator.is_feasible(schedule):
+            # Memory for a rectangle is less than for a strip of as many points only if it is all but square.
+            assert world.cap.sum() < 1.2 * world.total
+            continue
+        feasible += 1
+        assert covered_once(schedule.rectangles, world.total, world.total) == world.total**2
+        estimate = coordinator.best([coordinator.estimate(schedule)])
+        assert estimate.iteration_seconds == pytest.approx(seconds(schedule, information))
+        assert estimate.interval[0] <= estimate.execution_seconds <= estimate.interval[1]
+        for one in estimate.hosts:
+            assert one.memory <= one.host.free_memory
+            assert one.rectangle.points == pytest.approx(one.rows * world.total)
+    assert feasible >= 10
+
+
+def test_what_is_chosen_is_never_estimated_slower_than_strips():
+    generator = np.random.default_rng(9)
+    for _ in range(15):
+        world = random_world(generator, int(generator.integers(2, 9)), capped=False)
+        strips = time_balancing(world.hosts, world.information)
+        chosen = strips_or_rectangles(world.hosts, world.information)
+        assert seconds(chosen, world.information) <= seconds(strips, world.information)
+
+
+def test_a_host_that_one_row_of_points_would_hold_up_is_dropped():
+    slow = Host("slow", seconds_per_point=1.0, free_memory=2**40)
+    information = pool((*alike(3), slow), LAN, grid=300)
+    schedule = rectangles(information.hosts.hosts, information)
+    assert schedule.dropped == (slow,)
+    assert len(schedule.rectangles) == 3
+
+
+@pytest.mark.parametrize(
+    ("count", "shape"), [(8, (4, 2)), (9, (3, 3)), (7, (7, 1)), (12, (4, 3)), (1, (1, 1))]
+)
+def test_square_blocks_are_equal_and_as_square_as_their_number_allows(count, shape):
+    down, across = shape
+    information = pool(alike(count), LAN, grid=840)
+    schedule = square_blocks(information.hosts.hosts, information)
+    assert {(one.rows, one.columns) for one in schedule.rectangles} == {
+        (840 // down, 840 // across)
+    }
+    assert covered_once(schedule.rectangles, 840, 840) == 840**2
+    place = dict(zip(schedule.resources, schedule.rectangles, strict=True))
+    assert place[information.hosts["h0"]].first_row == 0
+    # Row by row, as HPF numbers a grid of processors.
+    order = sorted(place, key=lambda h: (place[h].first_row, place[h].first_column))
+    assert [host.name for host in order] == [f"h{i}" for i in range(count)]
+
+
+def test_a_schedule_whose_rectangles_overlap_or_that_mixes_them_with_strips_is_refused():
+    hosts = alike(2)
+    information = pool(hosts, LAN, grid=10)
+    good = square_blocks(hosts, information)
+    assert Coordinator(information).is_feasible(good)
+    first, second = good.allocations
+    for wrong in (
+        (first, type(second)(second.host, 5, "", Rectangle(4, 5, 0, 10))),
+        (first, type(second)(second.host, 5, "")),
+    ):
+        coordinator = Coordinator(information)
+        assert not coordinator.is_feasible(Schedule(wrong))
+        assert "exactly once, it has 100" in coordinator.decision_log.rejections[0].reason
+
+
+def test_a_rectangle_larger_than_its_hosts_memory_is_refused_by_name():
+    hosts = alike(2)
+    small = Host("small", seconds_per_point=1e-9, free_memory=1000)
+    information = pool((hosts[0], small), LAN, grid=100)
+    coordinator = Coordinator(information)
+    assert not coordinator.is_feasible(square_blocks(information.hosts.hosts, information))
+    reason = coordinator.decision_log.rejections[0].reason
+    assert "small would page: its rectangle of 50 x 100 points needs" in reason
+
+
+def test_a_program_that_says_nothing_of_rectangles_or_has_another_model_gets_none():
+    hosts = alike(2)
+    strips = hat.parse('name = "heat"\nprogram = ["heat"]\n', hat.ApplicationTemplate)
+    silent = replace(pool(hosts, LAN, grid=100), template=strips)
+    with pytest.raises(UsageError, match=r"rectangles = true under \[structure\]"):
+        rectangles(hosts, silent)
+
+    class Ideal(ModelTemplate):
+        def computation(self, resources, rows):
+            return 1e-3 * rows
+
+        def communication(self, resources):
+            return np.zeros(len(resources))
+
+    with pytest.raises(ModelError, match="Ideal knows no rectangles"):
+        rectangles(hosts, pool(hosts, LAN, grid=100, make_model=lambda _: Ideal()))
+
+
+EIGHT = """
+name = "heat"
+program = ["heat"]
+active_set = { h0 = "eight", h1 = "eight" }
+[structure]
+rectangles = true
+[[implementation]]
+name = "plain"
+[[implementation]]
+name = "eight"
+sweeps = 8
+"""
+
+
+def test_implementations_of_several_sweeps_are_left_to_strips():
+    hosts = alike(2)
+    template = hat.parse(EIGHT, hat.ApplicationTemplate)
+    information = replace(pool(hosts, LAN, grid=100), template=template)
+    assert information.implementation(hosts[0]) == "eight"
+    schedule = rectangles(hosts, information)
+    assert {one.implementation for one in schedule.allocations} == {"plain"}
+    estimate = Coordinator(information).estimate(schedule)
+    assert {one.implementation for one in estimate.hosts} == {"plain"}
+    only = EIGHT.replace('[[implementation]]\nname = "plain"\n', "")
+    with pytest.raises(UsageError, match="make several sweeps an exchange"):
+        rectangles(hosts, replace(information, template=hat.parse(only, hat.ApplicationTemplate)))
