@@ -1,14 +1,17 @@
 """Many detached jobs at once: until all run, CPU and memory of a job on the head, and what verbs cost.
 
-    python benchmarks/jobs.py [--jobs 20] [--at-once 4] [--hosts 8] [--apples COMMAND]
+    python benchmarks/jobs.py [--jobs 20] [--at-once 4] [--hosts 8] [--lab] [--apples COMMAND]
 
-The jobs have one rank each, on parts of this machine that play hosts. Memory is the proportional set size (PSS),
+The jobs have one rank each, on parts of this machine that play hosts, or on the hosts of a lab (root; it is
+brought up and taken down), which are all looked at for each job and take the jobs in turn; then the TCP connections
+that were made to them are counted. Memory is the proportional set size (PSS),
 read from the processes when all jobs run. To compare two checkouts give the command of each, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -19,15 +22,19 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from apples.lab import labs, record
 from apples.launch.supervisor import MANAGER
 from apples.malleable.manager.process_groups import SUPERVISOR
 from apples.supervision.job_processes import marked, parent_of
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "jobs" / "sample"
 KINDS = {
+    "ssh\n": "connection",
+    "remote_supervisor": "on the host",
     MANAGER: "job manager",
     SUPERVISOR: "on the host",
     "launch/supervisor.py": "run supervisor",
@@ -39,15 +46,60 @@ KINDS = {
 VERBS = 5
 
 
-def files(folder: Path, hosts: int) -> list[str]:
-    """Write the files of a job that one of so many hosts is to run; return the options that name them."""
+def host_lists(folder: Path, hosts: int) -> list[Path]:
+    """Write the list of so many hosts; return where it is."""
     host = '[[host]]\nname = "h{}"\nseconds_per_point = 1e-4\n'
     links = "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
     (folder / "hosts.toml").write_text("\n".join(map(host.format, range(hosts))) + links)
+    return [folder / "hosts.toml"]
+
+
+@contextlib.contextmanager
+def lab_of(apples: str, folder: Path, hosts: int) -> Iterator[list[Path]]:
+    """Yield the host lists of a lab: a list for each host, with that one first."""
+    site = 'name = "jobs"\nssh = true\n[[site]]\nname = "s"\nbandwidth = 1e8\n'
+    each = (
+        f'[[host]]\nname = "h{{}}"\nsite = "s"\ncpu = {0.9 * (os.cpu_count() or 1) / hosts:.2f}\n'
+    )
+    (folder / "lab.toml").write_text(site + "".join(map(each.format, range(hosts))))
+    try:
+        made = Path(
+            str(asked([apples, "lab", "up", str(folder / "lab.toml"), "--json"])[0]["hosts"])
+        )
+        head, *entries = made.read_text().split("[[host]]\n")
+        last, *rest = entries[-1].partition("\n[")
+        entries[-1] = last + "\n"
+        found = []
+        for k in range(hosts):
+            turned = [*entries[k:], *entries[:k]]
+            found.append(made.with_name(f"turned-{k}.toml"))
+            found[k].write_text(
+                head + "".join(f"[[host]]\n{one}" for one in turned) + "".join(rest)
+            )
+        yield found
+    finally:
+        subprocess.run([apples, "lab", "down", "jobs"], capture_output=True, check=False)
+
+
+def connections() -> int:
+    """Return how many TCP connections were made to the hosts of the lab so far."""
+    count, lab = 0, record.read(labs() / "jobs")
+    for machine in lab.machines if lab else ():
+        names, values = [
+            line.split()
+            for line in Path(f"/proc/{machine.pid}/net/snmp").read_text().splitlines()
+            if line.startswith("Tcp:")
+        ]
+        count += int(values[names.index("PassiveOpens")])
+    return count
+
+
+def files(folder: Path) -> list[str]:
+    """Write the other files of a job; return the options that name them, and that are the same for all."""
     (folder / "user.toml").write_text("[constraints]\nmaximum_hosts = 2\n")
     (folder / "one.toml").write_text("[constraints]\nmaximum_hosts = 1\n")
     return [
-        *("--hosts", str(folder / "hosts.toml"), "--template", str(SAMPLE / "template.toml")),
+        *("--template", str(SAMPLE / "template.toml")),
         *("--weather", "static", "--no-verify", "--json"),
         *("--set", "iterations=1000000", "--set", "pause=0.1"),
     ]
@@ -104,15 +156,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--at-once", type=int, default=4, help="commands at once")
     parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--lab", action="store_true", help="on the hosts of a lab, over ssh")
     parser.add_argument("--apples", default=str(Path(sysconfig.get_path("scripts")) / "apples"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
         os.environ["XDG_STATE_HOME"] = name
-        submit = [options.apples, "run", "--detach", *files(Path(name), options.hosts)]
-        one = [*submit, "--user", f"{name}/one.toml"]
-        used, begun = cpu(), time.perf_counter()
+        submit, place = [options.apples, "run", "--detach", *files(Path(name))], Path(name)
+        if options.lab:
+            submit += ["--actuator", "ssh"]
+            lists = stack.enter_context(lab_of(options.apples, place, options.hosts))
+        else:
+            lists = host_lists(place, options.hosts)
+        one = [*submit, "--user", f"{name}/one.toml", "--hosts"]
+        wanted = [[*one, str(lists[k % len(lists)])] for k in range(options.jobs)]
+        used, before, begun = cpu(), connections(), time.perf_counter()
         with ThreadPoolExecutor(options.at_once) as pool:
-            jobs = [job["id"] for job, _ in pool.map(asked, [one] * options.jobs)]
+            jobs = [job["id"] for job, _ in pool.map(asked, wanted)]
         took, used = time.perf_counter() - begun, cpu() - used
         load = os.getloadavg()[0]
         memory, seconds = looked_at([Path(name) / "apples" / "jobs" / str(job) for job in jobs])
@@ -121,13 +181,16 @@ def main() -> int:
         print(
             f"{options.jobs} jobs run after {took:.1f} s (load {load:.1f}, {os.cpu_count()} CPUs)"
         )
+        if options.lab:
+            print(f"connections to the hosts: {connections() - before}")
         print(f"a job's commands: {used / options.jobs:.2f} s CPU")
         for kind in sorted(memory, key=lambda kind: kind == "on the host"):
             each = memory[kind] / options.jobs, seconds[kind] / options.jobs
             print(f"a job's {kind:20} {each[0]:6.1f} MB  {each[1]:5.2f} s CPU")
         head = sum(each for kind, each in memory.items() if kind != "on the host")
         print(f"a job on the head: {head / options.jobs:.1f} MB")
-        job = str(asked([*submit, "--user", f"{name}/user.toml"])[0]["id"])
+        more = ["--user", f"{name}/user.toml", "--hosts", str(lists[0])]
+        job = str(asked([*submit, *more])[0]["id"])
         for verb, moves in {
             "jobs": [[]],
             "resize, shrink and grow": [["--hosts", "h0"], ["--hosts", "h0,h1"]],
