@@ -280,11 +280,7 @@ def _taken(
                 one.close()
             else:
                 return one
-        connections.open([listed[name]], listed)
-        one = connections.take(name)
-        if one is None:
-            raise LaunchError(f"{name}: its connection ended")
-        return one
+        return connections.login(listed[name], listed)
 
     with ThreadPoolExecutor(max(1, len(names))) as pool:
         return list(pool.map(taken, names))

@@ -14,13 +14,14 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from apples.errors import LaunchError
-from apples.launch.remote import shipping, ssh
+from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
 from apples.launch.remote.look import SCHEMA
 from apples.resources import Host, HostList
@@ -42,8 +43,8 @@ class HostConnection:
         What its messages call it.
     argv
         The command line that starts it; at its other end waits `shipping.START`.
-    job
-        The mark of the run that the connection is for.
+    environment
+        Of the command; default: this process's.
 
     Raises
     ------
@@ -51,14 +52,15 @@ class HostConnection:
         The command cannot be started.
     """
 
-    def __init__(self, host: str, argv: Sequence[str], job: str = "") -> None:
+    def __init__(
+        self, host: str, argv: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.host = host
         self.senses = False
         self._dialogue = SensorDialogue()
         self._lock = Lock()
         self._talk = b""
         self.begun = time.time()
-        environment = {**os.environ, MARK: job} if job else None
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -238,12 +240,18 @@ class HostConnections:
     Attributes
     ----------
     job
-        The mark that every connection bears, and the run that is started through them.
+        The mark that every connection of its own bears, and the run that is started through them.
+
+    Parameters
+    ----------
+    shares
+        Whether hosts are looked at through logins that this user's jobs share (`sharing`).
     """
 
-    def __init__(self, job: str = "") -> None:
-        self.job = job
+    def __init__(self, job: str = "", *, shares: bool = False) -> None:
+        self.job, self._shares = job, shares
         self._by_name: dict[str, HostConnection] = {}
+        self._logins: dict[str, Callable[[], HostConnection]] = {}
         self._failed: dict[str, str] = {}
 
     def open(self, hosts: Sequence[Host], listed: HostList) -> None:
@@ -254,15 +262,36 @@ class HostConnections:
         UsageError
             A host whose words must not reach ssh. Permanent.
         """
+        self._logins |= {host.name: partial(self.login, host, listed) for host in hosts}
         reaches = {host.name: ssh.reach(host, listed) for host in hosts}
         for name, reach in reaches.items():
             if name in self._by_name and self._by_name[name].alive:
                 continue
-            argv = ssh.command(reach, shipping.words(site=True))
+            shared = sharing.socket_name(reach) if self._shares else ""
             try:
-                self._by_name[name] = HostConnection(name, argv, self.job)
+                self._by_name[name] = (
+                    self._shared(name, reach, shared) if shared else self._logins[name]()
+                )
             except LaunchError as error:
                 self._failed[name] = str(error)
+
+    def login(self, host: Host, listed: HostList) -> HostConnection:
+        """Return a connection to a host that nobody shares; it is the caller's to close.
+
+        Raises
+        ------
+        LaunchError
+            There is no ssh to start.
+        """
+        argv = ssh.command(ssh.reach(host, listed), shipping.words(site=True))
+        return HostConnection(
+            host.name, argv, {**os.environ, MARK: self.job} if self.job else None
+        )
+
+    @staticmethod
+    def _shared(name: str, reach: ssh.Reach, socket: str) -> HostConnection:
+        argv = ssh.command(reach, shipping.words(site=True), socket)
+        return HostConnection(name, argv, sharing.markless(os.environ))
 
     def get(self, name: str) -> HostConnection | None:
         """Return the connection to a host; None where there is none that lives."""
@@ -282,6 +311,10 @@ class HostConnections:
             if connection is None:
                 return RemoteAnswer(b"", self._failed[name].encode(), 127, time.time()), 0.0
             answer = connection.look(parcels[name], deadline, more)
+            if answer.code == sharing.SSH_FAILED and self._shares:  # it may be the sharing
+                connection.close(0.0)
+                connection = self._by_name[name] = self._logins[name]()
+                answer = connection.look(parcels[name], deadline, more)
             if answer.code != 0:
                 connection.close(0.0)  # it had its time
             return answer, answer.at - connection.begun if answer.code == 0 else seconds
@@ -290,8 +323,8 @@ class HostConnections:
             return dict(zip(parcels, pool.map(one, parcels), strict=True))
 
     def take(self, name: str) -> HostConnection | None:
-        """Return the connection to a host for good: it is the taker's to close. None where there is none."""
-        found = self.get(name)
+        """Return the connection to a host for good: it is the taker's to close. None where there is none of its own."""
+        found = None if self._shares else self.get(name)
         if found is not None:
             del self._by_name[name]
         return found

@@ -25,11 +25,13 @@ OPTIONS = (
     f"ConnectTimeout={CONNECT_SECONDS}",
     "ServerAliveInterval=5",  # a host that vanished is noticed within 15 s
     "ServerAliveCountMax=3",
-    "ControlMaster=no",  # a connection others share would outlive us, or they it
     "ClearAllForwardings=yes",
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
+OWN = ("ControlMaster=no", "ControlPath=none")
+"""A connection others share would outlive us, or we it, whatever the user's configuration says."""
+SHARED = ("ControlMaster=auto", "ControlPersist=15")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,15 @@ def configuration(hosts: HostList) -> str:
     return str(Path(hosts.source or ".").absolute().parent / path)
 
 
-def command(reach: Reach, words: Sequence[str] = ()) -> list[str]:
+def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[str]:
     """Return the argument list that runs the host's interpreter with `words`.
 
     Words that mean nothing to a shell may be added to it: ssh puts a space before each.
+
+    Parameters
+    ----------
+    shared
+        The socket of a login that others share (`sharing`); empty: it has its own.
 
     Examples
     --------
@@ -99,7 +106,7 @@ def command(reach: Reach, words: Sequence[str] = ()) -> list[str]:
     ['10.0.0.1', "exec '/opt/my python' -I -c pass"]
     """
     argv = ["ssh", *(["-F", reach.config] if reach.config else [])]
-    for option in OPTIONS:
+    for option in (*OPTIONS, *((*SHARED, f"ControlPath={shared}") if shared else OWN)):
         argv += ["-o", option]
     argv += ["-l", reach.user] if reach.user else []
     return [*argv, "-a", "-x", "-T", "--", reach.address, _line(reach.python, words)]
