@@ -3,9 +3,9 @@
     python benchmarks/jobs.py [--jobs 20] [--at-once 4] [--hosts 8] [--lab] [--apples COMMAND]
 
 The jobs have one rank each, on parts of this machine that play hosts, or on the hosts of a lab (root; it is
-brought up and taken down), which are all looked at for each job and take the jobs in turn; then the TCP connections
-that were made to them are counted. Memory is the proportional set size (PSS),
-read from the processes when all jobs run. To compare two checkouts give the command of each, in turns.
+brought up and taken down). Those are all looked at for each job and take the jobs in turn, and the TCP connections
+that are made to them are counted. Memory is the proportional set size (PSS), read from the processes when all jobs
+run. To compare two checkouts give the command of each, in turns.
 """
 
 from __future__ import annotations

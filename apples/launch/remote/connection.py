@@ -323,7 +323,7 @@ class HostConnections:
             return dict(zip(parcels, pool.map(one, parcels), strict=True))
 
     def take(self, name: str) -> HostConnection | None:
-        """Return the connection to a host for good: it is the taker's to close. None where there is none of its own."""
+        """Return the connection to a host for good: it is the taker's to close. None where there is none."""
         found = None if self._shares else self.get(name)
         if found is not None:
             del self._by_name[name]
