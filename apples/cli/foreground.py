@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import RunResult, VerificationInterrupt, verification_failure
-from apples.agent.session.running import prepare
+from apples.agent.session.results import VerificationInterrupt, verification_failure
+from apples.agent.session.running import Follow, PreparedRun
 from apples.agent.session.spec import RunSpec
 from apples.cli import progress
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError, VerificationError
-from apples.jobs.recording import RunRecorder, recorded
+from apples.jobs.recording import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
 from apples.refusals import unwritable
@@ -27,38 +28,36 @@ from apples.views.timeline import timeline_document, timeline_text
 def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = False) -> int:
     """Plan and run as `apples run` does that lets nothing run on; return its exit code."""
     phases = of_this_process()
+    if report is not None:
+        make_folder(report)
+    command = shlex.join(["apples", *sys.argv[1:]])
     with recorded(JobSpec(spec).document(), say) as record:
-        prepared = prepare(spec, talk=record.heard(say), phases=phases)
-        record.planned(prepared)
-        if prepared.plan.refusal is not None:
-            prepared.close()
-            raise prepared.plan.refusal
-        if report is not None:
-            make_folder(report)
-        prepared.coordinator.actuator.talk = record.heard(to_stderr)
-        name = prepared.coordinator.information.template.name
-        shown = progress.on_stderr(name, prepared.plan.estimate.execution_seconds)
         try:
-            result = prepared.execute(talk=record.heard(say), follow=record.followed(shown))
-        except VerificationInterrupt as interrupt:
+            carry_out(
+                record, spec, talk=say, said=to_stderr, follow=_shown, phases=phases,
+                made_by=partial(made_by, command),
+            )  # fmt: skip
+        except VerificationInterrupt:
             say("warning: not verified: interrupted; the run itself is complete")
-            answer(interrupt.result, record, report, json, timeline)
+            answer(record, command, report, json, timeline)
             raise
-        answer(result, record, report, json, timeline)
-        wrong = verification_failure(result.document())
-        if wrong:
+        answer(record, command, report, json, timeline)
+        if wrong := verification_failure(record.document):
             raise VerificationError(wrong)
     return 0
 
 
+def _shown(prepared: PreparedRun) -> Follow:
+    """Return what shows a run's progress."""
+    name = prepared.coordinator.information.template.name
+    return progress.on_stderr(name, prepared.plan.estimate.execution_seconds)
+
+
 def answer(
-    result: RunResult, record: RunRecorder, report: Path | None, json: bool, timeline: bool
+    record: RunRecorder, command: str, report: Path | None, json: bool, timeline: bool
 ) -> None:
     """Show what a run did, and write its page, where one is asked for, after that."""
-    command = shlex.join(["apples", *sys.argv[1:]])
-    document = {**result.document(), "record": record.id, "made_by": made_by(command)}
-    record.finished(document)
-    drawn = ""
+    document, drawn = dict(record.document), ""
     if timeline:
         document["timeline"] = timeline_document(document, record.events())
         drawn = timeline_text(document["timeline"])

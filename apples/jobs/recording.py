@@ -22,6 +22,7 @@ from typing import Any
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
+from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.results import (
     RunResult,
     VerificationInterrupt,
@@ -47,6 +48,8 @@ MOST_PROGRESS = 10_000
 MOST_PROGRESS_BYTES = 1 << 23
 """Lines of progress in the events, and their bytes; where there are more, every second one goes."""
 MOST_LOG_BYTES = 1 << 24
+INTERRUPTED = 130
+"""The exit code of what the user interrupts."""
 STATE, EVENTS = "state", "events"
 """What may not be written, of which a warning is."""
 WRITE_SECONDS = 1.0
@@ -135,11 +138,14 @@ class RunRecorder:
     ----------
     state
         What ``job.json`` says.
+    document
+        Of a run that came to its end; empty before.
     """
 
     def __init__(self, job: StoredJob | None, talk: Talk, every: float = WRITE_SECONDS) -> None:
         self.job = job
         self.state: Record = job.record() if job else {}
+        self.document: Record = {}
         self._talk, self._every = talk, every
         self._events = EventLog(job.events) if job else None
         self._written = -math.inf
@@ -147,6 +153,11 @@ class RunRecorder:
         self._decided: ReschedulingDecision | None = None
         self._changed = 0
         self._logged = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether how the run ended is known."""
+        return self.state.get("ended") is not None
 
     @property
     def id(self) -> str | None:
@@ -235,13 +246,24 @@ class RunRecorder:
         self.state["verified"] = document.get("verified")
         self.event("verified", verified=document.get("verified"))
 
-    def finished(self, document: Mapping[str, Any]) -> None:
-        """Keep the document of the run."""
+    def finished(self, document: Record, reason: str = "", code: int = 0) -> None:
+        """Keep the document of a run that came to its end, and how it ended: what comes after is no part of it.
+
+        Parameters
+        ----------
+        reason, code
+            Of a run whose result is not wrong.
+        """
+        self.document = document
         self.verified(document)
         if self.job is not None:
             write = self.job.write_result
             self._kept(lambda _: write(document))
             self.note()
+        if wrong := verification_failure(document):
+            self.over("failed", wrong, VerificationError.exit_code)
+        else:
+            self.over("finished", reason, code)
 
     def over(self, state: str, reason: str, code: int) -> None:
         """Record how the run ended: the last word."""
@@ -368,20 +390,19 @@ def recorded(
         recorder = RunRecorder(job, talk)
         try:
             yield recorder
-            if recorder.state.get("ended") is None:
+            if not recorder.ended:
                 recorder.over("finished", "", 0)
         except KeyboardInterrupt:
-            _interrupted(recorder, job, talk)
+            if not recorder.ended:
+                recorder.over("cancelled", "interrupted", INTERRUPTED)
+            if job.plan.exists():
+                talk(f"what is known of it: apples report {job.id}")
             raise
         except (Exception, SystemExit) as error:
             reason, code = refusal_of(error)
-            if (
-                isinstance(error, OSError) and job.result.exists()
-            ):  # nobody read the answer, or it has no room
-                recorder.over("finished", f"after the run itself: {reason}", code)
-            elif code == UsageError.exit_code and not job.plan.exists():
+            if code == UsageError.exit_code and not job.plan.exists():
                 shutil.rmtree(job.folder, ignore_errors=True)
-            else:
+            elif not recorder.ended:  # else nobody reads the answer, or it has no room
                 recorder.over("failed", reason, code)
             raise
 
@@ -404,23 +425,54 @@ def run(
         The loaded pool, in place of the specification's files, settings, weather and model.
     """
     with recorded(_order(spec), talk) as record:
-        heard = record.heard(talk)
-        prepared = prepare(spec, information, talk=heard)
-        record.planned(prepared)
-        if prepared.plan.refusal is not None:
-            prepared.close()
-            raise prepared.plan.refusal
-        prepared.coordinator.actuator.talk = heard
-        try:
-            done = prepared.execute(talk=heard, follow=record.followed(follow))
-        except VerificationInterrupt as interrupt:
-            record.finished(replace(interrupt.result, record=record.id).document())
-            raise
-        result = replace(done, record=record.id)
-        document = result.document()
-        record.finished(document)
-        if wrong := verification_failure(document):
-            record.over("failed", wrong, VerificationError.exit_code)
+        return carry_out(record, spec, information, talk=talk, follow=lambda _: follow)
+
+
+def carry_out(
+    record: RunRecorder,
+    spec: RunSpec,
+    information: InformationPool | None = None,
+    *,
+    talk: Talk,
+    follow: Callable[[PreparedRun], Follow],
+    said: Talk | None = None,
+    phases: PhaseTimes | None = None,
+    made_by: Callable[[], Record] | None = None,
+) -> RunResult:
+    """Do all of a run that this process waits for, and record it; its document is the recorder's then.
+
+    Raises as `run`; of an interrupted verification when the run is recorded.
+
+    Parameters
+    ----------
+    follow
+        Returns what follows the run that was decided.
+    said
+        Hears what the program says, where `talk` shall not.
+    phases
+        As of `prepare`.
+    made_by
+        Returns what the document says of the command that made it.
+    """
+    heard = record.heard(talk)
+    prepared = prepare(spec, information, talk=heard, phases=phases)
+    record.planned(prepared)
+    if prepared.plan.refusal is not None:
+        prepared.close()
+        raise prepared.plan.refusal
+    prepared.coordinator.actuator.talk = heard if said is None else record.heard(said)
+
+    def with_maker(result: RunResult) -> Record:
+        return result.document() | ({"made_by": made_by()} if made_by else {})
+
+    try:
+        done = prepared.execute(talk=heard, follow=record.followed(follow(prepared)))
+    except VerificationInterrupt as interrupt:
+        document = with_maker(replace(interrupt.result, record=record.id))
+        record.finished(document, "interrupted after the run itself", INTERRUPTED)
+        raise
+    result = replace(done, record=record.id)
+    record.finished(with_maker(result))
     return result
 
 
@@ -433,13 +485,3 @@ def _order(spec: RunSpec) -> Record:
         if callable(each)
     }
     return {**JobSpec(replace(spec, **named)).document(), "command": sys.argv}
-
-
-def _interrupted(recorder: RunRecorder, job: StoredJob, talk: Talk) -> None:
-    """Record that the user ended the run, and say how to see what is known of it."""
-    if job.result.exists():
-        recorder.over("finished", "interrupted after the run itself", 130)
-    else:
-        recorder.over("cancelled", "interrupted", 130)
-    if job.plan.exists():
-        talk(f"what is known of it: apples report {job.id}")

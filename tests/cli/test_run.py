@@ -87,6 +87,13 @@ def test_a_bad_option_starts_nothing_and_is_one_clear_line(options, code, said):
     assert (done.code, done.out, done.err) == (code, "", said + "\n")
 
 
+def test_of_a_run_whose_page_nobody_could_write_nothing_is_planned_or_recorded():
+    done = run("--report", "/dev/null/x/page.html")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "apples: --report /dev/null/x/page.html: Not a directory\n"
+    assert store.records() == []
+
+
 def test_no_plan_ends_with_3(tmp_path):
     given = files(tmp_path, hosts='[[host]]\nname = "a"\nfree_memory = 1000\n')
     done = command("apples", "run", *given, "--weather", "static")

@@ -271,7 +271,20 @@ def test_a_run_whose_answer_nobody_reads_is_finished_all_the_same():
         recorder.finished({"execution": None, "verified": None})
         raise BrokenPipeError(32, "Broken pipe", "stdout")
     found = run_record(recorder.id)
-    assert (found.state, found.reason) == ("finished", "after the run itself: stdout: Broken pipe")
+    assert (found.state, found.reason, found.exit_code) == ("finished", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("verified", "state", "code"), [(True, "finished", 0), (False, "failed", 6)]
+)
+def test_how_a_run_ended_is_its_results_to_say_whatever_comes_after(verified, state, code):
+    told = []
+    with suppress(KeyboardInterrupt), recorded({}, told.append) as recorder:
+        recorder.finished({"execution": None, "verified": verified})
+        raise KeyboardInterrupt
+    record = run_record(recorder.id)
+    assert (record.state, record.exit_code) == (state, code)
+    assert names(record).count("ended") == 1
 
 
 def change(epoch, *members):
