@@ -7,9 +7,10 @@ What is to be written where is computed first (`groups`), so that it can be read
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,10 +80,47 @@ def wanted(host: HostEntry) -> tuple[str, ...]:
     Examples
     --------
     >>> wanted(HostEntry(name="ada", cpu=0.4)), wanted(HostEntry(name="bob"))
-    (('cpu',), ())
+    (('cpu', 'cpuset'), ())
     """
-    asked = {"cpu": host.cpu, "memory": host.memory, "cpuset": host.cpus}
+    asked = {"cpu": host.cpu, "memory": host.memory, "cpuset": host.cpus or host.cpu}
     return tuple(name for name in CONTROLLERS if asked[name])
+
+
+def placed(hosts: Sequence[HostEntry], own: Sequence[int], first: int = 0) -> list[HostEntry]:
+    """Return the hosts, those with a quota on CPUs of their own: as many as they have begun cores.
+
+    The kernel hands a quota to the CPUs of a group in slices of 5 ms, so that of 4 ms a period the CPU that
+    asks first has all: on several CPUs, processes that wait now and then get nothing beside some that never
+    do. On one CPU they take turns, and two or more begun cores are at least a slice each.
+
+    Parameters
+    ----------
+    own
+        The CPUs of this machine that may be used.
+    first
+        Which of them is taken first, so that labs of one machine do not all begin with the same.
+
+    Examples
+    --------
+    >>> hosts = [HostEntry(name="ada", cpu=0.3), HostEntry(name="bob", cpu=1.2), HostEntry(name="eve", cpu=0.6)]
+    >>> [host.cpus for host in placed(hosts, (0, 1, 2))]
+    [(0,), (0, 1), (2,)]
+    """
+    quota = dict.fromkeys([*own[first % len(own) :], *own[: first % len(own)]], 0.0)
+    found = list(hosts)
+
+    def place(i: int, cpus: Sequence[int]) -> None:
+        for cpu in cpus:
+            quota[cpu] += min(1.0, (hosts[i].cpu or math.inf) / len(cpus))
+        found[i] = hosts[i].model_copy(update={"cpus": tuple(sorted(cpus))})
+
+    for i, host in enumerate(hosts):
+        if host.cpus:
+            place(i, host.cpus)
+    free = [i for i, host in enumerate(hosts) if host.cpu and not host.cpus]
+    for i in sorted(free, key=lambda i: -(hosts[i].cpu or 0.0)):
+        place(i, sorted(quota, key=lambda cpu: quota[cpu])[: math.ceil(hosts[i].cpu or 0.0)])
+    return found
 
 
 def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> list[LabCgroup]:

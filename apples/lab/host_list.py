@@ -61,7 +61,7 @@ def slots(cpu: float | None, cpus: Sequence[int]) -> int:
 
 
 def _host(entry: HostEntry, machine: EmulatedHost, speeds: Mapping[str, float]) -> dict[str, Any]:
-    count = slots(entry.cpu, entry.cpus)
+    count = slots(machine.cpu, machine.cpus)
     written: dict[str, Any] = {
         "name": entry.name,
         "address": machine.address,

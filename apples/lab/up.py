@@ -163,7 +163,8 @@ class _Builder:
         """Start the first process of every host and of the switch, all at once."""
         found = cgroups.hierarchies()
         self._delegate(found)
-        entries = self.document.host
+        own = sorted(os.sched_getaffinity(0))
+        entries = cgroups.placed(self.document.host, own, int(self.identity, 16))
         joined: list[tuple[str, ...]] = []
         for entry in entries:
             made = cgroups.groups(entry, self.identity, found, len(entries))

@@ -1,5 +1,6 @@
 """Limits of a lab beside quota and memory: a load on a schedule, CPUs, a host's own link, links changed later."""
 
+import json
 import os
 from statistics import median
 
@@ -33,6 +34,10 @@ bandwidth = 1e6
 [[host]]
 name = "far"
 site = "there"
+[[host]]
+name = "narrow"
+site = "there"
+cpu = 0.4
 [[load]]
 host = "busy"
 start = {START}
@@ -94,6 +99,10 @@ def test_a_load_takes_half_of_a_host_from_its_start_to_its_stop(shares):
     if not before:
         pytest.skip(f"this machine took more than {START} s to begin to watch")
     assert median(before) == pytest.approx(0.4, abs=0.06)
+
+
+def test_a_host_with_a_quota_has_as_many_cpus_as_begun_cores(limited):
+    assert len(json.loads(labs.python(limited, "narrow", STRAY, *map(str, range(64))))) == 1
 
 
 def test_a_process_never_leaves_the_cpus_of_its_host(limited):

@@ -3,6 +3,7 @@
 import getpass
 import ipaddress
 import json
+import math
 import os
 from pathlib import Path
 
@@ -100,6 +101,35 @@ def test_labs_of_one_name_in_two_places_have_nothing_in_common():
     one, other = identity(Path("/a/labs/x")), identity(Path("/b/labs/x"))
     assert one != other
     assert network.free_network(one, []) != network.free_network(other, [])
+
+
+@given(
+    quotas=st.lists(
+        st.sampled_from((None, 0.12, 0.4, 0.7, 1.0, 1.5, 6.0)), min_size=1, max_size=9
+    ),
+    own=st.sets(st.integers(0, 9), min_size=1, max_size=6).map(sorted),
+    first=st.integers(0, 2**32),
+)
+def test_a_host_with_a_quota_has_as_many_cpus_as_begun_cores_and_none_has_much_more_to_do(
+    quotas, own, first
+):
+    hosts = [HostEntry(name=f"h{i}", cpu=quota) for i, quota in enumerate(quotas)]
+    placed = cgroups.placed(hosts, own, first)
+    assert [host.name for host in placed] == [host.name for host in hosts]
+    to_do = dict.fromkeys(own, 0.0)
+    for host in placed:
+        assert set(host.cpus) <= set(own)
+        assert len(host.cpus) == (min(len(own), math.ceil(host.cpu)) if host.cpu else 0)
+        for cpu in host.cpus:
+            to_do[cpu] += min(1.0, host.cpu / len(host.cpus))
+    assert max(to_do.values()) - min(to_do.values()) <= 1.0 + 1e-9
+
+
+def test_hosts_with_a_quota_keep_away_from_cpus_that_others_are_pinned_to():
+    hosts = [HostEntry(name="ada", cpus=(0, 2)), HostEntry(name="bob", cpu=0.9, cpus=(3,))]
+    hosts += [HostEntry(name="eve", cpu=0.2), HostEntry(name="dan", cpu=0.2)]
+    cpus = [host.cpus for host in cgroups.placed(hosts, (0, 1, 2, 3))]
+    assert cpus == [(0, 2), (3,), (1,), (1,)]
 
 
 def test_limits_in_version_two_stand_in_one_group_of_a_host():
