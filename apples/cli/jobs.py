@@ -39,6 +39,7 @@ RunName = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
+Timeline = Annotated[bool, typer.Option("--timeline", help="Show the run over time, too.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Seconds at most.")]
 
 
@@ -125,7 +126,9 @@ def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
     return 0
 
 
-def wait(job: RunName, timeout: Seconds = None, json: Json = False) -> int:
+def wait(
+    job: RunName, timeout: Seconds = None, timeline: Timeline = False, json: Json = False
+) -> int:
     """Wait for a job's end and print the record of its run; the exit code is the run's.
 
     Example: apples wait 1f2e3d4c --json
@@ -137,7 +140,15 @@ def wait(job: RunName, timeout: Seconds = None, json: Json = False) -> int:
         say(f"apples: {record.reason}")
     document = record.document
     if document is not None:
-        show_answer(document, lambda: run_record_text(document, f"apples jobs {record.id}"), json)
+        drawn = ""
+        if timeline and not document.get("program"):
+            from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
+
+            document["timeline"] = timeline_document(document, record.events)
+            drawn = timeline_text(document["timeline"])
+        show_answer(
+            document, lambda: run_record_text(document, f"apples jobs {record.id}", drawn), json
+        )
     elif json:
         show_json(service.status(job).document())
     return record.exit_code

@@ -92,9 +92,11 @@ def program_text(document: Mapping[str, Any]) -> str:
     )
 
 
-def run_record_text(document: dict[str, Any], command: str) -> str:
-    """Return what a job's run did; `command` shows the job again."""
-    return program_text(document) if document.get("program") else run_text(document, command)
+def run_record_text(document: dict[str, Any], command: str, timeline: str = "") -> str:
+    """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
+    if document.get("program"):
+        return program_text(document)
+    return run_text(document, command, timeline)
 
 
 def _phases(phases: Mapping[str, float]) -> str:

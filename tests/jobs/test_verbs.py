@@ -151,11 +151,18 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
     os.close(fork)
 
 
-def test_wait_prints_the_record_of_the_run():
+def test_wait_prints_the_record_of_the_run(tmp_path):
     name = detach("--set", "iterations=40")["id"]
-    waited = ask("wait", name, "--timeout", "300")
+    waited = ask("wait", name, "--timeout", "300", "--timeline")
     assert waited.code == 0, waited.err
     assert waited.document["schema"] == "apples.run/1"
+    assert set(waited.document["timeline"]["hosts"]) == {"ada", "bob", "cleo"}
+    told = command("apples", "wait", name, "--timeline").out
+    assert "# compute  = halo and wait  ~ other" in told
+    page = tmp_path / "page.html"
+    reported = command("apples", "report", name, "--timeline", "--out", page)
+    assert (reported.code, page.exists()) == (0, True)
+    assert "# compute  = halo and wait  ~ other" in reported.out
     assert waited.document["execution"]["iterations"] == 40
     assert waited.document["result_sha256"]
     assert waited.document["record"] == name
