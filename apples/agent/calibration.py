@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -152,6 +153,7 @@ def _speeds(
         speeds[one.name] = SpeedFunction.measured(
             [(p.rows, p.seconds_per_point, p.error) for p in points],
             information.application.columns,
+            min((p.free_memory for p in points if p.free_memory is not None), default=math.inf),
         )
     return speeds
 

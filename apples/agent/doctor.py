@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +31,9 @@ from apples.storage import state
 from apples.units import amount, digits
 
 LEAST_PYTHON = (3, 11)
+GPU_SECONDS = 20.0
+"""In which a driver says what it has: it may wake a GPU first."""
+MOST_GPUS, SHOWN = 16, 400
 SMALL = {"grid": "24", "iterations": "6"}
 """What a program is checked at."""
 TELLING = {"grid": "600", "iterations": "20"}
@@ -67,6 +72,23 @@ def _kernels(name: str) -> Finding:
         return Finding(name, "ok", ", ".join(found))
     cure = 'pip install "apples[fast]", or install a C compiler'
     return Finding(name, "warn", "numpy only: the slowest kernel", cure)
+
+
+def _gpu(name: str) -> Finding:
+    """Ask the driver's own tool: nothing of CUDA is loaded for it."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding(name, "ok", "none: there is no nvidia-smi")
+    asked = [tool, "--query-gpu=name,memory.free", "--format=csv,noheader"]
+    done = subprocess.run(
+        asked, capture_output=True, text=True, timeout=GPU_SECONDS, check=False, errors="replace"
+    )
+    found = "; ".join(line.strip() for line in done.stdout.splitlines()[:MOST_GPUS])[:SHOWN]
+    if done.returncode or not found:
+        return Finding(name, "warn", f"nvidia-smi: {found or 'finds none'}", "see to its driver")
+    if importlib.util.find_spec("numba") is None:
+        return Finding(name, "warn", f"{found} free, unused", 'pip install "apples[gpu]"')
+    return Finding(name, "ok", f"{found} free: for hosts with a platform like cuda")
 
 
 def _cpus(name: str) -> Finding:
@@ -160,6 +182,7 @@ CHECKS: dict[str, Callable[[str], Finding]] = {
     "python": _python,
     "mpi": _mpi,
     "kernels": _kernels,
+    "gpu": _gpu,
     "cpus": _cpus,
     "weather": _weather,
     "quota": _quota,
@@ -196,7 +219,7 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
             one.name, folder, python=sys.executable, parameters=small.parameters
         )
         for one in found.implementations
-        if available_here("", one)
+        if one.runs_on(platform.machine()) and available_here("", one)
     }
     if not programs:
         raise UsageError(f"{template}: no implementation has what it requires on this machine")

@@ -202,7 +202,8 @@ def _host_estimate(
     communicate: float,
 ) -> HostEstimate:
     host = allocation.host
-    free = information.conditions.free_memory(host)
+    known, own = information.conditions.free_memory(host), information.speeds[host.name].memory
+    free = min(known.value if known else math.inf, own)
     return HostEstimate(
         host,
         allocation.rows,
@@ -210,7 +211,7 @@ def _host_estimate(
         compute,
         communicate,
         model.memory_of(allocation),
-        free.value if free else None,
+        free if math.isfinite(free) else None,
         allocation.rectangle,
     )
 

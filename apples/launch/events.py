@@ -188,6 +188,9 @@ class Calibration:
         Spread of the samples, in seconds per point.
     repeats
         How many samples there were.
+    free_memory
+        Bytes that strips may take where the implementation keeps them in a memory of its own, as a GPU's; None
+        where they are in the host's.
     """
 
     rows: Size
@@ -195,6 +198,7 @@ class Calibration:
     error: Duration
     repeats: Size
     wall_seconds_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    free_memory: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -571,6 +571,7 @@ class _Speed(TypedDict):
     seconds_per_point: list[float]
     error: float | None
     columns: float | None
+    memory: float | None
 
 
 class CalibrationDocument(TypedDict):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.agent.models.model import SpeedFunction
 from apples.launch.conformance import Check
 from apples.launch.remote.fitness import Finding, Fitness, names
-from apples.units import digits
+from apples.units import amount, digits
 from apples.views.columns import in_columns
 
 SCHEMA = "apples.doctor/1"
@@ -72,6 +73,7 @@ def _curve(speed: SpeedFunction) -> dict[str, Any]:
         "seconds_per_point": list(speed.seconds_per_point),
         "error": speed.error,
         "columns": speed.columns,
+        "memory": speed.memory if math.isfinite(speed.memory) else None,
     }
 
 
@@ -84,7 +86,10 @@ def calibration_text(found: Mapping[str, Mapping[str, SpeedFunction]]) -> str:
                 f"{digits(seconds * 1e9)} at {rows:.0f} rows"
                 for rows, seconds in zip(speed.rows, speed.seconds_per_point, strict=True)
             )
-            lines.append(f"{host}  {name}  ns a point: {points}")
+            own = (
+                f"; {amount(speed.memory)} of its own free" if math.isfinite(speed.memory) else ""
+            )
+            lines.append(f"{host}  {name}  ns a point: {points}{own}")
     return "\n".join(lines)
 
 

@@ -31,7 +31,7 @@ def run_adaptive(task: Task) -> None:
         startup = seconds_since_start()
         leg: Leg | None = None
         while not state.done:
-            change = job.safepoint(before=leg.halo.free if leg else None)
+            change = job.safepoint(leg.halo.free if leg else None, collect=kernel.settle)
             if change:
                 leg = Leg(job, task, grids, kernel, state, change, leg)
             assert leg is not None  # noqa: S101  # for the type checker: the first safe point is a change
@@ -84,6 +84,7 @@ class Leg:
         self.began: float
         even, odd, *forcing = (grid.local for grid in grids)
         strip = Strip(task.parameters.grid, (even, odd), forcing[0] if forcing else None)
+        kernel.take(*strip.grids)
         self.sweeps = Sweeps(job, with_members(task, job), strip, kernel)
         self.sweeps.clock = before.sweeps.clock if before else Clock()
         self.sweeps.outcome = Outcome(state.iteration, residual=state.residual, turn=state.turn)

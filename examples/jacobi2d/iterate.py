@@ -119,9 +119,9 @@ class Iteration:
         halo.start(turn)
         self.patience.wait(lambda: halo.done(turn))
         arrived = time.perf_counter()
-        spent = time.thread_time()
+        spent = self.kernel.processor_seconds()
         change = self._sweep(halo, sweeps, checked)
-        self.clock.processor += time.thread_time() - spent
+        self.clock.processor += self.kernel.processor_seconds() - spent
         swept = time.perf_counter()
         self.outcome.iterations, self.outcome.turn = self.outcome.iterations + sweeps, 1 - turn
         last = self.outcome.iterations == parameters.iterations

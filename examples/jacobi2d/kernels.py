@@ -15,6 +15,7 @@ EPYC, medians of 11): numpy 51 % of memcpy against 43 % in a tight (n+2) array, 
 contiguous arrays against 44 % on strided views of the same numbers.
 """
 
+import time
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ LEFT = 8
 LINE = 8
 PAGE = 512
 
-NAMES = ("numpy", "numba", "compiled", "wavefront")
+NAMES = ("numpy", "numba", "compiled", "wavefront", "cuda")
 
 
 class KernelUnavailableError(RuntimeError):
@@ -57,6 +58,10 @@ class Kernel(ABC):
     halo) of `new`. Besides them it may write to the padding outside the side columns, and to
     nothing else.
 
+    A kernel may keep the arrays elsewhere, as a GPU does: they are given to `take` first, and after a
+    sweep only the first and the last row of unknowns of `new` are sure to be in the array, all of it
+    after `settle`; of `now` it looks at the halo alone.
+
     Attributes
     ----------
     most_sweeps
@@ -67,6 +72,23 @@ class Kernel(ABC):
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
+
+    def take(self, *grids: Grid) -> None:  # noqa: B027  # nothing to do where they stay
+        """Sweep over these arrays from now on, as they are now."""
+
+    def settle(self) -> None:  # noqa: B027  # likewise
+        """Have in the arrays all that the sweeps made of them."""
+
+    def processor_seconds(self) -> float:
+        """Return the seconds that the processor has worked, from any moment on: this thread's processor time.
+
+        Where the thread waits while another kind of processor sweeps, those on the clock.
+        """
+        return time.thread_time()
+
+    def free_memory(self) -> float | None:
+        """Return the bytes that the arrays may take where the kernel keeps them; None: the host's own."""
+        return None
 
     @abstractmethod
     def sweep(self, now: Grid, new: Grid, forcing: Grid | None, first: int, last: int) -> None:
@@ -129,7 +151,7 @@ def load_kernel(name: str, columns: int) -> Kernel:
     Raises
     ------
     KernelUnavailableError
-        Permanent on this host: no such name, no numba, no compiler.
+        Permanent on this host: no such name, no numba, no compiler, no GPU.
     """
     # Imported here, for each has needs of its own and a rank runs one.
     if name == "numpy":
@@ -148,4 +170,8 @@ def load_kernel(name: str, columns: int) -> Kernel:
         from kernel_c import WavefrontKernel  # noqa: PLC0415  # see above
 
         return WavefrontKernel(columns)
+    if name == "cuda":
+        from kernel_cuda import CudaKernel  # noqa: PLC0415  # see above
+
+        return CudaKernel(columns)
     raise KernelUnavailableError(f"no implementation {name!r}; there are {', '.join(NAMES)}")

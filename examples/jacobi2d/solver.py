@@ -106,6 +106,7 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
     patience = Patience(parameters.stall_seconds)
     strip = Strip.begin(parameters, task.strips[rank])
     kernel = load_kernel(task.kernel_of(rank), parameters.grid)
+    kernel.take(*strip.grids)
     iteration = Iteration(task, strip, kernel, comm, patience)
     iteration.barrier()
     if rank == 0:
@@ -118,6 +119,7 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
 def conclude(iteration: Iteration, startup: float) -> None:
     """Deliver the grid and say the result. Collective."""
     outcome, comm = iteration.outcome, iteration.comm
+    iteration.kernel.settle()
     digest, files = deliver(iteration.task, iteration.strip, outcome, comm, iteration.patience)
     iteration.barrier()
     if comm.Get_rank() == 0:

@@ -36,6 +36,11 @@ class Strip:
             fill_forcing(strip.forcing, parameters, place)
         return strip
 
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """All arrays there are."""
+        return self.arrays if self.forcing is None else (*self.arrays, self.forcing)
+
     def inside(self, turn: int) -> Grid:
         """Return the unknowns as the array of this turn (0 or 1) has them."""
         return unknowns(self.arrays[turn], self.columns)

@@ -376,7 +376,9 @@ def _learn_shares(document: state.Document, run: RunObservation, now: float) -> 
 
 
 def _stored_speed(function: SpeedFunction) -> Mapping[str, Any]:
+    memory = {"memory": function.memory} if math.isfinite(function.memory) else {}
     return {
+        **memory,
         "rows": function.rows,
         "seconds_per_point": function.seconds_per_point,
         "error": function.error,
@@ -395,9 +397,13 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
         return None
     error = float(error) if is_positive(error) else 0.0
-    columns = entry.get("columns", 0)
+    columns, memory = entry.get("columns", 0), entry.get("memory", math.inf)
     return SpeedFunction(
-        tuple(rows), tuple(points), error, int(columns) if is_positive(columns) else 0
+        tuple(rows),
+        tuple(points),
+        error,
+        int(columns) if is_positive(columns) else 0,
+        float(memory) if is_positive(memory) else math.inf,
     )
 
 

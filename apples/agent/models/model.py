@@ -7,6 +7,7 @@ is executable: `check_model` holds an implementation to it, ours in the tests an
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,6 +46,9 @@ class SpeedFunction:
         Relative standard deviation of the measurements.
     columns
         Points of a row where it was measured; 0 where that does not matter.
+    memory
+        Bytes that a strip may take in a memory of the implementation's own, as a GPU's; infinite where it is in
+        the host's.
 
     Examples
     --------
@@ -56,6 +60,7 @@ class SpeedFunction:
     seconds_per_point: tuple[float, ...]
     error: float = 0.0
     columns: int = 0
+    memory: float = math.inf
 
     @classmethod
     def constant(cls, seconds_per_point: float, error: float = 0.0) -> SpeedFunction:
@@ -64,7 +69,10 @@ class SpeedFunction:
 
     @classmethod
     def measured(
-        cls, points: Iterable[tuple[float, float, float]], columns: int = 0
+        cls,
+        points: Iterable[tuple[float, float, float]],
+        columns: int = 0,
+        memory: float = math.inf,
     ) -> SpeedFunction:
         """Return the function through (rows, seconds per point, absolute error) measurements.
 
@@ -76,7 +84,7 @@ class SpeedFunction:
             rows.append(float(size))
             speeds.append(longest / size)
             errors.append(error / seconds)
-        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0), columns)
+        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0), columns, memory)
 
     def on(self, columns: int) -> SpeedFunction:
         """Return the function for rows of so many points: what fits a cache is points, not rows.

@@ -137,10 +137,8 @@ class RectangleModel(StripModel):
 
     def room(self, resources: Sequence[Host]) -> Seconds:
         """Return how many points each host has memory for, a border of one point all around included."""
-        free = [
-            self.conditions.memory_for_strip(h, self.risk, self.memory_limit) for h in resources
-        ]
-        room = (np.array(free) - self.application.fixed_bytes) / self.application.point_bytes
+        free = np.array([self.free_memory(host) for host in resources])
+        room = (free - self.application.fixed_bytes) / self.application.point_bytes
         return np.asarray(np.maximum(room, 0.0))
 
     def memory_of(self, allocation: Allocation) -> float:

@@ -521,13 +521,18 @@ class StripModel(ModelTemplate):
         """Return arrays * (rows + 2) * columns * element_bytes, and what every host holds anyway."""
         return self.application.strip_memory(rows)
 
+    def free_memory(self, host: Host) -> float:
+        """Return the bytes that a part of the grid may take on `host`, also of a GPU's memory if it lies there."""
+        free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
+        return min(free, self.speeds[host.name].memory)
+
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
-        """Return the most rows whose strip fits the forecast free memory; 0 where none does."""
+        """Return the most rows whose strip fits the forecast free memory, or the GPU's; 0 where none does."""
         empty = self.application.strip_memory(0)
         per_row = self.application.strip_memory(1) - empty
         caps = np.full(len(resources), total, dtype=np.int64)
         for i, host in enumerate(resources):
-            free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
+            free = self.free_memory(host)
             if free < self.application.strip_memory(total):
                 caps[i] = max(0, min(total, int((free - empty) // per_row)))
         return caps

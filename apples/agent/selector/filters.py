@@ -65,12 +65,16 @@ def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | N
 
 
 def _memory_for_strip(host: Host, information: InformationPool) -> float:
-    """Return the bytes a strip on `host` may take: forecast less the user's risk, at most the user's limit."""
+    """Return the bytes a strip on `host` may take: forecast less the user's risk, at most his limit.
+
+    Where it lies in a GPU's memory, at most what of that was free when it was calibrated.
+    """
     limits, preferences = (
         information.specifications.constraints,
         information.specifications.preferences,
     )
-    return information.conditions.memory_for_strip(host, preferences.risk, limits.memory)
+    free = information.conditions.memory_for_strip(host, preferences.risk, limits.memory)
+    return min(free, information.speeds[host.name].memory)
 
 
 def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:

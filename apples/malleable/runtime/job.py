@@ -302,7 +302,10 @@ class MalleableJob:
         self._losable |= set(names)
 
     def safepoint(
-        self, before: Callable[[], object] | None = None
+        self,
+        before: Callable[[], object] | None = None,
+        *,
+        collect: Callable[[], object] | None = None,
     ) -> HostChange | Rollback | None:
         """Return what changed, None if nothing did. Collective; every rank calls it as often as the others.
 
@@ -311,6 +314,9 @@ class MalleableJob:
         before
             Called when a change is about to be made, by leaving ranks too: frees requests on the old
             communicator.
+        collect
+            Called when the declared arrays are about to be read, by a commit or a change: a program that keeps
+            them elsewhere, as in a GPU's memory, brings them back into `local` then.
 
         Raises
         ------
@@ -328,6 +334,8 @@ class MalleableJob:
         asked = self._agreement.take()
         if not asked:
             return None
+        if collect is not None:
+            collect()
         found: HostChange | Rollback | None = None
         if asked & COMMIT:
             self._commit(sparing=self._commit_seconds is None)

@@ -20,6 +20,16 @@ def own_cache(tmp_path_factory):
     patch.undo()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def gpu_of_some_kind():
+    """Let numba play a GPU where there is none, here and in the programs that are started."""
+    patch = pytest.MonkeyPatch()
+    if not Path("/proc/driver/nvidia").exists():
+        patch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    yield
+    patch.undo()
+
+
 @pytest.fixture
 def solve(tmp_path):
     """Run the solver for real and check every event it says against the schema."""
