@@ -75,6 +75,7 @@ soak: setup
 	$(BIN)/python tests/soak_protocol.py
 	$(BIN)/python tests/jobs/record_trials.py $$(( $(N) / 5 ))
 	$(BIN)/python tests/soak_policies.py --n $$(( 10 * $(N) ))
+	$(BIN)/python tests/soak_live.py --n $(N)
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/soak_lab.py
 	$(BIN)/python tests/malleable/walk.py $(N)
 	$(BIN)/python tests/malleable/faults/trials.py $(N) --least $$(( $(N) / 25 ))

@@ -6,7 +6,7 @@ failed) and asked whether a policy's decision fits the machine and the job; `dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -341,6 +341,19 @@ class ClusterLedger:
         self._enter_queue(job)
         self._submitted.append(job.id)
 
+    def adopt(self, runs: Iterable[tuple[Job, float, frozenset[int]]]) -> None:
+        """Enter jobs that run already: each with when it was started, and its nodes, which are free.
+
+        Needs `track_node_ids`. An estimate that is past is an overrun, found by the next `snapshot`.
+        """
+        taken: set[int] = set()
+        for job, start, node_ids in runs:
+            limit = instant(start + job.requested)
+            self._set_limit(RunningJob(job, start, len(node_ids), limit, node_ids=node_ids))
+            taken |= node_ids
+        self._free_ids = [node for node in self._free_ids if node not in taken]
+        self.free = len(self._free_ids)
+
     def _enter_queue(self, job: Job) -> None:
         self._waiting[job.id] = job
         self._queue = None
@@ -460,6 +473,11 @@ class ClusterLedger:
         if node in self._draining:
             self._draining.discard(node)
             held = any(node in one.node_ids for one in self._running.values())
+            held = held or any(
+                node in nodes.ids
+                for one in self.proposals
+                for nodes in (one.left, *one.claims.values())
+            )  # its job has not confirmed yet that it has left: that frees it
             if not held and node not in self._reserved_ids:
                 self.nodes += 1
                 self._free_nodes(1, frozenset({node}))

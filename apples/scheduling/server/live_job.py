@@ -1,0 +1,261 @@
+"""A job of the live scheduler as its log knows it: a frozen value, and the steps from one state to the next.
+
+    queued -> starting -> running <-> resizing | unsettled -> ending -> finished | failed | cancelled | lost
+       ^------------------------------------------------------- (its hosts failed it: the next attempt)
+
+What a job holds is never given to another: where it is, where an order under way may put it, and what it has been
+told to leave until the host itself has said that nothing of the job is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from apples.scheduling.jobs import Job, JobKind
+from apples.scheduling.server.orders import LAST
+
+MOST_RESTARTS = 2
+"""How often a job is queued again whose hosts failed it."""
+
+
+class LiveJobState(StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    RESIZING = "resizing"
+    UNSETTLED = "unsettled"
+    """It was told to resize and has not said in time what became of it."""
+    ENDING = "ending"
+    """It is over or told to end; some host has not said that nothing of it is there."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """It ran, and whoever ran it knows nothing of it any more."""
+
+
+OVER = frozenset({
+    LiveJobState.FINISHED, LiveJobState.FAILED, LiveJobState.CANCELLED, LiveJobState.LOST,
+})  # fmt: skip
+CHANGING = frozenset({LiveJobState.RESIZING, LiveJobState.UNSETTLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What was submitted; never changes.
+
+    Attributes
+    ----------
+    minimum, maximum
+        Hosts that it can run on; a rigid job on as many only.
+    requested
+        Estimate of its run time on `maximum` hosts, seconds.
+    user
+        Whose it is.
+    name
+        What it is called in lists.
+    work
+        What is to be run, for whoever runs it.
+    """
+
+    minimum: int
+    maximum: int
+    kind: JobKind = JobKind.RIGID
+    requested: float = 3600.0
+    priority: float = 0.0
+    user: str = ""
+    name: str = ""
+    work: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """One job.
+
+    Attributes
+    ----------
+    submitted, started, ended
+        Seconds of the scheduler's clock; of the last attempt.
+    attempt, folder
+        Which attempt to run it this is, from 1 on, and the name of the attempt's folder.
+    epoch
+        Number of the last order to resize this attempt.
+    hosts
+        Where it is, or is being started.
+    wanted
+        Where the order under way will have it; empty: there is none.
+    leaving
+        Host -> number of the order by which it leaves; whoever runs it has not said yet that it has left.
+    outcome
+        What it becomes when it has left all hosts; `QUEUED`: the next attempt.
+    over
+        Whether this attempt is known to be over.
+    restarts
+        How often it was queued again because its hosts failed it.
+    resizes
+        Orders to resize that were carried out, in all.
+    """
+
+    number: int
+    submission: Submission
+    submitted: float
+    state: LiveJobState = LiveJobState.QUEUED
+    attempt: int = 0
+    folder: str = ""
+    epoch: int = 0
+    hosts: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    leaving: Mapping[str, int] = field(default_factory=dict, hash=False)
+    started: float | None = None
+    ended: float | None = None
+    reason: str = ""
+    exit_code: int | None = None
+    outcome: LiveJobState | None = None
+    over: bool = False
+    restarts: int = 0
+    resizes: int = 0
+
+    # ----------------------------------------------------------------------------- looking
+    @property
+    def holds(self) -> frozenset[str]:
+        """The hosts that no other job may have."""
+        return frozenset((*self.hosts, *self.wanted, *self.leaving))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.state in OVER
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in the queue."""
+        return self.state is LiveJobState.QUEUED
+
+    @property
+    def settled(self) -> bool:
+        """Whether it runs where it is to run, and nothing of it is anywhere else."""
+        return self.state in {LiveJobState.STARTING, LiveJobState.RUNNING} and not self.leaving
+
+    def as_job(self) -> Job:
+        """Return the job as a policy sees it.
+
+        It shares its hosts with no other (`exclusive`): that needs a part of a host, which nobody here gives.
+        """
+        one = self.submission
+        return Job(
+            self.number, self.submitted, one.maximum, one.requested, one.minimum, one.maximum, one.kind,
+            user=one.user, priority=one.priority, exclusive=True,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------- steps
+    def start(self, hosts: tuple[str, ...], folder: str, now: float) -> LiveJob:
+        """Return it with its next attempt ordered."""
+        return replace(
+            self, state=LiveJobState.STARTING, attempt=self.attempt + 1, folder=folder, epoch=0, hosts=hosts,
+            started=now, ended=None, reason="", exit_code=None, outcome=None, over=False,
+        )  # fmt: skip
+
+    def run(self) -> LiveJob:
+        """Return it as one that runs."""
+        return replace(self, state=LiveJobState.RUNNING)
+
+    def resize(self, hosts: tuple[str, ...]) -> LiveJob:
+        """Return it with an order to be on other hosts."""
+        return replace(self, state=LiveJobState.RESIZING, epoch=self.epoch + 1, wanted=hosts)
+
+    def unsettle(self) -> LiveJob:
+        """Return it as one that has not answered an order in time."""
+        return replace(self, state=LiveJobState.UNSETTLED)
+
+    def settle(self, done: bool) -> LiveJob:
+        """Return it with its order answered; it leaves what it had, or what it did not get."""
+        stays, goes = (self.wanted, self.hosts) if done else (self.hosts, self.wanted)
+        gone = dict.fromkeys((host for host in goes if host not in stays), self.epoch)
+        return replace(
+            self, state=LiveJobState.RUNNING, hosts=stays, wanted=(), leaving={**self.leaving, **gone},
+            resizes=self.resizes + done,
+        )  # fmt: skip
+
+    def lose(self, hosts: tuple[str, ...]) -> LiveJob:
+        """Return it on those of its hosts that it still has, by its own word."""
+        gone = {host: self.epoch for host in self.hosts if host not in hosts}
+        return replace(self, hosts=hosts, leaving={**self.leaving, **gone})
+
+    def end(self, outcome: LiveJobState, reason: str, now: float, over: bool) -> LiveJob:
+        """Return it as one that ends; the first reason to end is kept."""
+        if self.state is LiveJobState.ENDING:
+            return replace(self, over=self.over or over)._closed()
+        return replace(
+            self, state=LiveJobState.ENDING, outcome=outcome, reason=reason, ended=now, over=over,
+            hosts=(), wanted=(), leaving=dict.fromkeys(sorted(self.holds), LAST),
+        )._closed()  # fmt: skip
+
+    def leave(self, host: str) -> LiveJob:
+        """Return it without a host that it has left."""
+        leaving = {each: epoch for each, epoch in self.leaving.items() if each != host}
+        return replace(self, leaving=leaving)._closed()
+
+    def _closed(self) -> LiveJob:
+        """Return it over, or queued again, if it is known to be over and has left all hosts."""
+        if self.state is not LiveJobState.ENDING or self.leaving or not self.over:
+            return self
+        if self.outcome is LiveJobState.QUEUED:
+            return replace(self, state=LiveJobState.QUEUED, outcome=None, started=None, ended=None)
+        return replace(self, state=self.outcome or LiveJobState.LOST, outcome=None)
+
+    # ----------------------------------------------------------------------------- records
+    def document(self) -> dict[str, Any]:
+        """Return what can change of it, as JSON."""
+        found = {each: getattr(self, each) for each in CHANGEABLE}
+        return {each: value for each, value in found.items() if value != DEFAULTS[each]}
+
+    @classmethod
+    def parse(
+        cls, number: int, submission: Submission, submitted: float, found: Mapping[str, Any]
+    ) -> LiveJob:
+        """Return the job of a record.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError
+            It is none.
+        """
+        values = {**DEFAULTS, **{each: found[each] for each in found if each in CHANGEABLE}}
+        values["state"] = LiveJobState(values["state"])
+        values["hosts"] = tuple(map(str, values["hosts"]))
+        values["wanted"] = tuple(map(str, values["wanted"]))
+        values["leaving"] = {str(host): int(epoch) for host, epoch in values["leaving"].items()}
+        if values["outcome"] is not None:
+            values["outcome"] = LiveJobState(values["outcome"])
+        return cls(number, submission, submitted, **values)
+
+
+CHANGEABLE = tuple(
+    each.name for each in fields(LiveJob) if each.name not in {"number", "submission", "submitted"}
+)
+_NEW = LiveJob(0, Submission(1, 1), 0.0)
+DEFAULTS: Mapping[str, Any] = {each: getattr(_NEW, each) for each in CHANGEABLE}
+
+
+def submission_document(submission: Submission) -> dict[str, Any]:
+    """Return a submission as JSON."""
+    return {**asdict(submission), "work": dict(submission.work)}
+
+
+def submission_of(found: Mapping[str, Any]) -> Submission:
+    """Return the submission of a record.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError
+        It is none.
+    """
+    one = Submission(**{**found, "kind": JobKind(found["kind"])})
+    if not 1 <= one.minimum <= one.maximum or not one.requested > 0:
+        raise ValueError(f"{one.minimum} to {one.maximum} hosts for {one.requested} s")
+    return one

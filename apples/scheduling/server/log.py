@@ -1,0 +1,109 @@
+"""The log of a live scheduler: what it has decided is on the disk before anybody hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from apples.errors import LaunchError
+from apples.scheduling.server.live_job import LiveJob
+from apples.scheduling.server.state import Record, SchedulerState, submitted_record
+from apples.storage import documents
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal
+
+SCHEMA: Final = "apples.scheduler-log/1"
+HISTORY: Final = "history-"
+"""What the names of files begin with that have jobs which are over, a line each, as their last record."""
+SPARE_LINES: Final = 2000
+"""The log is written anew when it has more lines than twice its state's, and these."""
+
+
+class SchedulerLog:
+    """The journal in the directory of a scheduler, which holds the directory's lock.
+
+    Raises
+    ------
+    LaunchError
+        Another scheduler works on this directory.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        if not documents.lock(folder.descriptor, 0.0):
+            raise LaunchError(f"{folder.name}: another scheduler works on this directory")
+        self._folder = folder
+        self._journal = Journal(folder, SCHEMA)
+        self._least = SPARE_LINES
+
+    @classmethod
+    def open(cls, directory: Path) -> SchedulerLog:
+        """Open the log of a directory, which is made if need be."""
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return cls(Folder.open(directory, links=True))
+        except OSError as error:
+            raise LaunchError(f"{directory}: {error.strerror}") from None
+
+    def recover(self) -> tuple[SchedulerState, list[str]]:
+        """Return the state that the log has, and what is wrong with the log, one line each.
+
+        Raises
+        ------
+        LaunchError
+            It cannot be read, or is another program's.
+        """
+        try:
+            found = self._journal.recover()
+        except OSError as error:
+            raise LaunchError(f"{self._folder.name}: {error.strerror}") from None
+        state, problems = folded(found.records)
+        problems = [*found.problems, *problems]
+        self._least = 2 * len(state.jobs) + SPARE_LINES
+        return state, problems
+
+    def commit(self, records: Sequence[Record], state: SchedulerState) -> None:
+        """Have records be on the disk under one sync; where the file failed before, the whole state.
+
+        Raises
+        ------
+        JournalError
+            They are not. Transient: the next call writes the whole state.
+        """
+        if self._journal.whole and self._journal.lines + len(records) <= self._least:
+            self._journal.append(*records)
+        else:
+            self.rewrite(state)
+
+    def rewrite(self, state: SchedulerState) -> None:
+        """Have the log be this state and nothing else; all or nothing."""
+        self._journal.rewrite(state.records())
+        self._least = 2 * self._journal.lines + SPARE_LINES
+
+    def archive(self, jobs: Sequence[LiveJob]) -> None:
+        """Have jobs that are over in a file of the history, named by the first of them; all or nothing."""
+        name = f"{HISTORY}{jobs[0].number:09d}.jsonl"
+        history = Journal(self._folder, "", name)
+        history.rewrite([submitted_record(job) for job in jobs])
+        history.close()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last that was written is on the disk."""
+        return self._journal.whole
+
+    def close(self) -> None:
+        """Give file and directory back, and with it the lock."""
+        self._journal.close()
+        self._folder.close()
+
+
+def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:
+    """Return the state that records make, and which of them cannot be read."""
+    state, problems = SchedulerState(), list[str]()
+    for record in records:
+        try:
+            state.apply(record)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(f"a record that cannot be read: {type(error).__name__}: {error}"[:300])
+    return state, problems

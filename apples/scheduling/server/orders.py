@@ -1,0 +1,161 @@
+"""What a live scheduler tells whoever runs its jobs, and what it hears: orders and reports, as values.
+
+An order may be lost, late, or come twice, and so may a report; each is therefore safe to repeat. A job is started
+at most once for each of its attempts, an order with a number of its own (`epoch`) is carried out at most once, and
+a report says what is so, not what has changed. Who runs the jobs obeys no order of a scheduler that has been
+replaced: each start of a scheduler has a higher `incarnation`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+LAST: Final = 1 << 31
+"""Above the number of every order: what has left a host by then has left it for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """Start an attempt of a job on these hosts, unless it was started or ended already.
+
+    Attributes
+    ----------
+    folder
+        Name of the attempt's own folder, which is made exclusively: that is what makes a start happen once.
+    work
+        What is to be run, as it was submitted; the scheduler does not look into it.
+    """
+
+    job: int
+    attempt: int
+    incarnation: int
+    folder: str
+    hosts: tuple[str, ...]
+    work: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeOrder:
+    """Have a running attempt be on these hosts; `epoch` numbers the orders of an attempt from 1 on."""
+
+    job: int
+    attempt: int
+    incarnation: int
+    folder: str
+    epoch: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndOrder:
+    """See that an attempt is over, or never begins; then say of these hosts when nothing of it is there."""
+
+    job: int
+    attempt: int
+    incarnation: int
+    folder: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskOrder:
+    """Say where an attempt is, and whether it has left these hosts, by the numbers of the orders to leave.
+
+    Attributes
+    ----------
+    begun
+        Whether it is known to have run: one that is not found then is lost, and never begins.
+    """
+
+    job: int
+    attempt: int
+    incarnation: int
+    folder: str
+    begun: bool
+    leaving: tuple[tuple[str, int], ...] = ()
+
+
+Order = StartOrder | ResizeOrder | EndOrder | AskOrder
+
+
+class Phase(StrEnum):
+    """Where an attempt is, as whoever runs it says."""
+
+    ABSENT = "absent"
+    """It was never begun, and may still be."""
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    """It is over, or never will begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """Where an attempt of a job is.
+
+    Attributes
+    ----------
+    epoch, refused
+        The last order to resize it that was answered, 0: none; and whether it was refused, with `reason`.
+    hosts
+        Where it is, of a running one; empty: not said.
+    iteration, iterations
+        How far it is, and of how many; None: not known.
+    state, exit_code
+        Of an ended one: ``finished``, ``failed`` or ``cancelled``, and the exit code of its run.
+    """
+
+    job: int
+    attempt: int
+    phase: Phase
+    epoch: int = 0
+    refused: bool = False
+    hosts: tuple[str, ...] = ()
+    iteration: int | None = None
+    iterations: int | None = None
+    state: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostLeft:
+    """Nothing of an attempt is on a host, by the host's own word, and nothing will come there by an old order.
+
+    Attributes
+    ----------
+    epoch
+        The order by which it left; `LAST`: the attempt is over.
+    """
+
+    job: int
+    attempt: int
+    host: str
+    epoch: int
+
+
+Report = JobReport | HostLeft
+
+
+class JobExecutor(ABC):
+    """Runs the jobs of a live scheduler on real machines.
+
+    It carries each order out at most once, whatever is repeated, and reports as often as it likes. It says
+    `HostLeft` only of what it has seen to be so. Jobs do not notice when scheduler and executor are gone.
+    """
+
+    @abstractmethod
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Begin to carry orders out; returns at once."""
+
+    @abstractmethod
+    def reports(self) -> list[Report]:
+        """Return what is known that was not said yet."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop reporting; the jobs go on."""

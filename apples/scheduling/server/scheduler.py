@@ -1,0 +1,693 @@
+"""The live scheduler as a machine: events go in, records and orders come out; no clock, socket or process.
+
+It runs the same `Driver`, ledger and policies as the simulator. What is different is what makes a thing true: the
+state changes by records alone, records are on the disk before an order or an answer leaves (`turn`), a resize is
+made when the job has said so, and a host is free when whoever runs jobs has said that nothing of the job is there.
+After a restart every job is asked where it is before anything new is decided.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from apples.errors import LaunchError, UsageError
+from apples.scheduling.driver import Driver, SchedulerBackend, name_of
+from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.jobs import Job, JobKind
+from apples.scheduling.ledger import ClusterLedger, Refused
+from apples.scheduling.policy import RunningJob, SchedulingPolicy
+from apples.scheduling.proposals import Change
+from apples.scheduling.server.live_job import (
+    CHANGING,
+    MOST_RESTARTS,
+    OVER,
+    LiveJob,
+    LiveJobState,
+    Submission,
+    submission_document,
+)
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import (
+    LAST,
+    AskOrder,
+    EndOrder,
+    HostLeft,
+    JobReport,
+    Order,
+    Phase,
+    Report,
+    ResizeOrder,
+    StartOrder,
+)
+from apples.scheduling.server.state import (
+    LOST_SUBMISSION,
+    Quarantine,
+    Record,
+    digest_of,
+    quarantine_document,
+)
+from apples.storage.journal import JournalError
+
+RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
+"""What counts as made only when the job has said so."""
+MOST_WAITING = 20_000
+MOST_ENDED = 1000
+"""Jobs that are over and are kept in the state; older ones are in the history only."""
+SHOWN_ALARMS = 100
+HOST_FAILED = LaunchError.exit_code
+"""The exit code of a run whose hosts failed it, not its program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a live scheduler waits for what, in seconds.
+
+    Attributes
+    ----------
+    gather
+        From an event to the pass that it makes: what comes meanwhile is in the same pass.
+    settle, answer
+        As `Driver.settle_seconds` and `ClusterLedger.answer_seconds`.
+    heard
+        After a start of the scheduler, until jobs that have not said where they are do not hold up the others.
+    again
+        Until an order that was not answered is given again.
+    ask
+        Between two questions to a job that runs.
+    start
+        For an attempt to run, or to say why not.
+    leave
+        For hosts to be left by what is over; then they are quarantined.
+    look
+        Between two looks at all that.
+    """
+
+    gather: float = 0.05
+    settle: float = 10.0
+    answer: float = 30.0
+    heard: float = 10.0
+    again: float = 5.0
+    ask: float = 30.0
+    start: float = 400.0
+    leave: float = 10.0
+    look: float = 0.5
+
+
+class LiveScheduler(SchedulerBackend):
+    """Schedules jobs on hosts.
+
+    Parameters
+    ----------
+    log
+        Where it is recorded; what is there already is taken up.
+    policy
+        Asked in every pass.
+    hosts
+        The host list, in its order.
+    clock, wall
+        What a clock that never goes back says now, and the world's; seconds.
+    token
+        Returns the name of a new folder; never the same twice.
+
+    Attributes
+    ----------
+    problems
+        What was wrong with the log, one line each.
+    trouble
+        Why nothing can be recorded now, empty: it can.
+    alarms
+        The last that an operator ought to know, with its time.
+    progress
+        Job -> the last report of it while it ran.
+    passes
+        How often the policy was asked.
+
+    Raises
+    ------
+    JournalError
+        Its start cannot be recorded.
+    """
+
+    def __init__(
+        self,
+        log: SchedulerLog,
+        policy: SchedulingPolicy,
+        hosts: Sequence[str],
+        clock: float,
+        wall: float,
+        token: Callable[[], str],
+        patience: Patience = Patience(),
+    ) -> None:
+        self.log = log
+        self.policy = policy
+        self.patience = patience
+        self.state, self.problems = log.recover()
+        self.now = max(self.state.time, wall - self.state.wall if self.state.incarnation else 0.0)
+        self.trouble = ""
+        self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
+        self.progress: dict[int, JobReport] = {}
+        self.passes = 0
+        self._offset = self.now - clock
+        self._token = token
+        self._records: list[Record] = []
+        self._ended: deque[int] = deque()
+        self._orders: list[Order] = []
+        self._wakes: list[float] = []
+        self._dirty: float | None = self.now
+        self._rebuild = False
+        self._looked = self._retry = self.now
+        self._since: dict[int, float] = {}
+        self._sent: dict[int, float] = {}
+        self._sent_quarantined: dict[str, float] = {}
+        self._verdicts: dict[int, tuple[int, bool]] = {}
+        self._proposed: dict[int, int] = {}
+        self._held_back: set[int] = set()
+        self._open(hosts, wall)
+        self._place()
+
+    def _open(self, hosts: Sequence[str], wall: float) -> None:
+        """Record this start, and ask every job that is somewhere where it is."""
+        state = self.state
+        held = [*state.holders, *state.quarantined]
+        gone = [host for host in dict.fromkeys(held) if host not in hosts]
+        self._record(
+            "open", incarnation=state.incarnation + 1, wall=wall - self.now, hosts=[*hosts, *gone],
+            drained=sorted({*state.drained, *gone} & {*hosts, *gone}),
+        )  # fmt: skip
+        for job in list(state.jobs.values()):
+            if job.waits and job.submission.name == LOST_SUBMISSION:
+                self._change(job.end(LiveJobState.FAILED, LOST_SUBMISSION, self.now, True), "lost")
+        self._active = {
+            job.number for job in state.jobs.values() if not (job.is_over or job.waits)
+        }
+        self._unheard = set(self._active)
+        self._heard_until = self.now + self.patience.heard
+        for number in self._active:
+            self._since[number] = self.now
+            self._send(state.jobs[number], ask=True)
+        self.log.rewrite(state)
+        self._records = []
+        self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
+
+    # ------------------------------------------------------------------- what clients ask for
+    def submit(self, clock: float, submission: Submission, request: str = "") -> int:
+        """Put a job into the queue; return its number, the same for the same request.
+
+        Raises
+        ------
+        UsageError
+            It can never run here; or the id of the request was used for another. Permanent.
+        LaunchError
+            The queue is full, or nothing can be recorded. Transient.
+        """
+        self._at(clock)
+        digest = digest_of(submission)
+        known = self.state.answered(request, digest) if request else None
+        if known is not None:
+            return known
+        if self.trouble:
+            raise LaunchError(f"nothing can be recorded: {self.trouble}")
+        if self.state.waiting >= MOST_WAITING:
+            raise LaunchError(f"{MOST_WAITING} jobs wait already")
+        if submission.maximum > len(self.state.hosts):
+            raise UsageError(
+                f"it wants up to {submission.maximum} hosts: there are {len(self.state.hosts)}"
+            )
+        job = LiveJob(self.state.last + 1, submission, self.now)
+        answer = {"answer": [request, digest, job.number, self.now]} if request else {}
+        document = submission_document(submission)
+        self._change(job, "submit", submission=document, submitted=self.now, **answer)
+        self.driver.submit(job.as_job())
+        self._settle()
+        return job.number
+
+    def cancel(self, clock: float, number: int, reason: str = "") -> None:
+        """End a job, wherever it is; one that is over stays as it is.
+
+        Raises
+        ------
+        UsageError
+            There is none of this number.
+        """
+        self._at(clock)
+        job = self.job(number)
+        if job.is_over or job.outcome is LiveJobState.CANCELLED:
+            return
+        if job.waits:
+            self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
+            if number in self.ledger.running:
+                self.driver.end(number)
+            else:
+                self.driver.withdraw(number)
+        elif job.state is LiveJobState.ENDING:
+            self._change(replace(job, outcome=LiveJobState.CANCELLED, reason=reason), "cancel")
+        else:
+            self._end(job, LiveJobState.CANCELLED, reason)
+        self._settle()
+
+    def drain(self, clock: float, host: str) -> None:
+        """Have a host get no other job."""
+        self._at(clock)
+        self._check_host(host)
+        if host not in self.state.drained:
+            self._record("drain", drained=sorted({*self.state.drained, host}))
+            self.ledger.drain(self._node(host))
+            self._settle()
+
+    def resume(self, clock: float, host: str) -> None:
+        """Have a host get jobs again."""
+        self._at(clock)
+        self._check_host(host)
+        if host in self.state.drained:
+            self._record("resume", drained=sorted(self.state.drained - {host}))
+            if host not in self.state.quarantined:
+                self.ledger.resume(self._node(host))
+            self._settle()
+
+    def job(self, number: int) -> LiveJob:
+        """Return a job.
+
+        Raises
+        ------
+        UsageError
+            There is none of this number.
+        """
+        found = self.state.jobs.get(number)
+        if found is None:
+            raise UsageError(f"job {number}: there is none of this number")
+        return found
+
+    def _check_host(self, host: str) -> None:
+        if host not in self.state.hosts:
+            raise UsageError(f"unknown host '{host}': the list has {', '.join(self.state.hosts)}")
+
+    # ------------------------------------------------------------------ what jobs and hosts say
+    def report(self, clock: float, report: Report) -> None:
+        """Take in what whoever runs jobs says."""
+        self._at(clock)
+        if isinstance(report, HostLeft):
+            self._hear_left(report)
+        else:
+            self._hear(report)
+        self._settle()
+
+    def _hear(self, report: JobReport) -> None:
+        job = self.state.jobs.get(report.job)
+        if job is None or report.attempt > job.attempt:
+            if report.phase is not Phase.ENDED:
+                self._alarm(
+                    f"attempt {report.attempt} of job {report.job} is unknown; it is ended"
+                )
+                self._orders.append(
+                    EndOrder(report.job, report.attempt, self.state.incarnation, "", report.hosts)
+                )
+            return
+        if report.attempt < job.attempt or job.is_over or job.waits:
+            return
+        self._unheard.discard(job.number)
+        if job.state is LiveJobState.ENDING:
+            if report.phase is Phase.ENDED and not job.over:
+                self._gone(self._change(job.end(OVER_UNKNOWN, "", self.now, True), "over"))
+        elif report.phase is Phase.ABSENT:
+            if job.state is LiveJobState.STARTING:
+                self._send(job)
+        elif report.phase is Phase.RUNNING:
+            self._hear_running(job, report)
+        elif report.phase is Phase.ENDED:
+            self._hear_ended(job, report)
+
+    def _hear_running(self, job: LiveJob, report: JobReport) -> None:
+        self.progress[job.number] = report
+        if job.state is LiveJobState.STARTING:
+            job = self._change(job.run(), "running")
+            if job.number in self._held_back:
+                self._held_back.discard(job.number)
+                self._resize(job.number)
+                return
+        if job.state in CHANGING and report.epoch == job.epoch:
+            done = not report.refused
+            number = self._proposed.pop(job.number, 0)
+            if number:
+                self._verdicts[job.number] = number, done
+            if not done:
+                self._alarm(f"job {job.number} was not resized: {report.reason}")
+            self._answer(self._change(job.settle(done), "verdict"))
+        elif (
+            job.state is LiveJobState.RUNNING
+            and report.epoch == job.epoch
+            and report.hosts
+            and set(report.hosts) < set(job.hosts)
+        ):
+            self._change(job.lose(report.hosts), "lose")
+            self._rebuild = True
+
+    def _hear_ended(self, job: LiveJob, report: JobReport) -> None:
+        outcome = LiveJobState.FAILED
+        if report.state in OVER:
+            outcome = LiveJobState(report.state)
+        restarts = job.restarts
+        hosts_failed = outcome is LiveJobState.FAILED and report.exit_code == HOST_FAILED
+        if hosts_failed and restarts < MOST_RESTARTS:
+            outcome, restarts = LiveJobState.QUEUED, restarts + 1
+        ended = replace(
+            job.end(outcome, report.reason, self.now, True),
+            exit_code=report.exit_code, restarts=restarts,
+        )  # fmt: skip
+        self._gone(self._change(ended, "end"))
+
+    def _hear_left(self, left: HostLeft) -> None:
+        why = self.state.quarantined.get(left.host)
+        if why is not None:
+            if (why.job, why.attempt) == (left.job, left.attempt) and left.epoch >= why.epoch:
+                self._record("free", quarantined={left.host: None})
+                if left.host not in self.state.drained:
+                    self.ledger.resume(self._node(left.host))
+            return
+        job = self.state.jobs.get(left.job)
+        if job is None or left.attempt != job.attempt:
+            return
+        if left.epoch < job.leaving.get(left.host, LAST + 1):
+            return
+        job = self._change(job.leave(left.host), "left")
+        self._gone(job)
+        self._answer(job)
+
+    # ---------------------------------------------------------------------------------- time
+    def tick(self, clock: float) -> None:
+        """Do what is due: passes, questions, and what was waited for in vain."""
+        self._at(clock)
+        if self.now >= self._looked + self.patience.look:
+            self._looked = self.now
+            self._look()
+        while self._wakes and self._wakes[0] <= self.now:
+            heapq.heappop(self._wakes)
+            self._mark()
+        self._settle(mark=False)
+        if self._due() <= self.now:
+            self._dirty = None
+            self.passes += 1
+            self.driver.run_pass()
+            self._settle(mark=False)
+
+    def next_time(self) -> float:
+        """Return how many seconds from now `tick` has something to do at the latest."""
+        wake = self._wakes[0] if self._wakes else inf
+        return max(0.0, min(self._due(), wake, self._looked + self.patience.look) - self.now)
+
+    def _due(self) -> float:
+        """Return when the next pass is to be, if nothing else happens."""
+        if self._dirty is None or self.trouble:
+            return inf
+        return max(
+            self._dirty + self.patience.gather, self._heard_until if self._unheard else -inf
+        )
+
+    def turn(self) -> list[Order]:
+        """Have all that was decided be on the disk, and return the orders that may be carried out now.
+
+        Nothing that was decided before may be said to anybody before this returns without `trouble`.
+        """
+        if self._records or not self.log.whole:
+            if self.trouble and self.now < self._retry:
+                self._records, self._orders = [], []
+                return []
+            try:
+                if len(self._ended) > 2 * MOST_ENDED:
+                    self._forget()
+                self.log.commit(self._records, self.state)
+            except JournalError as error:
+                # The state is right, and is written as a whole once the disk works; orders are given again then.
+                self.trouble, self._retry = str(error), self.now + self.patience.look
+                self._records, self._orders = [], []
+                return []
+        self.trouble = ""
+        orders, self._records, self._orders = self._orders, [], []
+        return orders
+
+    def _forget(self) -> None:
+        """Move the jobs that ended first from the state to the history."""
+        oldest = sorted(self._ended.popleft() for _ in range(MOST_ENDED))
+        self.log.archive([self.state.jobs[number] for number in oldest])
+        self._record("forget", forget=oldest)
+
+    def _at(self, clock: float) -> None:
+        self.now = max(self.now, self._offset + clock)
+
+    def _mark(self) -> None:
+        """Have a pass soon."""
+        if self._dirty is None:
+            self._dirty = self.now
+
+    def _settle(self, mark: bool = True) -> None:
+        """After an event: a ledger that does not show what is true is made anew."""
+        if mark:
+            self._mark()
+        if self._rebuild:
+            self._place()
+
+    def _look(self) -> None:
+        """Repeat what was not answered, and give up what was waited for in vain."""
+        wait = self.patience
+        for number in list(self._active):
+            job = self.state.jobs[number]
+            since = self.now - self._since[number]
+            if job.state is LiveJobState.RESIZING and since > wait.answer:
+                job = self._change(job.unsettle(), "unsettled")
+            elif job.state is LiveJobState.STARTING and since > wait.start:
+                self._end(job, LiveJobState.FAILED, f"it did not run within {wait.start:g} s")
+                continue
+            elif job.leaving and since > wait.leave and (job.over or job.hosts):
+                self._quarantine(job)
+                continue
+            resting = job.state is LiveJobState.RUNNING and not job.leaving
+            if self.now - self._sent.get(number, -inf) >= (wait.ask if resting else wait.again):
+                self._send(job, ask=number in self._unheard)
+        for host, why in self.state.quarantined.items():
+            if self.now - self._sent_quarantined.get(host, -inf) >= wait.again:
+                self._sent_quarantined[host] = self.now
+                self._orders.append(
+                    AskOrder(
+                        why.job, why.attempt, self.state.incarnation, why.folder, True,
+                        ((host, why.epoch),),
+                    )
+                )  # fmt: skip
+        self._settle(mark=False)
+
+    def _quarantine(self, job: LiveJob) -> None:
+        """Let go of a job's hosts that do not say that it has left them, and give them to nobody."""
+        found: dict[str, Any] = {}
+        for host, epoch in job.leaving.items():
+            reason = f"it has not said that job {job.number} has left it"
+            found[host] = quarantine_document(
+                Quarantine(job.number, job.attempt, job.folder, epoch, reason)
+            )
+            self._alarm(f"{host} is quarantined: {reason}")
+            self.ledger.drain(self._node(host))
+        for host in found:
+            job = job.leave(host)
+        job = self._change(job, "quarantine", quarantined=found)
+        self._gone(job)
+        self._answer(job)
+
+    # ------------------------------------------------------------------------------- records
+    def _record(self, do: str, **values: Any) -> None:
+        """Change the state by a record."""
+        record = {"do": do, "at": self.now, **values}
+        self.state.apply(record)
+        self._records.append(record)
+
+    def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
+        """Have a job be as it is now; return it."""
+        self._record(do, job=job.number, **{"is": job.document()}, **values)
+        job = self.state.jobs[job.number]
+        if job.is_over or job.waits:
+            for known in (self._since, self._sent, self._proposed, self._verdicts, self.progress):
+                known.pop(job.number, None)
+            self._held_back.discard(job.number)
+            self._active.discard(job.number)
+            self._unheard.discard(job.number)
+            if job.is_over:
+                self._ended.append(job.number)
+        else:
+            self._since[job.number] = self.now
+            self._active.add(job.number)
+        return job
+
+    def _alarm(self, text: str) -> None:
+        self.alarms.append((self.now, text))
+
+    # -------------------------------------------------------------------------------- orders
+    def _send(self, job: LiveJob, ask: bool = False) -> None:
+        """Give the order that a job's state asks for, for the first time or again."""
+        self._sent[job.number] = self.now
+        where = job.number, job.attempt, self.state.incarnation, job.folder
+        if job.state is LiveJobState.ENDING:
+            self._orders.append(EndOrder(*where, tuple(job.leaving)))
+        elif ask or job.state is LiveJobState.RUNNING:
+            begun = job.state is not LiveJobState.STARTING
+            self._orders.append(AskOrder(*where, begun, tuple(job.leaving.items())))
+        elif job.state is LiveJobState.STARTING:
+            self._orders.append(StartOrder(*where, job.hosts, job.submission.work))
+        else:
+            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted))
+
+    def _end(self, job: LiveJob, outcome: LiveJobState, reason: str) -> None:
+        """Have an attempt ended of which it is not known that it is over."""
+        self._send(self._change(job.end(outcome, reason, self.now, False), "ending"))
+
+    def _gone(self, job: LiveJob) -> None:
+        """Take a job off the ledger's nodes when it has left all its hosts."""
+        if not (job.is_over or job.waits):
+            return
+        if job.number not in self.ledger.running:
+            self._rebuild = True
+            return
+        self.driver.end(job.number)
+        if job.waits:
+            self.ledger.requeue(job.as_job())
+        self._mark()
+
+    def _answer(self, job: LiveJob) -> None:
+        """Tell the ledger what became of a resize, when no host is being left any more."""
+        if not job.settled:
+            return
+        found = self._verdicts.pop(job.number, None)
+        if found is None:
+            self._rebuild = True
+            return
+        number, done = found
+        if not (self.driver.confirm(number) if done else self.driver.refuse(number)):
+            self._rebuild = True
+        self._mark()
+
+    # ------------------------------------------------------------------ what the driver asks for
+    def start_job(self, running: RunningJob) -> None:
+        """Order the next attempt of a job, if its hosts are free by their own word."""
+        job = self.state.jobs[running.job.id]
+        hosts = self._names(running.node_ids)
+        if not job.waits or not all(map(self.state.is_free, hosts)):
+            self._rebuild = True
+            return
+        self._send(self._change(job.start(hosts, self._token(), self.now), "start"))
+
+    def resize_job(self, running: RunningJob, nodes_before: int) -> None:  # noqa: ARG002 - the hosts say it
+        """Order a job to other hosts; one that is being started is told when it runs."""
+        if self.state.jobs[running.job.id].state is LiveJobState.STARTING:
+            self._held_back.add(running.job.id)
+        else:
+            self._resize(running.job.id)
+
+    def migrate_job(self, running: RunningJob) -> None:
+        """Order a job to other hosts, as many as it has."""
+        self.resize_job(running, running.nodes)
+
+    def _resize(self, number: int) -> None:
+        running = self.ledger.running[number]
+        proposal = self.ledger.proposals.get(running.proposal)
+        job = self.state.jobs[number]
+        if job.state is LiveJobState.ENDING:
+            return
+        if proposal is None or proposal.unsettled or not job.settled:
+            self._rebuild = True
+            return
+        target = set(self._names(running.node_ids))
+        stay = [host for host in job.hosts if host in target]
+        come = [host for host in self._names(running.node_ids) if host not in job.hosts]
+        if not all(map(self.state.is_free, come)):
+            self._rebuild = True
+            return
+        self._proposed[number] = running.proposal
+        self._send(self._change(job.resize((*stay, *come)), "resize"))
+
+    def update_share(self, running: RunningJob) -> None:
+        """Do nothing: no job shares its hosts (`LiveJob.as_job`)."""
+
+    def requeue_job(self, job: int) -> None:
+        """End a job's attempt; it waits again when it has left its hosts."""
+        self._end(self.state.jobs[job], LiveJobState.QUEUED, "its policy queued it again")
+        self._rebuild = True  # the ledger takes its nodes for free
+
+    def wake_at(self, time: float) -> None:
+        """See that there is a pass at a time."""
+        if time < inf:
+            heapq.heappush(self._wakes, time)
+
+    def reject_job(self, job: int, reason: str) -> None:
+        """Record that a job will never run."""
+        self._change(
+            self.state.jobs[job].end(LiveJobState.FAILED, reason, self.now, True), "reject"
+        )
+
+    def policy_failed(self, failure: PolicyFailure) -> None:
+        """Say that first-come-first-served decides instead."""
+        self._alarm(f"{failure}; first-come-first-served decided instead")
+
+    def refuse(self, refused: Refused) -> None:
+        """Say which decision of the policy could not be carried out."""
+        self._alarm(f"{name_of(self.policy)}: {refused}")
+
+    # -------------------------------------------------------------------------------- ledger
+    def _node(self, host: str) -> int:
+        return self.state.hosts.index(host)
+
+    def _names(self, nodes: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.state.hosts[node] for node in sorted(nodes))
+
+    def _place(self) -> None:
+        """Make the ledger anew from the state.
+
+        A job that is not settled is a rigid one there, on all the hosts that it holds; the ledger is made anew
+        again when it is.
+        """
+        self._rebuild = False
+        self._verdicts.clear()
+        self._proposed.clear()
+        self._held_back.clear()
+        state = self.state
+        ledger = ClusterLedger(
+            len(state.hosts), track_node_ids=True, acknowledged=RESIZED,
+            answer_seconds=self.patience.answer, usage_half_life=self.policy.usage_half_life,
+        )  # fmt: skip
+        self.ledger = ledger
+        self.driver = Driver(
+            self.policy, ledger, lambda: self.now, self, settle_seconds=self.patience.settle
+        )
+        nodes = {host: node for node, host in enumerate(state.hosts)}
+        active = (state.jobs[number] for number in self._active)
+        runs = []
+        for job in sorted(active, key=lambda job: (job.started or 0.0, job.number)):
+            holds = frozenset(
+                nodes[host] for host in job.holds if state.holders[host] == job.number
+            )
+            if holds:
+                runs.append((self._shown(job, len(holds)), job.started or 0.0, holds))
+        ledger.adopt(runs)
+        ledger.time = self.now
+        for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
+            if job.waits:
+                ledger.submit(job.as_job())
+        for host in (*state.drained, *state.quarantined):
+            if host in nodes:
+                ledger.drain(nodes[host])
+        ledger.settle()
+        self._mark()
+
+    def _shown(self, job: LiveJob, nodes: int) -> Job:
+        """Return a job that is on so many nodes as a policy sees it."""
+        as_it_is = job.as_job()
+        rigid = job.submission.kind is JobKind.RIGID
+        fits = job.submission.minimum <= nodes <= job.submission.maximum
+        if job.settled and fits and not (rigid and nodes != job.submission.maximum):
+            return as_it_is
+        return replace(
+            as_it_is, kind=JobKind.RIGID, processors=nodes, minimum=nodes, maximum=nodes
+        )
+
+
+OVER_UNKNOWN = LiveJobState.LOST
+"""Of an attempt that is ending: what it becomes is known already."""

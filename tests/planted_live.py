@@ -1,0 +1,161 @@
+"""Faults to plant in the live scheduler, each of which its simulation has to find.
+
+A fault is a list of (class or module, name, what takes its place).
+"""
+
+# ruff: noqa: ARG001 - they are called in the place of others
+from dataclasses import replace
+
+from apples.scheduling.server import scheduler
+from apples.scheduling.server.live_job import LiveJob
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import Phase
+from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.state import SchedulerState
+
+END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.leave
+COMMIT, HEAR, HEAR_LEFT, OPEN = (
+    SchedulerLog.commit, LiveScheduler._hear, LiveScheduler._hear_left, LiveScheduler._open,
+)  # fmt: skip
+HEAR_RUNNING, INIT, GONE = (
+    LiveScheduler._hear_running,
+    LiveScheduler.__init__,
+    LiveScheduler._gone,
+)
+
+
+def free_when_told_to_end(self, *arguments):
+    return replace(END(self, *arguments), leaving={}, over=True)._closed()
+
+
+def free_when_a_resize_is_done(self, done):
+    return replace(SETTLE(self, done), leaving={})
+
+
+def refusal_without_undo(self, done):
+    found = SETTLE(self, done)
+    return found if done else replace(found, leaving={})
+
+
+def over_without_being_told(self, outcome, reason, now, over):
+    return END(self, outcome, reason, now, True)
+
+
+def same_attempt_again(self, *arguments):
+    return replace(START(self, *arguments), attempt=max(1, self.attempt))
+
+
+def orders_before_records(self):
+    orders, self._orders = self._orders, []
+    records, self._records = self._records, []
+    self.unrecorded = [*getattr(self, "unrecorded", []), *records]
+    if len(self.unrecorded) > 8:  # recorded some time later
+        self.log.commit(self.unrecorded, self.state)
+        self.unrecorded = []
+    return orders
+
+
+def acknowledged_without_disk(self):
+    try:
+        self.log.commit(self._records, self.state)
+    except scheduler.JournalError:
+        self._records = []
+    orders, self._records, self._orders = self._orders, [], []
+    return orders
+
+
+def any_epoch_leaves(self, left):
+    HEAR_LEFT(self, replace(left, epoch=1 << 31))
+
+
+def absent_is_lost(self, report):
+    if report.phase is Phase.ABSENT:
+        report = replace(report, phase=Phase.ENDED, state="lost")
+    HEAR(self, report)
+
+
+def any_attempt_is_meant(self, report):
+    job = self.state.jobs.get(report.job)
+    HEAR(self, replace(report, attempt=job.attempt) if job else report)
+
+
+def any_attempt_leaves(self, left):
+    job = self.state.jobs.get(left.job)
+    HEAR_LEFT(self, replace(left, attempt=job.attempt) if job else left)
+
+
+def any_verdict_counts(self, job, report):
+    HEAR_RUNNING(self, job, replace(report, epoch=job.epoch))
+
+
+def clock_is_trusted(self, log, policy, hosts, clock, wall, *rest):
+    INIT(self, log, policy, hosts, clock, wall, *rest)
+    self.now = wall - self.state.wall
+    self._offset = self.now - clock
+
+
+def a_request_is_forgotten(self, request, digest):
+    return None
+
+
+def any_host_is_free(self, host):
+    return True
+
+
+def quarantine_is_forgotten(self, job):
+    for host in job.leaving:
+        job = job.leave(host)
+    job = self._change(job, "quarantine")
+    self._gone(job)
+    self._answer(job)
+
+
+def the_ledger_is_as_it_was(self):
+    self._rebuild = False
+    if not hasattr(self, "ledger"):
+        PLACE(self)
+
+
+PLACE = LiveScheduler._place
+
+
+def nothing_is_given_again(self, job, ask=False):
+    if job.number not in self._sent:
+        SEND(self, job, ask)
+
+
+SEND = LiveScheduler._send
+
+
+def a_start_is_overtaken(self, running, nodes_before):
+    self._resize(running.job.id)
+
+
+def no_rewrite_after_an_error(self, records, state):
+    if self._journal.whole:
+        COMMIT(self, records, state)
+    else:
+        self._journal._broken = ""
+
+
+FAULTS = {
+    "a host is free when its job was told to end": [(LiveJob, "end", free_when_told_to_end)],
+    "a host is free when a resize is done": [(LiveJob, "settle", free_when_a_resize_is_done)],
+    "a refused growth leaves nothing behind": [(LiveJob, "settle", refusal_without_undo)],
+    "a cancelled attempt is taken for over": [(LiveJob, "end", over_without_being_told)],
+    "attempts have no numbers": [(LiveJob, "start", same_attempt_again)],
+    "orders leave before their records": [(LiveScheduler, "turn", orders_before_records)],
+    "an error of the disk is passed over": [(LiveScheduler, "turn", acknowledged_without_disk)],
+    "what left by an older order counts": [(LiveScheduler, "_hear_left", any_epoch_leaves)],
+    "what was not begun is lost": [(LiveScheduler, "_hear", absent_is_lost)],
+    "a report of an older attempt counts": [(LiveScheduler, "_hear", any_attempt_is_meant)],
+    "hosts left by an older attempt count": [(LiveScheduler, "_hear_left", any_attempt_leaves)],
+    "an older answer counts": [(LiveScheduler, "_hear_running", any_verdict_counts)],
+    "the world's clock is trusted": [(LiveScheduler, "__init__", clock_is_trusted)],
+    "a request is executed twice": [(SchedulerState, "answered", a_request_is_forgotten)],
+    "quarantined hosts are given away": [(LiveScheduler, "_quarantine", quarantine_is_forgotten)],
+    "a ledger that is wrong is kept": [(LiveScheduler, "_place", the_ledger_is_as_it_was)],
+    "orders are given once": [(LiveScheduler, "_send", nothing_is_given_again)],
+    "a start is overtaken by a resize": [(LiveScheduler, "resize_job", a_start_is_overtaken)],
+    "a damaged log is appended to": [(SchedulerLog, "commit", no_rewrite_after_an_error)],
+}  # fmt: skip

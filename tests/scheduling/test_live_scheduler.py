@@ -1,0 +1,466 @@
+"""The live scheduler: its life of a job, its log, and that it decides as the simulator does.
+
+`tests/soak_live.py` runs its simulation by the thousand; here is a sample, and that it finds planted faults.
+"""
+
+import errno
+import json
+from math import inf
+
+import numpy as np
+import pytest
+from planted_live import FAULTS
+from soak_live import first_broken
+
+from apples.errors import LaunchError, UsageError
+from apples.scheduling.jobs import Job, JobKind, Resize, Start
+from apples.scheduling.ledger import ClusterLedger
+from apples.scheduling.policies import (
+    Conservative,
+    Easy,
+    Equipartition,
+    FirstComeFirstServed,
+    FirstFit,
+    ShortestJobFirst,
+)
+from apples.scheduling.proposals import Change
+from apples.scheduling.server.live_job import LiveJobState, Submission
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import (
+    LAST,
+    AskOrder,
+    EndOrder,
+    HostLeft,
+    JobReport,
+    Phase,
+    ResizeOrder,
+    StartOrder,
+)
+from apples.scheduling.server.scheduler import LiveScheduler, Patience
+from apples.simulation.config import SimulationConfig
+from apples.simulation.engine import EventEngine
+from apples.simulation.workload import mark_malleable, rigid
+from apples.storage.folder import Folder
+from apples.testing.faulty_folder import FaultyFolder, FolderFaults
+
+AT_ONCE = Patience(gather=0.0)
+HOSTS = ("ada", "bob", "cleo", "dan")
+
+
+class Stage:
+    """A scheduler whose clock, jobs and hosts are the test's."""
+
+    def __init__(self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE):
+        self.directory, self.hosts, self.patience = directory, hosts, patience
+        self.policy = policy or FirstFit()
+        self.faults = faults or FolderFaults()
+        self.now = 0.0
+        self.tokens = 0
+        self.begin()
+
+    def begin(self, wall=1e9):
+        folder = FaultyFolder(Folder.open(self.directory, links=True), self.faults)
+        self.one = LiveScheduler(
+            SchedulerLog(folder),
+            self.policy,
+            self.hosts,
+            self.now,
+            wall,
+            self.token,
+            self.patience,
+        )
+
+    def token(self):
+        self.tokens += 1
+        return f"{self.tokens:08x}"
+
+    def again(self, wall=1e9):
+        """Lose the scheduler and start another on its directory."""
+        self.one.log.close()
+        self.begin(wall)
+
+    def turn(self, seconds=0.0):
+        """Let time pass; return the orders."""
+        self.now += seconds
+        self.one.tick(self.now)
+        return self.one.turn()
+
+    def submit(self, least=1, most=1, kind=JobKind.RIGID, request=""):
+        number = self.one.submit(self.now, Submission(least, most, kind, 100.0), request)
+        return number, self.turn()
+
+    def say(self, order, phase=Phase.RUNNING, **more):
+        """Report of the attempt of an order; return the orders that follow."""
+        self.one.report(self.now, JobReport(order.job, order.attempt, phase, **more))
+        return self.turn()
+
+    def left(self, order, *hosts, epoch=LAST):
+        for host in hosts:
+            self.one.report(self.now, HostLeft(order.job, order.attempt, host, epoch))
+        return self.turn()
+
+    def state(self, number):
+        return self.one.state.jobs[number].state
+
+
+@pytest.fixture
+def stage(tmp_path):
+    stages = []
+
+    def made(*arguments, **options):
+        stages.append(Stage(tmp_path, *arguments, **options))
+        return stages[-1]
+
+    yield made
+    for one in stages:
+        one.one.log.close()
+
+
+def kinds(orders):
+    return [type(one) for one in orders]
+
+
+# ------------------------------------------------------------------------------- life of a job
+def test_a_job_is_started_runs_and_ends_and_its_hosts_are_free_when_they_say_so(stage):
+    s = stage()
+    number, (start,) = s.submit(3, 3)
+    assert isinstance(start, StartOrder)
+    assert start.hosts == HOSTS[:3]
+    second, orders = s.submit(2, 2)
+    assert orders == []
+    s.say(start)
+    assert s.state(number) is LiveJobState.RUNNING
+    s.say(start, Phase.ENDED, state="finished", exit_code=0)
+    assert s.state(number) is LiveJobState.ENDING
+    assert s.left(start, "ada", "bob") == []
+    (next_start,) = s.left(start, "cleo")
+    assert s.state(number) is LiveJobState.FINISHED
+    assert (next_start.job, next_start.hosts) == (second, ("ada", "bob"))
+
+
+def test_a_start_waits_for_exactly_the_hosts_that_a_shrunk_job_leaves(stage):
+    s = stage(Equipartition())
+    one, (first,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(first)
+    two, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert isinstance(shrink, ResizeOrder)
+    assert len(shrink.hosts) == 2
+    assert s.say(shrink, epoch=shrink.epoch, hosts=shrink.hosts) == []
+    gone = [host for host in HOSTS if host not in shrink.hosts]
+    assert s.left(shrink, gone[0], epoch=shrink.epoch) == []
+    (start,) = s.left(shrink, gone[1], epoch=shrink.epoch)
+    assert (start.job, sorted(start.hosts)) == (two, gone)
+    assert s.one.state.jobs[one].resizes == 1
+
+
+def test_a_refused_shrink_leaves_both_jobs_as_they_were(stage):
+    s = stage(Equipartition())
+    one, (first,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(first)
+    two, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    again = s.say(shrink, epoch=shrink.epoch, refused=True, reason="busy", hosts=HOSTS)
+    assert s.one.state.jobs[one].hosts == HOSTS
+    assert s.state(two) is LiveJobState.QUEUED
+    assert [order.epoch for order in again] == [shrink.epoch + 1]  # it is decided anew
+
+
+def test_a_job_whose_hosts_failed_it_waits_in_its_old_place_and_fails_after_three_attempts(stage):
+    s = stage()
+    number, (start,) = s.submit(4, 4)
+    later, _ = s.submit(4, 4)
+    for attempt in (1, 2, 3):
+        assert (start.job, start.attempt) == (number, attempt)
+        s.say(start, Phase.ENDED, state="failed", exit_code=4, reason="bob is gone")
+        (start,) = s.left(start, *HOSTS)
+    assert start.job == later
+    assert s.one.state.jobs[number].reason == "bob is gone"
+    assert s.state(number) is LiveJobState.FAILED
+
+
+def test_a_job_that_fails_by_itself_is_not_started_again(stage):
+    s = stage()
+    number, (start,) = s.submit()
+    s.say(start, Phase.ENDED, state="failed", exit_code=5)
+    assert s.left(start, "ada") == []
+    assert s.state(number) is LiveJobState.FAILED
+
+
+def test_a_cancelled_job_keeps_its_hosts_until_it_is_over_and_they_are_left(stage):
+    s = stage()
+    number, (start,) = s.submit(4, 4)
+    s.one.cancel(s.now, number)
+    s.one.cancel(s.now, number)
+    assert kinds(s.turn()) == [EndOrder]
+    s.left(start, *HOSTS)
+    assert s.state(number) is LiveJobState.ENDING
+    s.say(start, Phase.ENDED, state="cancelled")
+    assert s.state(number) is LiveJobState.CANCELLED
+
+
+def test_a_host_that_is_not_left_is_quarantined_and_comes_back_when_it_says_so(stage):
+    s = stage()
+    number, (start,) = s.submit(4, 4)
+    s.say(start)
+    s.say(start, Phase.ENDED, state="finished", exit_code=0)
+    s.left(start, "ada", "bob", "cleo")
+    orders = s.turn(11.0)
+    assert s.state(number) is LiveJobState.FINISHED
+    assert s.one.state.host_state("dan") == "quarantined"
+    assert [o.leaving for o in orders if isinstance(o, AskOrder)] == [(("dan", LAST),)]
+    wide, orders = s.submit(4, 4)
+    assert orders == []
+    (second,) = s.left(start, "dan")
+    assert second.job == wide
+
+
+def test_a_drained_host_gets_no_job_until_it_is_resumed(stage):
+    s = stage()
+    s.one.drain(s.now, "ada")
+    _, (start,) = s.submit(3, 3)
+    assert start.hosts == HOSTS[1:]
+    _, orders = s.submit()
+    assert orders == []
+    s.one.resume(s.now, "ada")
+    assert [order.hosts for order in s.turn()] == [("ada",)]
+
+
+def test_bad_requests_are_refused_in_a_line(stage):
+    s = stage()
+    with pytest.raises(UsageError, match="wants up to 9 hosts: there are 4"):
+        s.submit(9, 9)
+    with pytest.raises(UsageError, match="job 7: there is none"):
+        s.one.cancel(s.now, 7)
+    with pytest.raises(UsageError, match="unknown host 'eve': the list has ada"):
+        s.one.drain(s.now, "eve")
+
+
+# ------------------------------------------------------------------------------------ the log
+def test_a_restart_asks_every_job_and_starts_nothing_before_they_have_answered(stage):
+    s = stage()
+    number, (start,) = s.submit(2, 2)
+    s.say(start)
+    s.submit(4, 4)
+    s.again()
+    _, orders = s.submit(2, 2)
+    assert kinds(orders) == [AskOrder]
+    orders = s.say(start, hosts=start.hosts)
+    assert [order.hosts for order in orders] == [HOSTS[2:]]
+    assert s.one.state.jobs[number].hosts == HOSTS[:2]
+
+
+def test_jobs_that_do_not_answer_after_a_restart_keep_their_hosts_and_hold_up_nobody(stage):
+    s = stage()
+    _, (start,) = s.submit(2, 2)
+    s.again()
+    s.submit(2, 2)
+    starts = [order for order in s.turn(10.1) if isinstance(order, StartOrder)]
+    assert [order.hosts for order in starts if order.job != start.job] == [HOSTS[2:]]
+
+
+def test_a_start_whose_order_was_lost_is_the_same_attempt_again(stage):
+    s = stage()
+    _, (start,) = s.submit()
+    s.again()
+    s.turn()
+    (again,) = s.say(start, Phase.ABSENT)
+    assert (again.attempt, again.folder) == (start.attempt, start.folder)
+    assert again.incarnation == start.incarnation + 1
+
+
+def test_the_same_request_is_the_same_job_and_another_under_its_id_is_refused(stage):
+    s = stage()
+    number, _ = s.submit(request="r1")
+    s.again()
+    assert s.submit(request="r1")[0] == number
+    with pytest.raises(UsageError, match="used for another"):
+        s.submit(2, 2, request="r1")
+
+
+def test_nothing_leaves_and_nothing_is_taken_in_while_the_disk_is_full(stage):
+    s = stage()
+    s.faults.at, s.faults.persistent, s.faults.error = 1, True, errno.ENOSPC
+    s.faults.changes.clear()
+    assert s.submit()[1] == []
+    assert "No space left" in s.one.trouble
+    with pytest.raises(LaunchError, match="nothing can be recorded"):
+        s.submit()
+    s.faults.at, s.faults.persistent = 0, False
+    orders = [*s.turn(1.0), *s.turn(6.0)]
+    assert kinds(orders)[:1] == [StartOrder]
+    assert not s.one.trouble
+
+
+def test_a_second_scheduler_on_the_directory_refuses(stage, tmp_path):
+    stage()
+    with pytest.raises(LaunchError, match="another scheduler works on this directory"):
+        SchedulerLog.open(tmp_path)
+
+
+def test_the_clock_goes_on_whatever_the_worlds_clock_does(stage):
+    s = stage()
+    s.submit()
+    s.turn(50.0)
+    s.submit()
+    s.again(wall=1e9 - 7200.0)
+    assert s.one.now == 50.0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "drop"])
+def test_whatever_byte_of_the_log_is_damaged_it_starts_and_keeps_the_other_jobs(stage, damage):
+    s = stage()
+    (_, (start,)), *_ = [s.submit(least, least) for least in (2, 1, 4)]
+    s.say(start)
+    s.one.log.close()
+    path = s.directory / "journal"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 61):
+        broken = {
+            "cut": whole[:place],
+            "flip": whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :],
+            "drop": whole[:place] + whole[place + 40 :],
+        }[damage]
+        path.write_bytes(broken)
+        s.begin()
+        assert s.one.problems or place == 0 or damage == "cut"
+        held = [job.holds for job in s.one.state.jobs.values()]
+        assert sum(map(len, held)) == len(frozenset().union(*held))
+        s.turn()
+        s.one.log.close()
+    path.write_bytes(whole)
+    s.begin()
+
+
+def test_jobs_that_are_over_move_to_the_history_and_the_state_stays_small(stage, monkeypatch):
+    monkeypatch.setattr("apples.scheduling.server.scheduler.MOST_ENDED", 5)
+    s = stage()
+    for _ in range(23):
+        _, (start,) = s.submit()
+        s.say(start)
+        s.say(start, Phase.ENDED, state="finished", exit_code=0)
+        s.left(start, "ada")
+    assert len(s.one.state.jobs) < 12
+    files = sorted(s.directory.glob("history-*.jsonl"))
+    past = [json.loads(line)["job"] for path in files for line in path.read_text().splitlines()]
+    assert sorted([*past, *s.one.state.jobs]) == list(range(1, 24))
+    s.again()
+    assert s.submit()[0] == 24
+
+
+# --------------------------------------------------------------------- the simulator's decisions
+POLICIES = (
+    FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Easy(order="shortest"), Conservative(),
+    Equipartition(),
+)  # fmt: skip
+
+
+def drawn_log(seed):
+    """Return a log full of ties whose malleable jobs can have as many processors as they asked for."""
+    rng = np.random.default_rng((18, seed))
+    nodes, count = int(rng.integers(2, 9)), int(rng.integers(1, 40))
+    submit = np.sort(rng.integers(0, 60, count).astype(float))
+    run = rng.integers(1, 20, count).astype(float)
+    width = rng.integers(1, nodes + 1, count)
+    log = rigid(submit, run, width, run + rng.choice([0.0, 1.0, 7.0, 25.0], count))
+    part = float(rng.choice([0.0, 0.5, 1.0]))
+    log = mark_malleable(log, part, seed, minimum=0.3, maximum=1.0, most=nodes)
+    return log, nodes
+
+
+class Replayed:
+    """A live scheduler that is fed the events of a simulated run, with hosts that do all at once."""
+
+    def __init__(self, directory, engine, policy, nodes):
+        self.numbers = {job.id: k + 1 for k, job in enumerate(engine.jobs)}
+        hosts = tuple(f"h{k}" for k in range(nodes))
+        patience = Patience(gather=0.0, look=inf)
+        self.stage = Stage(directory, policy, hosts, patience=patience)
+        self.decided = []
+
+    def obey(self, orders):
+        stage = self.stage
+        while orders:
+            order, *orders = orders
+            if isinstance(order, StartOrder):
+                self.decided.append((stage.now, "start", order.job, len(order.hosts)))
+                orders += stage.say(order)
+            elif isinstance(order, ResizeOrder):
+                before = stage.one.state.jobs[order.job].hosts
+                self.decided.append((stage.now, "resize", order.job, len(order.hosts)))
+                orders += stage.say(order, epoch=order.epoch, hosts=order.hosts)
+                gone = [host for host in before if host not in order.hosts]
+                orders += stage.left(order, *gone, epoch=order.epoch)
+
+    def submit(self, job):
+        self.stage.one.submit(
+            self.stage.now,
+            Submission(job.minimum, job.maximum, job.kind, job.requested),
+        )
+
+    def end(self, number):
+        job = self.stage.one.state.jobs[number]
+        one = self.stage.one
+        one.report(
+            self.stage.now,
+            JobReport(number, job.attempt, Phase.ENDED, state="finished", exit_code=0),
+        )
+        for host in job.hosts:
+            one.report(self.stage.now, HostLeft(number, job.attempt, host, LAST))
+
+
+@pytest.mark.parametrize("seed", range(42))
+def test_fed_with_the_events_of_a_simulated_run_it_decides_the_same(tmp_path, seed):
+    policy = POLICIES[seed % len(POLICIES)]
+    log, nodes = drawn_log(seed)
+    engine = EventEngine(log, policy, SimulationConfig(nodes, 1), record=True)
+    engine.run()
+    live = Replayed(tmp_path, engine, policy, nodes)
+    times = sorted({*(job.submit for job in engine.jobs), *engine.end})
+    for time in times:
+        while (wake := live.stage.now + live.stage.one.next_time()) < time:
+            live.stage.now = wake
+            live.obey(live.stage.turn())
+        live.stage.now = time
+        for k, job in enumerate(engine.jobs):
+            if job.submit == time:
+                live.submit(job)
+            if engine.end[k] == time:
+                live.end(k + 1)
+        live.obey(live.stage.turn())
+    starts = {number: time for time, what, number, _ in live.decided if what == "start"}
+    assert [starts[k + 1] for k in range(len(engine.jobs))] == engine.start
+    widths = {}
+    for _, _, number, width in live.decided:
+        widths.setdefault(number, []).append(width)
+    simulated = {}
+    for _, k, cores in engine.changes:
+        if cores:
+            simulated.setdefault(k + 1, []).append(cores)
+    assert widths == simulated
+    live.stage.one.log.close()
+
+
+# ------------------------------------------------------------------------------- the simulation
+def test_against_the_adversary_no_promise_is_broken():
+    assert first_broken(range(8)) is None
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault, monkeypatch):
+    for place, name, replacement in FAULTS[fault]:
+        monkeypatch.setattr(place, name, replacement)
+    assert first_broken(range(200)) is not None
+
+
+# ----------------------------------------------------------------------------------- the ledger
+def test_a_node_that_is_resumed_while_its_job_leaves_it_is_free_when_it_is_left():
+    ledger = ClusterLedger(2, track_node_ids=True, acknowledged=(Change.SHRINK,))
+    ledger.submit(Job(1, 0.0, 2, 9.0, 1, 2, JobKind.MALLEABLE))
+    ledger.apply(Start(1, 2))
+    proposal = ledger.apply(Resize(1, 1)).proposal
+    ledger.ready()
+    ledger.drain(1)
+    ledger.resume(1)
+    assert ledger.free == 0
+    ledger.confirm(proposal)
+    assert (ledger.free, ledger.nodes) == (1, 2)
