@@ -1,5 +1,6 @@
 """What the program says: one JSON object a line, each line one write."""
 
+import errno
 import json
 import math
 import os
@@ -29,9 +30,19 @@ def emit_ready(ranks: int) -> None:
     emit("ready", protocol=PROTOCOL, program="jacobi2d", version=VERSION, ranks=ranks)
 
 
-def emit_error(message: str, rank: int) -> None:
-    """Write an ``error`` event; the message is folded into one bounded line."""
-    emit("error", message=" ".join(message.split())[:LONGEST_MESSAGE], rank=rank)
+def emit_error(message: str, rank: int, *, resources: bool = False) -> None:
+    """Write an ``error`` event; the message is folded into one bounded line.
+
+    `resources`: what failed is not this program but what it writes to (`no_room`).
+    """
+    line = " ".join(message.split())[:LONGEST_MESSAGE]
+    emit("error", message=line, rank=rank, resources=resources)
+
+
+def no_room(error: BaseException) -> bool:
+    """Whether a disk is full, or fails."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return isinstance(error, OSError) and error.errno in full
 
 
 def finite_or_none(value: float) -> float | None:

@@ -16,7 +16,7 @@ from types import FrameType
 
 import numpy as np
 from calibrate import calibrate
-from events import emit, emit_error, emit_ready, finite_or_none
+from events import emit, emit_error, emit_ready, finite_or_none, no_room
 from iterate import Iteration, Outcome
 from kernels import load_kernel
 from mpi4py import MPI
@@ -46,7 +46,7 @@ def main() -> int:
     except BaseException as error:  # noqa: BLE001  # the others wait for this rank: end them too
         name = "" if isinstance(error, TaskError) else f"{type(error).__name__}: "
         with suppress(OSError):  # nobody may be listening any more
-            emit_error(name + str(error), comm.Get_rank())
+            emit_error(name + str(error), comm.Get_rank(), resources=no_room(error))
         time.sleep(LAST_WORDS_SECONDS)
         comm.Abort(1)
     # From here on only MPI's own farewell is left, which no Python handler interrupts.

@@ -21,6 +21,7 @@ def emit_ready(ranks: int) -> None:
     emit("ready", protocol=PROTOCOL, program="particles", version=VERSION, ranks=ranks)
 
 
-def emit_error(message: str, rank: int) -> None:
-    """Write an ``error`` event; the message is folded into one bounded line."""
-    emit("error", message=" ".join(message.split())[:LONGEST_MESSAGE], rank=rank)
+def emit_error(message: str, rank: int, *, resources: bool = False) -> None:
+    """Write an ``error`` event, folded into one bounded line; `resources`: a disk is full, or fails."""
+    line = " ".join(message.split())[:LONGEST_MESSAGE]
+    emit("error", message=line, rank=rank, resources=resources)

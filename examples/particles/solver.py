@@ -4,6 +4,7 @@ Started by an agent with a task (docs/reference/protocol.md), or alone:
 ``mpiexec -n 2 python solver.py cells=8 steps=100``.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -32,7 +33,12 @@ def main(arguments: Sequence[str]) -> int:
         else:
             run(task)
     except (TaskError, FlightError, OSError) as error:
-        emit_error(str(error), MPI.COMM_WORLD.Get_rank())
+        full = isinstance(error, OSError) and error.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EIO,
+        )
+        emit_error(str(error), MPI.COMM_WORLD.Get_rank(), resources=full)
         return 1
     return 0
 

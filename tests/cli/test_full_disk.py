@@ -105,6 +105,18 @@ def test_a_job_and_the_result_of_a_run(full, heat, monkeypatch):
 
 
 @pytest.mark.mpi
+def test_the_result_of_the_example(full):
+    example = Path(__file__).parents[2] / "examples" / "jacobi2d"
+    names = ("hosts", "template", "user")
+    given = [word for n in names for word in (f"--{n}", example / f"{n}.toml")]
+    done = command(
+        "apples", "run", *given, "--set", "grid=300", "--set", "iterations=20", "--weather", "static",
+        "--blueprint", "single_host", "--output", full / "out",
+    )  # fmt: skip
+    assert refused(done, f"{full}/out/result.npy")
+
+
+@pytest.mark.mpi
 def test_the_page_of_a_run_that_is_done_is_a_warning_and_the_old_one_stays(full, heat):
     page = full / "page.html"
     (full / "ballast").unlink()
