@@ -7,12 +7,17 @@ mask every millisecond. The bar is 50 ms from the request to the job knowing.
 """
 
 import argparse
+import contextlib
+import itertools
 import os
+import signal
+import socket
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -20,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bad_jobs import fork
 from daemons import QUICK, Daemon
 
+from apples.errors import ApplesError
 from apples.topology import JobLink, Threads, find_backend, synthetic
+from apples.topology.daemon.client import TopologyClient
 
 
 def follow(place, job, pipe):
@@ -80,6 +87,54 @@ def answers(daemon, verb, turns, **fields):
     return found
 
 
+def connect(place):
+    """Hostile: hold idle connections, and make new ones in the place of those that are ended."""
+    held = deque(maxlen=250)
+    while True:
+        one = socket.socket(socket.AF_UNIX)
+        one.connect(place)
+        held.append(one)
+
+
+def flood(place):
+    """Hostile: many connections, each with a next request as soon as the last is answered."""
+    asking = [TopologyClient(place) for _ in range(16)]
+    for turn in itertools.count():
+        for client in asking:
+            with contextlib.suppress(ApplesError):
+                client.ask("post", request=f"{turn}", job=f"j{os.getuid()}", text="x" * 8000)
+                client.ask("satisfies", count=1 + turn % 200)
+
+
+def share(place):
+    """Hostile: ask for a share of everybody's CPUs, over and over."""
+    with TopologyClient(place) as client:
+        for turn in itertools.count():
+            name = f"s{os.getuid()}-{turn}"
+            with contextlib.suppress(ApplesError):
+                words = {"job": name, "count": 100, "least": 1, "share": True, "seconds": 0.0}
+                client.ask("allocate", request=name, until="told", **words)
+                client.ask("deallocate", request=f"d{name}", job=name)
+
+
+def hostile(daemon, numbers):
+    """Start the hostile users, one process each, turn by turn of each kind; return the processes."""
+    daemon.home.chmod(0o755)
+    (daemon.home / "run").chmod(0o755)
+    children = []
+    for number in numbers:
+        child = fork()
+        if child == 0:
+            os.setgid(number)
+            os.setuid(number)
+            act = (connect, flood, share)[number % 3]
+            while True:
+                with contextlib.suppress(Exception):  # whatever the daemon does with it: go on
+                    act(str(daemon.socket))
+        children.append(child)
+    return children
+
+
 def show(what, found):
     found = sorted(found)
     p99 = found[min(len(found) - 1, int(0.99 * len(found)))]
@@ -109,6 +164,20 @@ def main():
             "allocate, 256 CPUs, journal synced",
             answers(daemon, "allocate", count, request="x{}", job="x{}", count=1, until="told"),
         )
+    if os.geteuid() == 0:
+        with Daemon("package:8 core:32 pu:1", options=QUICK) as daemon:
+            for mate in range(32):
+                fields = {"job": f"m{mate}", "count": 8, "least": 1, "until": "told"}
+                daemon.ask("allocate", request=f"m{mate}", **fields)
+            show("root's status, nobody else asks", answers(daemon, "status", count))
+            children = hostile(daemon, range(2001, 2009))
+            time.sleep(2.0)
+            try:
+                show("root's status, 8 hostile users", answers(daemon, "status", count))
+            finally:
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
     assert threading.active_count() == 1
 
 

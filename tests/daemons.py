@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from apples.storage.folder import Folder
+from apples.storage.identity import identity_of
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
@@ -101,7 +102,9 @@ class Daemon:
         topology = synthetic(machine) if isinstance(machine, str) else machine
         self.isolation = isolation or DryRun(topology.cpus)
         self.state = Folder.open(self.home / "state")
-        self.node = NodeLedger(topology, self.isolation, self.state, options)
+        self.node = NodeLedger(
+            topology, self.isolation, self.state, identity_of(self.state), options
+        )
         self.socket = self.home / "run/topologyd.sock"
         self._tls = tls
         self._started = threading.Event()

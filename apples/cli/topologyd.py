@@ -12,9 +12,8 @@ from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
 from apples.errors import UsageError
 from apples.topology import CpuSet, load_topology
-from apples.topology.daemon.client import TopologyClient, default_socket, fresh_id
+from apples.topology.daemon.client import SOCKET, TopologyClient, default_socket, fresh_id
 from apples.topology.daemon.node import DaemonOptions
-from apples.topology.daemon.server import SOCKET
 from apples.topology.daemon.serving import (
     home_directory,
     made,
@@ -54,6 +53,12 @@ def topologyd(
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
     certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
     key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored", help="The directory is a copy; what it was copied from is gone."
+        ),
+    ] = False,
     new_token: Annotated[
         str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
     ] = "",
@@ -97,7 +102,8 @@ def topologyd(
     )
     tls = tls_of(listen, certificate, key, tokens)
     machine = load_topology(topology) if topology else live_topology()
-    serve(machine, fence, options, home, run or socket_directory(home), tls, say)
+    here = run or socket_directory(home)
+    serve(machine, fence, options, home, here, tls, say, restored=restored)
     return 0
 
 

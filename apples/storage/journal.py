@@ -61,10 +61,13 @@ class Journal:
     ----------
     lines
         How many records the file has: the owner of the state decides when to rewrite.
+    bytes, least_bytes
+        How long it is, and how long it was when it was last read or rewritten.
     """
 
     def __init__(self, folder: Folder, schema: str, name: str = "journal") -> None:
         self.lines = 0
+        self.bytes = self.least_bytes = 0
         self._folder = folder
         self._schema = schema
         self._name = name
@@ -92,6 +95,7 @@ class Journal:
         records, problems, last = parse(data, sealed=bool(self._schema))
         self._check(records)
         self.lines = len(records)
+        self.bytes = self.least_bytes = len(data)
         self._next = last + 1
         if problems or not data.endswith(b"\n"):
             self._set_aside(data)
@@ -117,11 +121,13 @@ class Journal:
             raise JournalError(
                 f"{self._folder.name}/{self._name} has to be written anew: {self._broken}"
             )
+        data = self._encoded(records)
         try:
-            self._folder.append(self._descriptor, self._encoded(records))
+            self._folder.append(self._descriptor, data)
         except OSError as error:
             self._fail(error)
             raise JournalError(f"{self._folder.name}/{self._name}: {error.strerror}") from error
+        self.bytes += len(data)
         self._next += len(records)
         self.lines += len(records)
 
@@ -129,13 +135,14 @@ class Journal:
         """Replace everything by these records: the state as it is now; all or nothing."""
         if self._schema:
             records = [{"do": BEGIN, "schema": self._schema}, *records]
+        data = self._encoded(records)
         try:
             self._folder.remove(self._fresh)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
             mode = MODE if self._schema else PLAIN_MODE
             fresh = self._folder.open_file(self._fresh, flags, mode)
             try:
-                self._folder.append(fresh, self._encoded(records))
+                self._folder.append(fresh, data)
                 self._folder.rename(self._fresh, self._name)
                 self._folder.sync()
             except OSError:
@@ -148,6 +155,7 @@ class Journal:
         self._descriptor = fresh
         self._next += len(records)
         self.lines = len(records)
+        self.bytes = self.least_bytes = len(data)
         self._broken = ""
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from operator import add, mul
+from operator import add, mul, or_
 
 from apples.topology.hops import Hops
 from apples.topology.machine import Topology
@@ -233,9 +233,13 @@ def capacity(topology: Topology, rules: Rules) -> Callable[[int], int]:
     """Return what says how many of a mask of usable CPUs could be had together."""
     if not rules.caps:
         return int.bit_count
+    capped_cpus = reduce(or_, rules.caps)
 
     def capped(mask: int) -> int:
-        total = 0
+        loose = mask & ~capped_cpus  # in no memory node: no cap counts them
+        total = loose.bit_count()
+        if rules.whole:
+            total = sum(unit.bit_count() for unit in rules.whole if not unit & ~loose)
         for cpus, cap in rules.caps.items():
             inside = mask & cpus
             if inside:

@@ -6,6 +6,7 @@ APPLES_TOPOLOGY_CASES sets how many random cases are held against all subsets.
 import itertools
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -255,3 +256,17 @@ def test_moving_cpus_between_nodes_shortens_the_total_and_keeps_count_of_it():
         total = hops.total(best_choice(hops, balls, count, Rules()))
         shorter += total < min(nearest) - 1e-9
     assert shorter >= 3
+
+
+@pytest.mark.parametrize(("whole", "most", "admitted"), [(False, 1, 9), (True, 3, 10)])
+def test_a_cpu_in_no_memory_node_is_under_no_cap(whole, most, admitted):
+    machine = synthetic("package:2 numa:1 core:4 pu:2")
+    machine = replace(machine, nodes=machine.nodes[:1])  # the second package's memory is not there
+
+    def asked(count):
+        wanted = Requirement(count, max_cpus_per_node=most, whole_cores=whole)
+        return fit(machine, machine.cpus, wanted)
+
+    found = asked(admitted)
+    assert len(found.cpus & CpuSet.parse("0-7")) == admitted - 8
+    assert f"admits {admitted} CPUs" in asked(admitted + 1).reason

@@ -18,7 +18,7 @@ from waiting import until
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology import CpuSet
 from apples.topology.daemon.node import DaemonOptions
-from apples.topology.daemon.protocol import parse_request
+from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.isolation.dry_run import DryRun
 from apples.wire.json_lines import LONGEST_LINE
 
@@ -481,8 +481,9 @@ def test_a_connection_that_misses_its_cancellation_does_not_keep_the_daemon():
 
     async def begin(server):
         task = asyncio.get_running_loop().create_task(serve_once_more())
-        server._tasks.add(task)
-        task.add_done_callback(server._tasks.discard)
+        operator = Caller("uid:0", operator=True)
+        assert not server._connections.admit(operator, task)
+        task.add_done_callback(lambda task: server._connections.leave(operator, task))
         await asyncio.sleep(0)  # it has begun: a cancellation reaches it inside
         begun.set()
 

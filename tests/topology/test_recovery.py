@@ -23,6 +23,7 @@ from apples.topology.isolation.cpusets import CpusetV1
 MACHINE = synthetic("package:2 core:4 pu:1")
 CALLER = Caller("uid:0", operator=True)
 OPTIONS = DaemonOptions(ignored=("*",), kill_seconds=0.5)
+IDENTITY = "0123456789abcdef" * 2
 SCRIPT = [
     {"verb": "allocate", "job": "own", "count": 2, "requirement": "CPU_LIST=0-3"},
     {"verb": "post", "job": "own", "text": "CPUSET[MAX_RADIUS=1]", "number": 3},
@@ -61,7 +62,7 @@ def opened(home, faults=None, *, real=False):
     else:
         isolation = fake_fence(home / "cpusets", "0-7", faults)
     machine = synthetic("core:2 pu:1") if real else MACHINE
-    return TopologyRequestHandler(NodeLedger(machine, isolation, state, OPTIONS))
+    return TopologyRequestHandler(NodeLedger(machine, isolation, state, IDENTITY, OPTIONS))
 
 
 def essence(handler):

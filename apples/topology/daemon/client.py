@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
+import struct
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +18,10 @@ SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
 """Names the daemon's socket to a job's processes."""
 JOB_VARIABLE: Final = "APPLES_TOPOLOGY_JOB"
 """Names their job."""
-SYSTEM_SOCKET: Final = Path("/run/apples/topologyd.sock")
+SOCKET: Final = "topologyd.sock"
+OPERATOR_SOCKET: Final = "operator.sock"
+"""Beside the other one; only root and the daemon's own user may connect to it."""
+SYSTEM_SOCKET: Final = Path("/run/apples") / SOCKET
 SECONDS: Final = 70.0
 """More than the longest that a request may ask the daemon to wait."""
 
@@ -27,7 +32,7 @@ def default_socket() -> Path:
     if named:
         return Path(named)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    own = Path(runtime) / "apples/topologyd.sock" if runtime else SYSTEM_SOCKET
+    own = Path(runtime) / "apples" / SOCKET if runtime else SYSTEM_SOCKET
     return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() or not own.exists() else own
 
 
@@ -130,16 +135,29 @@ class TopologyClient:
 def _connected(
     place: Path | tuple[str, int], token: str, authority: Path | None, seconds: float
 ) -> socket.socket:
-    if isinstance(place, Path):
-        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        local.settimeout(seconds)
-        try:
-            local.connect(str(place))
-        except OSError:
-            local.close()
-            raise
-        return local
-    return _over_tls(place, token, authority, seconds)
+    if not isinstance(place, Path):
+        return _over_tls(place, token, authority, seconds)
+    operators = place.with_name(OPERATOR_SOCKET)
+    if os.access(operators, os.W_OK):
+        with contextlib.suppress(OSError):  # of a daemon that was killed, or that has none
+            return _over_unix(operators, seconds)
+    return _over_unix(place, seconds)
+
+
+def _over_unix(place: Path, seconds: float) -> socket.socket:
+    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Where many wait to be accepted the kernel lets a blocking connect wait for as long as SO_SNDTIMEO says; one
+    # that does not block, as with a time-out of Python's, is refused at once.
+    whole = int(seconds)
+    span = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+    local.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+    try:
+        local.connect(str(place))
+    except OSError:
+        local.close()
+        raise
+    local.settimeout(seconds)
+    return local
 
 
 def _over_tls(

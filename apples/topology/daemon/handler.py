@@ -31,6 +31,9 @@ from apples.topology.requirement import Satisfiability, Unsatisfied
 Act = Callable[[Caller, Any, Seal], Coroutine[Any, Any, Answer]]
 MOST_POSTED = 4096
 """Jobs that may have messages before they are allocated."""
+MOST_POSTED_OF_ONE = 256
+MOST_WRITTEN_OF_ONE = 1 << 20
+"""Of one principal that is not the operator: such jobs, and bytes of all its messages."""
 
 
 class TopologyRequestHandler:
@@ -191,6 +194,14 @@ class TopologyRequestHandler:
         state = self.node.state
         if request.job not in state.messages and len(state.messages) >= MOST_POSTED:
             raise LaunchError(f"{MOST_POSTED} jobs have messages already")
+        if not caller.operator:
+            jobs, size = state.written(caller.principal)
+            if request.job not in state.posted and jobs >= MOST_POSTED_OF_ONE:
+                raise LaunchError(f"{jobs} jobs have messages of {caller.principal} already")
+            if size + len(request.text.encode()) > MOST_WRITTEN_OF_ONE:
+                raise LaunchError(
+                    f"{caller.principal} has messages of {size} bytes, {MOST_WRITTEN_OF_ONE} are allowed"
+                )
         message = Message(request.number, request.text, caller.principal, self.node.clock())
         answer: Answer = {"job": request.job, "number": request.number}
         posts = [message_document(message)]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,8 +73,11 @@ class DaemonOptions:
 MOST_PROBLEMS: Final = 200
 JOURNAL: Final = "apples.topologyd-journal/1"
 """Schema of the daemon's journal."""
+MARK: Final = 8
+"""Digits of an identity in the names of containers."""
 SLACK: Final = 1000
-"""Records beyond those of the state after which the journal is written anew."""
+SLACK_BYTES: int = 1 << 25
+"""Records, and bytes, beyond those of the state after which the journal is written anew."""
 
 
 class NodeLedger:
@@ -88,7 +90,9 @@ class NodeLedger:
     isolation
         What keeps jobs on their CPUs.
     folder
-        Where the journal is; its path makes the mark that this daemon's containers bear.
+        Where the journal is.
+    identity
+        Of that directory (`identity_of`): its beginning is the mark that this daemon's containers bear.
     clock
         Seconds since the epoch, for what is kept and for how long.
 
@@ -107,6 +111,7 @@ class NodeLedger:
         topology: Topology,
         isolation: IsolationBackend,
         folder: Folder,
+        identity: str,
         options: DaemonOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
@@ -117,7 +122,7 @@ class NodeLedger:
         self.clock = clock
         self.state = NodeState()
         self.journal = Journal(folder, JOURNAL)
-        self.mark = sha256(folder.name.encode()).hexdigest()[:8]
+        self.mark = identity[:MARK]
         self.guarantees: dict[str, Guarantee] = {}
         self.problems: list[str] = []
         self.unfitted: set[str] = set()
@@ -193,7 +198,12 @@ class NodeLedger:
             self.journal.rewrite(self.state.records())
         self.journal.append(record)
         self.state.apply(record)
-        if self.journal.lines > SLACK + 2 * (len(self.state.jobs) + len(self.state.answers)):
+        journal = self.journal
+        kept = len(self.state.jobs) + sum(map(len, self.state.answers.values()))
+        if (
+            journal.lines > SLACK + 2 * kept
+            or journal.bytes > SLACK_BYTES + 2 * journal.least_bytes
+        ):
             try:
                 self.journal.rewrite(self.state.records())
             except ApplesError as error:

@@ -23,6 +23,8 @@ from apples.errors import ApplesError, LaunchError, UsageError
 from apples.storage.documents import lock
 from apples.storage.folder import Folder
 from apples.topology.daemon import protocol
+from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
+from apples.topology.daemon.fairness import ConnectionTable, FairTurns
 from apples.topology.daemon.handler import TopologyRequestHandler, authorise
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import ResizeFollower
@@ -45,8 +47,10 @@ class Connection:
 
     Parameters
     ----------
-    request handler
+    handler
         Who answers.
+    turns
+        Whose request is begun next, of all connections.
     reader, writer
         The streams; the reader's limit is `LONGEST_LINE`.
     """
@@ -54,10 +58,12 @@ class Connection:
     def __init__(
         self,
         handler: TopologyRequestHandler,
+        turns: FairTurns,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._handler = handler
+        self._turns = turns
         self._reader = reader
         self._writer = writer
 
@@ -66,6 +72,7 @@ class Connection:
         seconds = FIRST_SECONDS
         while line := await self._line(seconds):
             seconds = NEXT_SECONDS
+            await self._turns.turn(caller)
             try:
                 request = protocol.parse_request(line)
                 if isinstance(request, protocol.FollowRequest):
@@ -174,11 +181,9 @@ def _is_still(connection: socket.socket) -> bool:
         os.close(descriptor)
 
 
-MOST_CONNECTIONS: Final = 512
-MOST_OF_ONE: Final = 256
-"""Connections of one principal, the operator's not counted."""
-SOCKET: Final = "topologyd.sock"
 BACKLOG: Final = 256
+ACCEPTED: Final = 4
+"""Connections that one pass of the event loop accepts; the others wait in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +240,8 @@ class Server:
         self._context = _context(tls) if tls is not None else None
         self._tokens = nws.TokenFile(tls.tokens) if tls is not None else None
         self._operators = frozenset({0, os.geteuid()})
-        self._open: dict[str, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = ConnectionTable()
+        self._turns = FairTurns()
         self._stopping = asyncio.Event()
         check_private(run)
         check_private(state)
@@ -249,9 +254,17 @@ class Server:
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, self.stop)
         self.handler.start()
-        listening = [
-            await asyncio.start_unix_server(self._unix, sock=self._bound(), limit=LONGEST_LINE)
-        ]
+        listening = []
+        # Anybody may connect: who may do what is decided by the kernel's word on who asks. The operator has a
+        # socket of his own beside it, for the queue of the other may be full of whoever connects most often.
+        for name, mode in ((SOCKET, 0o666), (OPERATOR_SOCKET, 0o600)):
+            bound = self._bound(name, mode)
+            listening.append(
+                await asyncio.start_unix_server(
+                    self._unix, sock=bound, limit=LONGEST_LINE, backlog=ACCEPTED
+                )
+            )
+            bound.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
         if self._tls is not None:
             over_tls = await asyncio.start_server(
                 self._remote,
@@ -271,7 +284,8 @@ class Server:
                 server.close()
             await self._end_connections()
             await self.handler.releasing.close()
-            self._run.remove(SOCKET)
+            for name in (SOCKET, OPERATOR_SOCKET):
+                self._run.remove(name)
             os.close(self._lock)
 
     def stop(self) -> None:
@@ -284,10 +298,10 @@ class Server:
         Once is not enough: `asyncio.wait_for` of Python 3.11 drops a cancellation that comes in the moment in
         which what it waits for is done.
         """
-        while self._tasks:
-            for task in self._tasks:
+        while tasks := self._connections.tasks():
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(self._tasks, timeout=CANCEL_SECONDS)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     async def _watching(self) -> None:
         seconds = self.handler.node.options.watch_seconds
@@ -299,9 +313,9 @@ class Server:
             except Exception as error:  # noqa: BLE001 - said, and looked at again in a second
                 self.handler.node.report(f"watch: {type(error).__name__}: {error}")
 
-    def _bound(self) -> socket.socket:
-        """Return the listening socket, made inside the open directory and not by a path."""
-        place = f"/proc/self/fd/{self._run.descriptor}/{SOCKET}"
+    def _bound(self, name: str, mode: int) -> socket.socket:
+        """Return a listening socket, made inside the open directory and not by a path."""
+        place = f"/proc/self/fd/{self._run.descriptor}/{name}"
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             try:
@@ -309,14 +323,13 @@ class Server:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or _answers(place):
                     raise
-                self._run.remove(SOCKET)
+                self._run.remove(name)
                 bound.bind(place)
-            # Anybody may connect: who may do what is decided by the kernel's word on who asks.
-            os.chmod(place, 0o666)  # noqa: S103, PTH101
+            os.chmod(place, mode)  # noqa: PTH101 - of a descriptor's directory
             bound.listen(BACKLOG)
         except OSError as error:
             bound.close()
-            raise LaunchError(f"{self._run.name}/{SOCKET}: {error.strerror}") from error
+            raise LaunchError(f"{self._run.name}/{name}: {error.strerror}") from error
         return bound
 
     async def _unix(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -349,24 +362,18 @@ class Server:
         self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
-        here = self._open.get(caller.principal, 0)
-        full = here >= MOST_OF_ONE and not caller.operator
-        if full or sum(self._open.values()) >= MOST_CONNECTIONS or task is None:
+        if task is None:
+            raise RuntimeError("a connection is served by a task")
+        if refused := self._connections.admit(caller, task):
+            writer.write(encode(protocol.refusal_of(LaunchError(f"topologyd: {refused}"))))
             writer.close()
             return
-        self._tasks.add(task)
-        self._open[caller.principal] = here + 1
         try:
-            await Connection(self.handler, reader, writer).serve(caller)
+            await Connection(self.handler, self._turns, reader, writer).serve(caller)
         except asyncio.CancelledError:
-            pass  # the daemon ends
+            pass  # the daemon ends, or another takes its place
         finally:
-            self._tasks.discard(task)
-            left = self._open[caller.principal] - 1
-            if left:
-                self._open[caller.principal] = left
-            else:
-                del self._open[caller.principal]
+            self._connections.leave(caller, task)
             writer.close()
 
 

@@ -11,9 +11,10 @@ import nws
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
 from apples.storage.folder import Folder
-from apples.topology.daemon.client import SYSTEM_SOCKET
+from apples.storage.identity import identity_of
+from apples.topology.daemon.client import SOCKET, SYSTEM_SOCKET
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.server import SOCKET, Server, Tls
+from apples.topology.daemon.server import Server, Tls, check_private
 from apples.topology.isolation.detection import find_backend
 from apples.topology.machine import Topology
 
@@ -26,6 +27,8 @@ def serve(
     run: Path,
     tls: Tls | None,
     talk: Callable[[str], None],
+    *,
+    restored: bool = False,
 ) -> None:
     """Serve until stopped; jobs go on when this returns.
 
@@ -37,6 +40,8 @@ def serve(
         Directories of the journal and of the socket.
     talk
         Hears which isolation does not hold, what is wrong, and where the daemon listens.
+    restored
+        Whether `home` is a copy of a directory that is gone for good, and goes on as it.
     """
     held, levels = find_backend(backend)
     for level in levels:
@@ -47,7 +52,8 @@ def serve(
         Folder.open(home, links=links) as kept,
         Folder.open(made(run, 0o755), links=links) as here,
     ):
-        node = NodeLedger(machine, held, kept, options)
+        check_private(kept)
+        node = NodeLedger(machine, held, kept, identity_of(kept, restored=restored), options)
 
         async def main() -> None:
             server = Server(node, here, kept, tls)

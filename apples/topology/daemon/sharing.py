@@ -55,11 +55,11 @@ def keep_apart(
     ['0-1', '2-3']
     """
     sockets = sockets_of(topology)
-    ways = [
-        _ways(topology, held, share, sockets) for held, share in zip(holds, shares, strict=True)
-    ]
-    if prod(map(len, ways)) > MOST_TRIED:
-        return [some[0] for some in ways]
+    ways: list[Sequence[CpuSet]] = []
+    for held, share in zip(holds, shares, strict=True):
+        ways.append(_ways(topology, held, share, sockets))
+        if prod(map(len, ways)) > MOST_TRIED:  # then the other jobs' ways need not be found either
+            return [nearest(topology, *one) for one in zip(holds, shares, strict=True)]
     given = free
     for held in holds:
         given |= held

@@ -142,6 +142,8 @@ class CpuAllocation:
 
 
 MOST_ANSWERS: Final = 10_000
+MOST_ANSWERS_OF_ONE: Final = 1000
+"""Of one principal: whoever asks more often forgets the own ones first, and nobody else's."""
 ANSWER_SECONDS: Final = 86_400.0
 """How long a request may be repeated and gets its first answer again; the oldest go first."""
 
@@ -180,7 +182,7 @@ class NodeState:
     posted
         Name of the job -> owner of its messages: the principal that posted the first.
     answers
-        (principal, request id) -> `Answered`, oldest first.
+        Principal -> request id -> `Answered`, oldest first.
     number
         The highest number of an allocation so far.
     boot
@@ -190,7 +192,7 @@ class NodeState:
     jobs: dict[str, CpuAllocation] = field(default_factory=dict)
     messages: dict[str, dict[int, Message]] = field(default_factory=dict)
     posted: dict[str, str] = field(default_factory=dict)
-    answers: OrderedDict[tuple[str, str], Answered] = field(default_factory=OrderedDict)
+    answers: dict[str, OrderedDict[str, Answered]] = field(default_factory=dict)
     number: int = 0
     boot: str = ""
 
@@ -219,7 +221,8 @@ class NodeState:
         self.number = max(self.number, record.get("number", 0))
         self.boot = str(record.get("boot", self.boot))
         if "retract" in record:
-            self.answers.pop(tuple(record["retract"]), None)
+            by, request = record["retract"]
+            self._forget(by, request)
         for message in posts:
             self.messages.setdefault(record["job"], {})[message.number] = message
             self.posted.setdefault(record["job"], message.by)
@@ -227,7 +230,7 @@ class NodeState:
             self.messages.pop(name, None)
             self.posted.pop(name, None)
         if answer is not None and answered is not None:
-            self._remember((answer["by"], answer["id"]), answered)
+            self._remember(answer["by"], answer["id"], answered)
 
     def records(self) -> list[Record]:
         """Return records that make this state from nothing."""
@@ -236,9 +239,10 @@ class NodeState:
         for job, messages in self.messages.items():
             posts = [message_document(m) for m in messages.values()]
             found += [{"do": "post", "job": job, "posts": [post]} for post in posts]
-        for (by, request), answered in self.answers.items():
-            document = answer_document(by, request, answered)
-            found.append({"do": "answer", "answer": document})
+        for by, own in self.answers.items():
+            for request, answered in own.items():
+                document = answer_document(by, request, answered)
+                found.append({"do": "answer", "answer": document})
         return found
 
     def answered(self, principal: str, request: str, digest: str) -> dict[str, Any] | None:
@@ -249,20 +253,38 @@ class NodeState:
         UsageError
             The id was used for another request. Permanent.
         """
-        found = self.answers.get((principal, request))
+        own = self.answers.get(principal)
+        found = None if own is None else own.get(request)
         if found is None:
             return None
         if found.digest != digest:
             raise UsageError(f"request {request}: this id was used for another request")
         return found.answer
 
-    def _remember(self, key: tuple[str, str], answered: Answered) -> None:
-        self.answers.pop(key, None)
-        self.answers[key] = answered
-        while len(self.answers) > MOST_ANSWERS or (
-            next(iter(self.answers.values())).at < answered.at - ANSWER_SECONDS
+    def written(self, principal: str) -> tuple[int, int]:
+        """Return how many jobs have messages that the principal began, and the bytes of all that it posted."""
+        texts = (m for messages in self.messages.values() for m in messages.values())
+        began = sum(by == principal for by in self.posted.values())
+        return began, sum(len(m.text.encode()) for m in texts if m.by == principal)
+
+    def _remember(self, by: str, request: str, answered: Answered) -> None:
+        self._forget(by, request)
+        own = self.answers.setdefault(by, OrderedDict())
+        own[request] = answered
+        while len(own) > MOST_ANSWERS_OF_ONE or (
+            next(iter(own.values())).at < answered.at - ANSWER_SECONDS
         ):
-            self.answers.popitem(last=False)
+            own.popitem(last=False)
+        while sum(map(len, self.answers.values())) > MOST_ANSWERS:
+            most = max(self.answers, key=lambda one: len(self.answers[one]))
+            self._forget(most, next(iter(self.answers[most])))
+
+    def _forget(self, by: str, request: str) -> None:
+        own = self.answers.get(by)
+        if own is not None:
+            own.pop(request, None)
+            if not own:
+                del self.answers[by]
 
 
 def taken(jobs: Iterable[CpuAllocation]) -> CpuSet:

@@ -15,7 +15,7 @@ from apples.topology.cpus import MOST_CPUS, CpuSet, hwloc_bitmap
 from apples.topology.machine import Topology
 from apples.topology.parts import Latencies, MemoryNode, Part
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 32 * 2**20
 MOST_DEPTH = 64
 MOST_ELEMENTS = 200_000
 MOST_TEXT = 8 * 2**20

@@ -1,0 +1,64 @@
+"""`identity_of`: what tells a state directory from every other, however its path is spelt and wherever it moves.
+
+A daemon marks with it what it makes outside its directory, its control groups for one. The identity is a random
+number in a file, beside the file's inode: a rename keeps the inode, a copy or a restored backup has another one,
+and a daemon that starts on a copy would take the groups of the original for its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import Final
+
+from apples.errors import UsageError
+from apples.storage.documents import lock
+from apples.storage.folder import Folder
+
+NAME: Final = "identity"
+LINE: Final = re.compile(rb"([0-9a-f]{32}) ([0-9]{1,20})\n")
+
+
+def identity_of(folder: Folder, *, restored: bool = False) -> str:
+    """Return the 32 hexadecimal digits of a directory; they are made, and on the disk, where it has none.
+
+    Parameters
+    ----------
+    folder
+        A directory that only its owner may write to.
+    restored
+        Whether a copy goes on as the original, which must be gone for good.
+
+    Raises
+    ------
+    UsageError
+        The directory is a copy of another, or its identity cannot be read. Permanent.
+    OSError
+        The disk.
+    """
+    descriptor = folder.open_file(NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        lock(descriptor)  # of two that start at once the second reads what the first has written
+        inode = os.fstat(descriptor).st_ino
+        said = os.read(descriptor, 100)
+        found = LINE.fullmatch(said)
+        if said and found is None:
+            raise UsageError(
+                f"{folder.name}/{NAME}: damaged; remove it, and {folder.name}/journal with it, to begin anew"
+            )
+        if found is not None and int(found[2]) != inode and not restored:
+            raise UsageError(
+                f"{folder.name} is a copy: its identity was made for another directory, whose jobs would be taken "
+                f"for its own. Remove {NAME} and journal in it to begin anew, or say --restored if the other is "
+                "gone for good"
+            )
+        identity = found[1].decode() if found is not None else secrets.token_hex(16)
+        if found is None or int(found[2]) != inode:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.ftruncate(descriptor, 0)
+            folder.append(descriptor, f"{identity} {inode}\n".encode())
+            folder.sync()
+        return identity
+    finally:
+        os.close(descriptor)

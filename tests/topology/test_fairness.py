@@ -1,0 +1,261 @@
+"""Nobody has less of the daemon because another asks for more than a part of it; the operator is served first."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+
+import pytest
+from bad_jobs import fork
+from daemons import Daemon
+
+from apples.errors import LaunchError
+from apples.topology.daemon import fairness, node
+from apples.topology.daemon.fairness import MOST_CONNECTIONS, ConnectionTable, FairTurns
+from apples.topology.daemon.handler import MOST_POSTED_OF_ONE
+from apples.topology.daemon.protocol import Caller
+from apples.topology.daemon.state import MOST_ANSWERS, MOST_ANSWERS_OF_ONE, NodeState
+
+OPERATOR = Caller("uid:0", operator=True)
+several = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+def user(number):
+    return Caller(f"uid:{number}", operator=False)
+
+
+class Task:
+    """What a connection table sees of a task."""
+
+    cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+# ------------------------------------------------------------------ connections
+def filled(numbers, most=MOST_CONNECTIONS):
+    """A table in which some users, turn by turn, have taken all there is; the tasks in that order."""
+    table, tasks = ConnectionTable(), []
+    for turn in range(most):
+        task = Task()
+        assert not table.admit(user(numbers[turn % len(numbers)]), task)
+        tasks.append(task)
+    return table, tasks
+
+
+def test_a_newcomer_gets_the_oldest_place_of_whoever_has_most():
+    table, tasks = filled([1001, 1002, 1003, 1002])
+    assert not table.admit(user(1004), Task())
+    assert [task.cancelled for task in tasks].index(True) == 1  # the first of 1002
+    assert sum(task.cancelled for task in tasks) == 1
+
+
+def test_every_user_may_come_to_an_equal_part_and_to_no_more():
+    table, tasks = filled(list(range(1001, 1005)))
+    mine = [Task() for _ in range(200)]
+    said = [table.admit(user(1009), task) for task in mine]
+    part = MOST_CONNECTIONS // 5
+    assert part - 1 <= said.count("") <= part + 1
+    assert f"all {MOST_CONNECTIONS} connections are taken" in said[-1]
+    assert not any(task.cancelled for task in mine)
+    assert sum(task.cancelled for task in tasks) == said.count("")
+
+
+def test_the_operator_has_places_when_all_are_taken():
+    table, tasks = filled(list(range(1001, 1009)))
+    assert not any(table.admit(OPERATOR, Task()) for _ in range(fairness.RESERVED))
+    assert not any(task.cancelled for task in tasks)
+
+
+def test_who_leaves_makes_room():
+    table, tasks = filled([1001, 1002])
+    table.leave(user(1001), tasks[0])
+    assert not table.admit(user(1001), Task())
+    assert not any(task.cancelled for task in tasks)
+
+
+# ------------------------------------------------------------------ turns
+def order(*asking):
+    """Return who began in which order, asking in this one before anybody has begun."""
+
+    async def main():
+        turns, began = FairTurns(), []
+
+        async def ask(caller):
+            await turns.turn(caller)
+            began.append(caller.principal)
+
+        await asyncio.gather(*(ask(caller) for caller in asking))
+        return began
+
+    return asyncio.run(main())
+
+
+def test_users_begin_in_rounds_however_many_requests_one_has():
+    greedy, modest = user(1001), user(1002)
+    found = order(*[greedy] * 5, modest, modest)
+    assert found == [f"uid:{n}" for n in (1001, 1002, 1001, 1002, 1001, 1001, 1001)]
+
+
+def test_nobody_begins_while_the_operator_is_served():
+    async def main():
+        turns, passes = FairTurns(), 0
+        await turns.turn(OPERATOR)
+        waiting = asyncio.create_task(turns.turn(user(1001)))
+        while not waiting.done():
+            await asyncio.sleep(0)
+            passes += 1
+        return passes
+
+    assert asyncio.run(main()) > fairness.HEAD_START
+
+
+def test_a_request_that_is_given_up_takes_nobodys_turn():
+    async def main():
+        turns, began = FairTurns(), []
+
+        async def ask(number):
+            await turns.turn(user(number))
+            began.append(number)
+
+        tasks = [asyncio.create_task(ask(number)) for number in (1, 2, 3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        return began
+
+    assert asyncio.run(main()) == [1, 3]
+
+
+# ------------------------------------------------------------------ what is remembered
+def answer(by, number):
+    told = {"by": by, "id": f"r{number}", "digest": "d", "it": {}, "at": float(number)}
+    return {"do": "answer", "answer": told}
+
+
+def test_a_user_who_asks_much_makes_the_daemon_forget_that_users_answers_alone():
+    state = NodeState()
+    state.apply(answer("uid:1001", 0))
+    for number in range(2 * MOST_ANSWERS_OF_ONE):
+        state.apply(answer("uid:1002", number))
+    assert state.answered("uid:1001", "r0", "d") == {}
+    assert state.answered("uid:1002", f"r{2 * MOST_ANSWERS_OF_ONE - 1}", "d") == {}
+    assert len(state.answers["uid:1002"]) == MOST_ANSWERS_OF_ONE
+
+
+def test_all_that_is_remembered_of_all_users_is_bounded():
+    state = NodeState()
+    users = MOST_ANSWERS // MOST_ANSWERS_OF_ONE + 2
+    for number in range(MOST_ANSWERS_OF_ONE):
+        for one in range(users):
+            state.apply(answer(f"uid:{one}", number))
+    state.apply(answer("uid:modest", 1))
+    assert sum(map(len, state.answers.values())) == MOST_ANSWERS
+    assert state.answered("uid:modest", "r1", "d") == {}
+    again = NodeState()
+    for record in state.records():
+        again.apply(record)
+    assert again.answers == state.answers
+
+
+# ------------------------------------------------------------------ a real daemon
+@pytest.fixture
+def daemon():
+    with Daemon() as running:
+        running.home.chmod(0o755)
+        (running.home / "run").chmod(0o755)
+        yield running
+
+
+@contextlib.contextmanager
+def users(numbers, act):
+    """Run `act` as each user at once, each in a process of its own; yield what they return, then end them."""
+    found, children = [], []
+    for number in numbers:
+        mine, theirs = socket.socketpair()
+        child = fork()
+        if child == 0:
+            try:
+                mine.close()
+                os.setgid(number)
+                os.setuid(number)
+                said = act()
+                theirs.sendall(
+                    json.dumps(said[0] if isinstance(said, tuple) else said).encode() + b"\n"
+                )
+                theirs.recv(1)
+            finally:
+                os._exit(0)
+        theirs.close()
+        children.append((child, mine))
+    try:
+        for _, mine in children:
+            with mine.makefile() as lines:
+                found.append(json.loads(lines.readline()))
+        yield found
+    finally:
+        for _, mine in children:  # all of them first: a child has those of the ones before it too
+            mine.close()
+        for child, _ in children:
+            os.waitpid(child, 0)
+
+
+@several
+def test_eight_users_who_take_all_they_can_lock_neither_the_operator_nor_a_ninth_out(daemon):
+    def take():
+        held = []
+        for _ in range(100):
+            one = socket.socket(socket.AF_UNIX)
+            one.connect(str(daemon.socket))
+            held.append(one)
+        return len(held), held
+
+    def ask():
+        with daemon.client() as asking:
+            return asking.ask("allocate", request="r", job="modest", count=1, until="told")["cpus"]
+
+    with users(range(2001, 2009), take) as taken:
+        assert taken == [100] * 8
+        with users([2009], ask) as found:
+            assert found == ["0"]
+        assert daemon.ask("status")["jobs"] == 1
+
+
+@several
+def test_a_user_has_messages_for_so_many_jobs_and_of_so_many_bytes(daemon):
+    def post():
+        said = []
+        with daemon.client() as asking:
+
+            def one(job, text, number=0):
+                request = f"{job}-{number}"
+                try:
+                    asking.ask("post", request=request, job=job, text=text, number=number)
+                except LaunchError as error:
+                    said.append(str(error))
+
+            for number in range(MOST_POSTED_OF_ONE + 1):
+                one(f"j{number}", "x")
+            for number in range(1, 65):
+                one("j0", "x" * 8192, number)
+                one("j1", "x" * 8192, number)
+        return said
+
+    with users([2001], post) as (said,):
+        assert [
+            f"{MOST_POSTED_OF_ONE} jobs have messages of uid:2001 already" in said[0],
+            len(said),
+        ] == [True, 2]
+        assert "uid:2001 has messages of " in said[1]
+        assert "1048576 are allowed" in said[1]
+    daemon.ask("post", request="p", job="another", text="of the operator")
+
+
+def test_a_journal_of_long_records_is_written_anew_before_it_is_long(daemon, monkeypatch):
+    monkeypatch.setattr(node, "SLACK_BYTES", 1 << 20)
+    with daemon.client() as asking:
+        for number in range(300):
+            asking.ask("post", request=f"p{number}", job="j", text="x" * 8192)
+    assert (daemon.home / "state/journal").stat().st_size < 3 << 19
