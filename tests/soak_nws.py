@@ -2,16 +2,22 @@
 
     python tests/soak_nws.py all --n N
     python tests/soak_nws.py kills=4 power=3 archive=4 damage cliques full syscalls fuzz kills=3+early
+    python tests/soak_nws.py --engine auto kills=10000 power=10000
 
 PART=TRIALS+PLANT, each in a process of its own; a plant is a bug that must be found. Each prints
-one JSON line {"part", "plant", "trials", "failures", ..}, or {.., "skipped": REASON} if this
-machine cannot do it. The exit code is 1 if any fails. `make soak` runs all; the tests run a few.
+one JSON line {"part", "plant", "seed", "trials", "failures", ..}, or {.., "skipped": REASON} if this
+machine cannot do it; how far it is stands on standard error once a minute. The exit code is 1 if any
+fails. `make soak` runs all; the tests run a few.
+
+What is killed is forked from a process that has imported, and compiled, everything: a trial takes
+tenths of a second in place of seconds, so that 10,000 take an hour.
 """
 
 import argparse
 import ctypes
 import errno
 import fcntl
+import http.client
 import json
 import os
 import random
@@ -20,19 +26,25 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
 
+import nws.service.app
+import nws.service.database
 from nws import ForecastDatabase, Retention
 from nws.clique import CliqueFaults, DoubleProbeError, SimulatedClique
 from nws.memory.journal import JournalShard
 from nws.memory.journal_files import Files
 from nws.memory.journal_format import encode_measurements, scan
+from nws.service.server import Listen, Serving
 
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
-SERIES = 31
+SERIES = 11
+CAPACITY = 100
+"""Measurements kept of a series: the log of forty trials has to be compacted many times."""
 RECOVERY_SECONDS = 10
 """Of a service with room again, however busy the machine; what it took is told."""
 START = 1_700_000_000.0
@@ -43,6 +55,26 @@ class CannotError(Exception):
     """This machine cannot do it."""
 
 
+class Telling:
+    """Says on standard error once a minute how far a long part is."""
+
+    def __init__(self, part, count):
+        self.part, self.count = part, count
+        self.begun = self.said = time.monotonic()
+
+    def __call__(self, trial, failures, acknowledged):
+        now = time.monotonic()
+        if now - self.said > 60:
+            self.said = now
+            rest = (now - self.begun) / (trial + 1) * (self.count - trial - 1)
+            print(
+                f"{self.part}: {trial + 1} of {self.count}, {acknowledged} acknowledged, "
+                f"{len(failures)} failed; {rest / 60:.0f} min to go",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
 def row(number):
     """Return the measurement that is the number-th to be sent."""
     return (f"availableCpu/h{number % SERIES}", START + number, (number * 7919 % 1009) / 1009)
@@ -50,7 +82,7 @@ def row(number):
 
 def opened(directory):
     """Open the database that is put through it; numba, which gives the same bits, is for long runs."""
-    return ForecastDatabase(directory, Retention(capacity=10**6), engine=ENGINE)
+    return ForecastDatabase(directory, Retention(capacity=CAPACITY), engine=ENGINE)
 
 
 def forecasts_of(database):
@@ -81,16 +113,16 @@ def write_until_dead(directory, pipe):
             database.save()
 
 
-def child(directory):
-    """Fork a writer; return its id and the end of the pipe that it reports to."""
+def child(work, directory):
+    """Fork who writes; return its id and the end of the pipe that it reports to."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(reading)
         random.seed()
         try:
-            write_until_dead(directory, writing)
-        except BaseException:  # noqa: BLE001 - the disk went away under it, as was meant
+            work(directory, writing)
+        finally:  # the disk went away under it, as was meant
             os._exit(3)
     os.close(writing)
     return process, reading
@@ -120,6 +152,7 @@ def lost_of(directory, ranges):
     """Return what was acknowledged and is not there, and whether forecasts repeat to the bit."""
     database = opened(directory)
     there = {c.text: dict(c.slice()) for c in database.columns()}
+    full = {c.text: c.oldest for c in database.columns() if len(c) == c.capacity}
     forecasts = forecasts_of(database)
     database.close(save=False)
     lost = [
@@ -127,7 +160,7 @@ def lost_of(directory, ranges):
         for first, last in ranges
         for number in range(first, last + 1)
         for name, at, value in [row(number)]
-        if there.get(name, {}).get(at) != value
+        if there.get(name, {}).get(at) != value and at >= full.get(name, 0.0)
     ]
     again = opened(directory)
     same = forecasts == forecasts_of(again)
@@ -135,28 +168,100 @@ def lost_of(directory, ranges):
     return lost, same
 
 
+def serve_until_dead(directory, pipe):
+    """Be the service on a port of its own, told on the pipe; save, archive and tidy all the time."""
+    nws.service.app.SAVE_SECONDS = nws.service.app.ROLL_UP_SECONDS = 0.02
+    database = {"engine": ENGINE, "retention": Retention(capacity=CAPACITY)}
+    serving = Serving(directory, Listen(port=0), database=database)
+    serving.run(lambda: os.write(pipe, f"{serving.url} {serving.token}\n".encode()))
+
+
+class Senders:
+    """Send measurements to a service from several connections until it is gone.
+
+    Attributes
+    ----------
+    acknowledged
+        (first, last) of every batch that was answered with "all stored".
+    odd
+        Other answers: there should be none.
+    begun
+        Set at the first such answer, or when the service is gone.
+    """
+
+    def __init__(self, url, token, number):
+        self.acknowledged, self.odd, self.begun = [], [], threading.Event()
+        self._number, self._lock = number, threading.Lock()
+        self._address = url.removeprefix("http://")
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._threads = [threading.Thread(target=self._send) for _ in range(3)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self):
+        connection = http.client.HTTPConnection(self._address, timeout=20)
+        try:
+            while True:
+                with self._lock:
+                    first, self._number = self._number, self._number + random.randint(1, 60)
+                    last = self._number - 1
+                rows = [row(number) for number in range(first, last + 1)]
+                samples = [{"series": s, "time": at, "value": value} for s, at, value in rows]
+                body = json.dumps({"measurements": samples})
+                connection.request("POST", "/v1/measurements", body, self._headers)
+                answer = connection.getresponse()
+                said = json.loads(answer.read())
+                if answer.status == 200 and said["stored"] == len(rows):
+                    self.acknowledged.append((first, last))
+                else:
+                    self.odd.append(said)
+                self.begun.set()
+        except (OSError, http.client.HTTPException):
+            connection.close()  # killed, as was meant
+            self.begun.set()
+
+    def join(self):
+        for thread in self._threads:
+            thread.join()
+        return self._number
+
+
 def kills(count, home):
-    """Kill -9 the writer at random moments, over and over, on the same directory."""
-    failures, acknowledged, void = [], 0, 0
-    directory = home / "kills"
+    """Kill -9 the service at random moments, over and over, on the same directory.
+
+    Three clients store over HTTP meanwhile, and states are saved and what is too much is let go
+    all the time. Each trial looks at what any client was told of in the last forty.
+    """
+    failures, acknowledged, void, compacted = [], 0, 0, 0
+    nws.service.database.LOG_SLACK = 1 << 13
+    JournalShard.__init__.__kwdefaults__["segment_bytes"] = 1 << 14
+    telling, directory = Telling("kills", count), home / "kills"
     for trial in range(count):
         if trial % 40 == 0:
             shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir()
-            kept = []
-        process, reading = child(directory)
-        first = os.read(reading, 1 << 16)
-        time.sleep(random.uniform(0, 0.03))  # the moment of the kill is what is tried
+            kept, number = [], 0
+        process, reading = child(serve_until_dead, directory)
+        told = os.read(reading, 1 << 16).split()
+        senders = Senders(*(word.decode() for word in told), number)
+        senders.begun.wait()
+        time.sleep(random.uniform(0, 0.06))  # the moment of the kill is what is tried
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        ranges = acknowledged_until_end(reading, first)
+        os.close(reading)
+        number = senders.join()
+        ranges = senders.acknowledged
         kept += ranges
         acknowledged += sum(last - begin + 1 for begin, last in ranges)
         lost, same = lost_of(directory, kept)
-        void += not ranges  # the writer acknowledged nothing: this trial says nothing
-        if lost or not same:
-            failures.append({"trial": trial, "lost": lost[:5], "same": same, "acks": len(ranges)})
-    return {"failures": failures, "acknowledged": acknowledged, "void": void}
+        compacted += not list(directory.glob("shard-0/00000001.log"))
+        void += not ranges  # the service acknowledged nothing: this trial says nothing
+        if lost or not same or senders.odd:
+            failures.append(
+                {"trial": trial, "lost": lost[:5], "same": same, "odd": senders.odd[:2]}
+            )
+        telling(trial, failures, acknowledged)
+    found = {"failures": failures, "acknowledged": acknowledged, "void": void}
+    return found | {"compacted": compacted}
 
 
 EVERY = 20.0
@@ -185,7 +290,7 @@ def archive_until_dead(directory):
 def archive(count, home):
     """Kill -9 whoever archives at random moments; what is over is archived in the end, and once."""
     failures, slots, short = [], 0, 0
-    directory = home / "archive"
+    telling, directory = Telling("archive", count), home / "archive"
     for trial in range(count):
         if trial % 40 == 0:
             shutil.rmtree(directory, ignore_errors=True)
@@ -219,6 +324,7 @@ def archive(count, home):
                     wrong = sorted(set(told.items()) ^ set(measured.items()))[:4]
                     failures.append({"trial": trial, "series": column.text, "wrong": wrong})
         database.close(save=False)
+        telling(trial, failures, slots)
     return {"failures": failures, "slots": slots, "archived_after_kills": short}
 
 
@@ -253,11 +359,12 @@ def power(count, home):
         file.truncate(48 << 20)
     ran("mkfs.ext4", "-q", "-F", str(image))
     failures, acknowledged, torn, posthumous, void = [], 0, 0, 0, 0
+    telling = Telling("power", count)
     for trial in range(count):
         ran("mount", "-o", "loop", str(image), str(mount))
         directory = mount / "nws"
         shutil.rmtree(directory, ignore_errors=True)
-        process, reading = child(directory)
+        process, reading = child(write_until_dead, directory)
         first = os.read(reading, 1 << 16)
         time.sleep(random.uniform(0, 0.04))  # the moment of the cut is what is tried
         root = os.open(mount, os.O_RDONLY)
@@ -279,6 +386,7 @@ def power(count, home):
         if lost or not same:
             failures.append({"trial": trial, "lost": lost[:5], "same": same, "acks": len(ranges)})
         ran("umount", str(mount))
+        telling(trial, failures, acknowledged)
     found = {"failures": failures, "acknowledged": acknowledged, "void": void}
     found["torn_tails"] = torn
     return found | {"lost_of_what_was_acknowledged_after_the_cut": posthumous}
@@ -332,8 +440,6 @@ def cliques(count, home):
 def full(count, home):
     """Fill the disk under a running service: 507, reads go on, it recovers when there is room."""
     import requests
-
-    from nws.service.server import Listen, Serving
 
     own_mounts()
     disk = home / "full"
@@ -452,8 +558,6 @@ def strained(call, place, directory):
 
 def fuzz(count, home):
     """Let schemathesis make up `count` requests for each operation of the OpenAPI document."""
-    from nws.service.server import Listen, Serving
-
     tool = Path(sys.executable).with_name("schemathesis")
     if not tool.exists():
         raise CannotError("there is no schemathesis")
@@ -505,11 +609,12 @@ PARTS = {
 }
 
 
-def run(part, count, plant=""):
+def run(part, count, plant, seed):
     """Run one part in a directory of its own; return whether all is well."""
+    random.seed(f"{seed} {part}")
     home = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
     started = time.monotonic()
-    said = {"part": part, "plant": plant, "trials": count}
+    said = {"part": part, "plant": plant, "seed": seed, "trials": count}
     try:
         if plant:
             PLANTS[plant]()
@@ -525,12 +630,12 @@ def run(part, count, plant=""):
     return not (found["failures"] or too_many_void)
 
 
-def in_a_child(job):
+def in_a_child(job, seed):
     """Run one job in a fork of this process, which knows no threads; return whether it went well."""
     process = os.fork()
     if process == 0:
         try:
-            os._exit(int(not run(*job)))
+            os._exit(int(not run(*job, seed)))
         except BaseException:  # noqa: BLE001 - told, and then it is over
             traceback.print_exc()
             os._exit(2)
@@ -549,17 +654,21 @@ def job_of(word, count):
 def main():
     """Run the parts asked for, each in a process of its own."""
     parser = argparse.ArgumentParser(
-        usage="soak_nws.py [--n N] [--engine auto] all | PART[=TRIALS][+PLANT] .."
+        usage="soak_nws.py [--n N] [--engine auto] [--seed N] all | PART[=TRIALS][+PLANT] .."
     )
     parser.add_argument("jobs", nargs="+")
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--engine", choices=["numpy", "auto"], default="numpy")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     globals()["ENGINE"] = options.engine
     jobs = [job_of(word, options.n) for word in options.jobs if word != "all"]
     if "all" in options.jobs:
         jobs += [(p, max(4, round(options.n * share)), "") for p, (_, share) in PARTS.items()]
-    well = [in_a_child(job) for job in jobs]  # one that fails does not spare the others
+    nws.service.database.warm(engine=ENGINE)
+    well = [
+        in_a_child(job, options.seed) for job in jobs
+    ]  # one that fails does not spare the others
     return int(not all(well))
 
 
