@@ -1,6 +1,7 @@
 """Many series side by side under the default profile."""
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, Literal
 
@@ -28,10 +29,16 @@ Squared regrets go with the fourth power of that distance and are kept as float3
 
 def fresh(count: int, horizons: Sequence[int]) -> tuple[Array, Array]:
     """Return the two blocks of `count` series of which nothing is known yet, the series first."""
+    wide, narrow = _unknown(tuple(horizons))
+    return np.repeat(wide, count, axis=0), np.repeat(narrow, count, axis=0)
+
+
+@cache
+def _unknown(horizons: tuple[int, ...]) -> tuple[Array, Array]:
     wide_size, narrow_size = at.sizes(horizons)
-    wide = np.zeros((count, wide_size))
-    narrow = np.zeros((count, narrow_size), dtype=np.float32)
-    series = SeriesFields(wide.T, narrow.T, tuple(horizons))
+    wide = np.zeros((1, wide_size))
+    narrow = np.zeros((1, narrow_size), dtype=np.float32)
+    series = SeriesFields(wide.T, narrow.T, horizons)
     series.tuning[1] = 0.3
     series.width[:] = [[10.0], [30.0]]
     series.lag[:] = np.arange(1.0, at.LAGS + 1.0)[:, None]

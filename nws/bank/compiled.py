@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Wide = NDArray[np.float64]
 Narrow = NDArray[np.float32]
+Whole = NDArray[np.int32]
 Block = Wide | Narrow
 
 
@@ -275,16 +276,20 @@ AR_GAINS = np.array([0.02, 0.10])
 
 @compiled
 def order_latest(recent: Wide, count: int, ordered: Wide, ages: NDArray[np.int64]) -> None:
-    """Write the latest `count` values, in the order of their size, and their ages."""
-    for i in range(count):  # insertion sort: at most 51 values, nearly always few moves
+    """Write the latest `count` values, in the order of their size, and their ages.
+
+    Each is put at once where it belongs: compiled to vector instructions and without a branch, half
+    the time of an insertion sort.
+    """
+    for i in range(count):
         value = recent[i]
-        j = i
-        while j > 0 and ordered[j - 1] > value:
-            ordered[j] = ordered[j - 1]
-            ages[j] = ages[j - 1]
-            j -= 1
-        ordered[j] = value
-        ages[j] = i
+        place = 0
+        for j in range(i):
+            place += 1 if recent[j] <= value else 0
+        for j in range(i + 1, count):
+            place += 1 if recent[j] < value else 0
+        ordered[place] = value
+        ages[place] = i
 
 
 @compiled
@@ -435,7 +440,8 @@ STEP_RATE, MEAN_RATE, TRUSTED = at.STEP_RATE, at.MEAN_RATE, at.TRUSTED
 HORIZON_EXPERTS, DIRECT = np.array(at.HORIZON_EXPERTS), np.array(at.DIRECT)
 DIRECT_PAST = np.array([at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT])
 FIRST_LAGS = np.arange(1.0, ORDER + 1.0)
-ANALOG, FAR = at.EXPERTS.index("analog_3"), np.float32(np.inf)
+ANALOG, FAR = at.EXPERTS.index("analog_3"), np.int32(2**31 - 1)
+STRETCH, PLACE_BITS = 32, 32
 PATTERNS, PATTERN, FRAME_PATTERN = np.array(at.PATTERNS), at.PATTERN, at.FRAME_PATTERN
 NEIGHBOURS, FRAME_NEIGHBOURS, COMPARABLE = at.NEIGHBOURS, at.FRAME_NEIGHBOURS, at.COMPARABLE
 SOURCES = ("layout.py", "compiled.py")
@@ -512,47 +518,79 @@ def measure_distances(past: Narrow, lags: int, distance: Narrow) -> None:
 
 
 @compiled
-def scan(
-    distance: Narrow,
-    first: int,
-    stop: int,
-    nearest: NDArray[np.int64],
-    least: Narrow,
-    found: int,
-    limit: np.float32,
-) -> int:
-    """Take the places from `stop` down to `first` into the `nearest`; return how many are found.
+def bound_of(distance: Whole, first: int, stop: int, least: Whole, count: int) -> int:
+    """Return what at least `count` of the distances do not exceed; fill in the `least` of each stretch.
 
-    They stand in the order of their distance, of equals the first place first. None that is further
-    than `limit` is wanted.
+    So many stretches have one that small. It is little more than the distance of the last one wanted.
+    """
+    stretches = 0
+    for start in range(first, stop, STRETCH):
+        nearest = FAR
+        part = distance[start : min(start + STRETCH, stop)]
+        for i in range(len(part)):  # compiled to a few vector instructions
+            nearest = min(nearest, part[i])
+        least[stretches] = nearest
+        stretches += 1
+    if stretches < count:
+        return FAR
+    ordered = np.empty(count, dtype=np.int32)
+    found = 0
+    for i in range(stretches):
+        value = least[i]
+        if found == count:
+            if value >= ordered[count - 1]:
+                continue
+            found -= 1
+        j = found
+        while j > 0 and ordered[j - 1] > value:
+            ordered[j] = ordered[j - 1]
+            j -= 1
+        ordered[j] = value
+        found += 1
+    return int(ordered[count - 1])
+
+
+@compiled
+def scan(distance: Whole, first: int, stop: int, nearest: NDArray[np.int64], found: int) -> int:
+    """Take the places from `first` to `stop` into the `nearest`; return how many are found.
+
+    They stand in the order of their distance, of equals the first place first: each is the bits of a
+    distance, never negative and so ordered as whole numbers are, before those of its place.
     """
     count = len(nearest)
+    least = np.empty((stop - first) // STRETCH + 1, dtype=np.int32)
     if found == count:
-        limit = least[count - 1]
-    while stop > first:
-        start = max(first, stop - 32)
-        near = 0
-        part = distance[start:stop]
-        for i in range(len(part)):  # compiled to a few vector instructions
-            near += 1 if part[i] <= limit else 0
-        i = stop - 1
-        while near > 0 and i >= start:
-            value = distance[i]
-            if value <= limit:
-                found = min(found, count - 1)
-                j = found
-                while j > 0 and least[j - 1] >= value:
-                    least[j] = least[j - 1]
-                    nearest[j] = nearest[j - 1]
-                    j -= 1
-                least[j] = value
-                nearest[j] = i
-                found += 1
-                if found == count:
-                    limit = least[count - 1]
-            i -= 1
-        stop = start
+        limit = nearest[count - 1] >> PLACE_BITS
+        least[:] = 0
+    else:
+        limit = bound_of(distance, first, stop, least, count)
+    for stretch in range((stop - first + STRETCH - 1) // STRETCH):
+        if least[stretch] > limit:
+            continue
+        start = first + stretch * STRETCH
+        for i in range(start, min(start + STRETCH, stop)):
+            if distance[i] > limit:
+                continue
+            key = np.int64(distance[i]) << PLACE_BITS | i
+            if found == count:
+                if key > nearest[count - 1]:
+                    continue
+                found -= 1
+            j = found
+            while j > 0 and nearest[j - 1] > key:
+                nearest[j] = nearest[j - 1]
+                j -= 1
+            nearest[j] = key
+            found += 1
+            if found == count:
+                limit = min(limit, nearest[count - 1] >> PLACE_BITS)
     return found
+
+
+@compiled
+def place_of(key: int) -> int:
+    """Return the place that an entry of the nearest stands for."""
+    return int(key & (1 << PLACE_BITS) - 1)
 
 
 @compiled
@@ -588,9 +626,10 @@ def forecast_by_analogs(
     if lags < COMPARABLE:
         return
     most = FRAME_NEIGHBOURS if len(followed) > 0 else NEIGHBOURS
-    nearest, least = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.float32)
+    nearest = np.empty(most, dtype=np.int64)
     values = np.empty(NEIGHBOURS)
-    frame = distance[FRAME_PATTERN]
+    bits = distance.view(np.int32)
+    frame = bits[FRAME_PATTERN]
     sums = np.zeros(len(past) + 1 if len(followed) > 0 else 1)
     for i in range(len(sums) - 1):
         sums[i + 1] = sums[i] + past[i]
@@ -599,25 +638,22 @@ def forecast_by_analogs(
     for place in range(len(followed) - 1, -1, -1):
         horizon = horizons[place + 1]
         first = min(horizon - 1, stop)
-        found = scan(frame, first, stop, nearest, least, found, FAR)
+        found = scan(frame, first, stop, nearest, found)
         stop = first
         if lags - horizon + 1 >= most:
             for i in range(most):
-                end = nearest[i] + 1
+                end = place_of(nearest[i]) + 1
                 means[i] = (sums[end] - sums[end - horizon]) / float(horizon)
             followed[place] = median_of(means)
-    scan(frame, 0, stop, nearest, least, found, FAR)
-    others, closest = np.empty(NEIGHBOURS, dtype=np.int64), np.empty(NEIGHBOURS, dtype=np.float32)
+    scan(frame, 0, stop, nearest, found)
+    others = np.empty(NEIGHBOURS, dtype=np.int64)
     for row in range(len(PATTERNS)):
-        others[:] = nearest[:NEIGHBOURS]
-        if row != FRAME_PATTERN:
-            # As many stretches as are wanted lie within the greatest distance of these.
-            limit = distance[row, others[0]]
-            for i in range(1, NEIGHBOURS):
-                limit = max(limit, distance[row, others[i]])
-            scan(distance[row], 0, lags, others, closest, 0, limit)
+        if row == FRAME_PATTERN:
+            others[:] = nearest[:NEIGHBOURS]
+        else:
+            scan(bits[row], 0, lags, others, 0)
         for i in range(NEIGHBOURS):
-            values[i] = past[others[i]]
+            values[i] = past[place_of(others[i])]
         f[ANALOG + row] = min(max(median_of(values), wide[LOW]), wide[HIGH])
 
 

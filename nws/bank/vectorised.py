@@ -16,6 +16,8 @@ in pairs), so that the loops of `nws.bank.compiled` and the small arrays of
 between libraries. This is one of several forms on purpose: see `nws.bank`.
 """
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,25 +57,33 @@ class HorizonFields:
 class HorizonScores(HorizonFields):
     """The fields of J horizons as views of a block: ``scored`` (J, N), ``expert_error`` (J, 2, E, N), ...
 
-    `nws.bank.layout` says what each one is.
+    `nws.bank.layout` says what each one is. A view is made when it is first asked for.
     """
 
-    def __init__(self, block: Array, fields: dict[str, at.Field]) -> None:
-        horizons, _, series = block.shape
-        for name, field in fields.items():
-            view = block[:, field.start : field.stop].reshape(horizons, *field.shape, series)
-            setattr(self, name, view)
-        self.row = np.arange(horizons)[:, None]
-        self.column = np.arange(series)
+    def __init__(self, block: Array, fields: Mapping[str, at.Field]) -> None:
+        self._block, self._fields = block, fields
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in HorizonFields.__annotations__ or name not in self._fields:
+            raise AttributeError(name)
+        field, (horizons, _, series) = self._fields[name], self._block.shape
+        view = self._block[:, field.start : field.stop].reshape(horizons, *field.shape, series)
+        setattr(self, name, view)
+        return view
+
+    @cached_property
+    def row(self) -> Array:
+        """The number of each horizon, (J, 1)."""
+        return np.arange(len(self._block))[:, None]
+
+    @cached_property
+    def column(self) -> Array:
+        """The number of each series, (N)."""
+        return np.arange(self._block.shape[2])
 
     def part(self, which: slice) -> "HorizonScores":
         """Return some of the horizons."""
-        some = object.__new__(HorizonScores)
-        for name, view in vars(self).items():
-            setattr(some, name, view[which])
-        some.row = np.arange(len(some.scored))[:, None]
-        some.column = self.column
-        return some
+        return HorizonScores(self._block[which], self._fields)
 
 
 def add(target: Array, change: Array, ok: Array | None) -> None:
@@ -345,7 +355,10 @@ ALWAYS = np.array(1.0)
 
 
 class SeriesFields:
-    """The fields of N series as views of two blocks of shape (size, N); see `nws.bank.layout`."""
+    """The fields of N series as views of two blocks of shape (size, N); see `nws.bank.layout`.
+
+    A view is made when it is first asked for.
+    """
 
     base: Array
     unit: Array
@@ -377,22 +390,62 @@ class SeriesFields:
     past: Array
 
     def __init__(self, wide: Array, narrow: Array, horizons: tuple[int, ...]) -> None:
-        count = wide.shape[1]
         self.wide, self.narrow, self.horizons = wide, narrow, horizons
-        for block, fields in ((wide, at.WIDE), (narrow, at.NARROW)):
-            for name, field in fields.items():
-                view = block[field.start : field.stop].reshape(*field.shape, count)
-                setattr(self, name, view)
-        self.step = HorizonScores(wide[None], at.STEP)
-        more = len(horizons) - 1
-        self.direct_p = wide[at.MATRICES :].reshape(more, at.D, at.D, count)
-        further = narrow[at.FURTHER : at.FURTHER + more * at.FURTHER_SIZE]
-        self.means = HorizonScores(further.reshape(more, at.FURTHER_SIZE, count), at.MEAN)
-        self.rings = narrow[at.FURTHER + more * at.FURTHER_SIZE :].reshape(-1, at.SLOT, count)
-        self.further = np.array(horizons[1:], dtype=np.intp)
-        self.every = np.array([at.stride(horizon) for horizon in horizons[1:]], dtype=np.intp)
-        self.places = np.array([at.slots(horizon) for horizon in horizons[1:]], dtype=np.intp)
-        self.starts = np.concatenate([[0], np.cumsum(self.places)])[:-1].astype(np.intp)
+
+    def __getattr__(self, name: str) -> Array:
+        if name in at.WIDE:
+            block, field = self.wide, at.WIDE[name]
+        elif name in at.NARROW:
+            block, field = self.narrow, at.NARROW[name]
+        else:
+            raise AttributeError(name)
+        view = block[field.start : field.stop].reshape(*field.shape, block.shape[1])
+        setattr(self, name, view)
+        return view
+
+    @cached_property
+    def step(self) -> HorizonScores:
+        """The first horizon."""
+        return HorizonScores(self.wide[None], at.STEP)
+
+    @cached_property
+    def means(self) -> HorizonScores:
+        """The further horizons."""
+        more, count = len(self.horizons) - 1, self.narrow.shape[1]
+        further = self.narrow[at.FURTHER : at.FURTHER + more * at.FURTHER_SIZE]
+        return HorizonScores(further.reshape(more, at.FURTHER_SIZE, count), at.MEAN)
+
+    @cached_property
+    def direct_p(self) -> Array:
+        """The matrices of the direct regressions, (J, D, D, N)."""
+        more, count = len(self.horizons) - 1, self.wide.shape[1]
+        return self.wide[at.MATRICES :].reshape(more, at.D, at.D, count)
+
+    @cached_property
+    def rings(self) -> Array:
+        """The answers that wait to be scored, (slots, SLOT, N)."""
+        more, count = len(self.horizons) - 1, self.narrow.shape[1]
+        return self.narrow[at.FURTHER + more * at.FURTHER_SIZE :].reshape(-1, at.SLOT, count)
+
+    @cached_property
+    def further(self) -> Array:
+        """The further horizons' lengths, (J)."""
+        return np.array(self.horizons[1:], dtype=np.intp)
+
+    @cached_property
+    def every(self) -> Array:
+        """After how many samples each is scored, (J)."""
+        return np.array([at.stride(horizon) for horizon in self.horizons[1:]], dtype=np.intp)
+
+    @cached_property
+    def places(self) -> Array:
+        """How many answers of each wait, (J)."""
+        return np.array([at.slots(horizon) for horizon in self.horizons[1:]], dtype=np.intp)
+
+    @cached_property
+    def starts(self) -> Array:
+        """Where they begin in the rings, (J)."""
+        return (np.cumsum(self.places) - self.places).astype(np.intp)
 
 
 def begin(s: SeriesFields, value: Array) -> None:
